@@ -3,9 +3,8 @@
 SHELL := /bin/bash -o pipefail
 .DEFAULT_GOAL := help
 
-# Without cgo, programs are static and tests share the build's compiled packages. The build of runc
-# (local/build) enables cgo itself.
-export CGO_ENABLED := 0
+export CGO_ENABLED := $(shell . hack/goenv && echo "$$CGO_ENABLED")
+export GOFLAGS := $(shell . hack/goenv && echo "$$GOFLAGS")
 export VERSION := $(or $(VERSION),$(shell hack/version))
 RELEASE := build/drydock-$(VERSION)-linux-amd64.tar.gz
 BUILD := cd local && go run ./build -version '$(VERSION)'

@@ -27,7 +27,7 @@ func describeMachine(ctx context.Context, r *report.Report) {
 	}
 }
 
-// machine returns the kernel's data about the machine. Unknown fields stay empty.
+// Unknown fields stay empty.
 func machine() report.Machine {
 	out := report.Machine{CPUs: runtime.NumCPU()}
 	fs, err := procfs.NewDefaultFS()
@@ -43,7 +43,7 @@ func machine() report.Machine {
 	if release, err := fs.SysctlStrings("kernel.osrelease"); err == nil && len(release) > 0 {
 		out.Kernel = release[0]
 	}
-	// The number of processes that wanted a CPU in the last minute.
+	// The processes that wanted a CPU in the last minute.
 	if load, err := fs.LoadAvg(); err == nil {
 		out.Load = load.Load1
 	}

@@ -1,11 +1,10 @@
-// Command bench measures the costs of VMs on the embedded cluster: time, requests to the API
-// server, memory, and the controllers' work at scale.
+// Command bench measures the costs of VMs on the embedded cluster: time, requests to the API server, memory, and
+// the controllers' work at scale.
 //
 //	bench -what start,api,idle,memory,hotplug,migrate,snapshot,maintenance,scale,import,up
 //
-// It owns the list of benchmarks, their cluster and the result files. The packages beside it
-// measure. It uses Drydock as any user would and changes nothing in it. It leaves nothing behind,
-// whether it succeeds, fails or is interrupted.
+// It owns the list of benchmarks, their cluster and the result files; the packages beside it measure. It uses
+// Drydock as any user would. It must leave nothing behind, whether it succeeds, fails or is interrupted.
 package main
 
 import (
@@ -41,7 +40,7 @@ import (
 
 type benchmark struct {
 	name string
-	// run measures on a cluster. alone measures without one and gets the folder of the programs.
+	// alone measures without a cluster and gets the folder of the programs.
 	run   func(context.Context, *cluster.Cluster, *report.Report) error
 	alone func(ctx context.Context, programs string, r *report.Report) error
 }
@@ -116,7 +115,6 @@ func parse(args []string) (settings, error) {
 	return s, err
 }
 
-// choose returns an error for unknown benchmarks.
 func choose(what string, all []benchmark) ([]string, error) {
 	var names []string
 	for _, b := range all {
@@ -162,7 +160,7 @@ type session struct {
 	cluster *cluster.Cluster
 }
 
-// measure runs one benchmark and writes its figures, even if it fails halfway.
+// Figures are written even if the benchmark fails halfway.
 func (s *session) measure(ctx context.Context, b benchmark) error {
 	if b.alone == nil {
 		if err := s.connect(ctx); err != nil {
@@ -185,7 +183,6 @@ func (s *session) measure(ctx context.Context, b benchmark) error {
 	return errors.Join(err, s.report.Write(s.out))
 }
 
-// connect starts the cluster once.
 func (s *session) connect(ctx context.Context) error {
 	if s.cluster != nil {
 		return nil

@@ -1,4 +1,4 @@
-// Package examples has manifests for users and, in this file, the test that Drydock accepts each of them: it is read
+// Package examples has manifests for users and, in this file, the test that Drydock accepts each: it is read
 // strictly, sets only supported fields, and passes validation. It owns no code that runs.
 package examples
 
@@ -126,7 +126,6 @@ func check(t *testing.T, document []byte) field.ErrorList {
 	return nil
 }
 
-// maintains returns admission's errors about a maintenance pod for an example's VMI.
 func maintains(template *corev1.PodTemplateSpec) field.ErrorList {
 	pod := &corev1.Pod{ObjectMeta: *template.ObjectMeta.DeepCopy(), Spec: *template.Spec.DeepCopy()}
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm-datavolume"}}

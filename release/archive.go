@@ -54,7 +54,7 @@ func pack(w io.Writer, folder string, files []file) error {
 	return errors.Join(archive.Close(), zip.Close())
 }
 
-// pack writes the file without any trace of the building machine.
+// The archive must have no trace of the building machine.
 func (f file) pack(archive *tar.Writer, folder string) error {
 	header := &tar.Header{Name: folder + "/" + f.name, ModTime: time.Unix(0, 0), Format: tar.FormatPAX}
 	if f.link != "" {

@@ -25,7 +25,6 @@ var programs = []string{
 	"host-local", "loopback", "multus", "pause", "portmap", "runc", "static",
 }
 
-// definitions is the only file in bin/ that is not a program.
 const definitions = "volumesnapshot-crds.yaml"
 
 // file is a file of the release. Exactly one of data, source and link is set.
@@ -44,7 +43,6 @@ func (f file) open() (io.ReadCloser, error) {
 	return os.Open(f.source)
 }
 
-// gather returns all files but the checksums and the bill of materials.
 func gather(o options) ([]file, error) {
 	if o.version == "" {
 		return nil, fmt.Errorf("naming the release: give its version with -version")

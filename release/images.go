@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// image is an image of the release: Drydock's own, and the guests of the examples.
 type image struct {
 	// program is Drydock's program in it.
 	program string
@@ -82,7 +81,6 @@ func (i image) contents(cache, archive string) ([]debian.Package, error) {
 	return found, nil
 }
 
-// packages returns the packages of the image's build.
 func (i image) packages() ([]string, error) {
 	if i.guest != "" {
 		return guest.Packages(i.guest)
@@ -94,7 +92,7 @@ func (i image) packages() ([]string, error) {
 	return debian.ParseList(string(text)), nil
 }
 
-// filesOf returns the files in the layers of an image archive, which are not compressed.
+// The layers are not compressed.
 func filesOf(archive string) ([]string, error) {
 	file, err := os.Open(archive)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Command release creates the archive from which Drydock runs on a machine without the source and
-// Go. It packs the results of the build in bin/ and build/:
+// Command release creates the archive from which Drydock runs on a machine without the source and Go. It packs
+// the results of the build in bin/ and build/:
 //
 //	go run ./release -version v0.1.0
 //
-// The archive is reproducible to the byte. The command builds nothing itself.
+// The archive is reproducible to the byte. It must build nothing itself.
 package main
 
 import (
@@ -15,8 +15,7 @@ import (
 
 type options struct {
 	version, out, bin, images, cache string
-	// install is the rendered manifest of everything but the KubeVirt object.
-	install string
+	install                          string
 }
 
 func main() {

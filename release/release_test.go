@@ -108,7 +108,6 @@ func TestTheBillNamesAProgramsModulesAndAnImagesPackages(t *testing.T) {
 	}
 }
 
-// assertModules reads a bill of materials as JSON and looks for every module that the Go tool recorded in a program.
 func assertModules(t *testing.T, text []byte, path, name string) {
 	t.Helper()
 	var document struct {

@@ -17,8 +17,7 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// describe returns the bill of materials: the modules in each program, as the Go tool recorded
-// them, and the Debian packages with files in each image.
+// The bill has the modules in each program, as the Go tool recorded them, and the Debian packages in each image.
 func describe(o options) ([]byte, error) {
 	b := bill{components: map[string]cdx.Component{}, uses: map[string][]string{}}
 	for _, name := range slices.Concat(programs, imagePrograms()) {
@@ -42,8 +41,7 @@ func describe(o options) ([]byte, error) {
 // bill collects components by their reference.
 type bill struct {
 	components map[string]cdx.Component
-	// uses lists the parts of a component.
-	uses map[string][]string
+	uses       map[string][]string
 }
 
 func (b bill) add(c cdx.Component, users ...string) {
@@ -110,7 +108,6 @@ func (b bill) addProgram(o options, name string) error {
 	return nil
 }
 
-// programVersion returns the version of the module that contains the program.
 func programVersion(o options, info *debug.BuildInfo) string {
 	for _, module := range info.Deps {
 		if info.Path == module.Path || strings.HasPrefix(info.Path, module.Path+"/") {
@@ -158,7 +155,6 @@ func debianPackage(p debian.Package) cdx.Component {
 
 func escape(text string) string { return strings.ReplaceAll(url.PathEscape(text), "+", "%2B") }
 
-// owners returns the packages of files, sorted by name.
 func owners(contents debian.Contents, files []string) []debian.Package {
 	found := map[debian.Package]bool{}
 	for _, name := range files {

@@ -22,7 +22,6 @@ import (
 // Go.
 const userPath = "/usr/sbin:/usr/bin:/sbin:/bin"
 
-// unpack returns the folder of the release in DRYDOCK_RELEASE.
 func unpack(t *testing.T) string {
 	t.Helper()
 	path := os.Getenv("DRYDOCK_RELEASE")
@@ -213,8 +212,6 @@ func (u user) interruptAt(moment string) {
 	}
 }
 
-// assertNothingIsLeft looks for processes that were started from the release, and for mounts and files below the data
-// folder.
 func assertNothingIsLeft(t *testing.T, u user) {
 	t.Helper()
 	if _, err := os.Stat(u.data); !errors.Is(err, fs.ErrNotExist) {

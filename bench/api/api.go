@@ -1,10 +1,9 @@
-// Package api measures the API requests in the lives of one VMI and one VM. Package idle measures
-// running VMs.
+// Package api measures the API requests in the lives of one VMI and one VM. It must not measure running VMs;
+// package idle does.
 //
-// A life begins with the creation, continues until the guest has booted and its agent is connected,
-// and ends when the object is gone. The requests of Drydock's components are counted separately.
-// The writes of all components are counted too, because scheduler, kubelet and controllers write
-// for the launcher pod. A bare pod is the baseline.
+// A life ends when the object is gone, after the guest has booted and its agent is connected. Drydock's requests
+// are counted separately; the writes of all components count, too, because scheduler, kubelet and controllers
+// write for the launcher pod. A bare pod is the baseline.
 package api
 
 import (
@@ -55,7 +54,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// addLife adds the figures of one life. Drydock has no part in a bare pod's.
+// Drydock has no part in a bare pod's life.
 func addLife(r *report.Report, kind string, all []audit.Request) {
 	r.Add(fmt.Sprintf("api.writes_all_per_%s_life", kind), "requests", float64(audit.Count(all, audit.Write)))
 	events := audit.Of(all, func(q audit.Request) bool { return q.Resource == "events" })
@@ -77,7 +76,6 @@ func addDrydocks(r *report.Report, kind string, requests []audit.Request) {
 	}
 }
 
-// life runs the life of a VMI, a VM or a bare pod and returns its requests.
 func life(ctx context.Context, c *cluster.Cluster, logs, kind string) ([]audit.Request, error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -94,7 +92,7 @@ func life(ctx context.Context, c *cluster.Cluster, logs, kind string) ([]audit.R
 	}), err
 }
 
-// live runs a life and waits until the components have written their last updates.
+// The components write their last updates afterwards.
 func live(ctx context.Context, c *cluster.Cluster, kind, ns string) error {
 	const name = "counted"
 	var object client.Object

@@ -1,7 +1,5 @@
-// Package audit counts API requests in the API server's audit log.
-//
-// It reads the log of the embedded cluster, whose policy records all writes, and the reads of
-// Drydock's components. It must not send requests to the API server.
+// Package audit counts API requests in the audit log of the embedded cluster, whose policy records all writes,
+// and the reads of Drydock's components. It must not send requests to the API server.
 package audit
 
 import (
@@ -18,7 +16,6 @@ import (
 	"time"
 )
 
-// drydock is the prefix of the components' users.
 const drydock = "system:serviceaccount:kubevirt:kubevirt-"
 
 // Kind is a class of requests by their cost.
@@ -29,26 +26,23 @@ const (
 	Write Kind = "write"
 	// Read is a get of one object.
 	Read Kind = "read"
-	// List reads many objects, like a cache that is being filled.
+	// List is a cache that is being filled, for example.
 	List Kind = "list"
 	// Watch stays open.
 	Watch Kind = "watch"
 	// Review asks for a decision, such as a SubjectAccessReview, and stores nothing.
 	Review Kind = "review"
-	// Lease renews a component's lease. It is unrelated to virtual machines and is counted
-	// separately.
+	// Lease is unrelated to virtual machines and counted separately.
 	Lease Kind = "lease"
 )
 
 // Request is one request of a component.
 type Request struct {
-	// Component is apiserver (virt-api), controller or handler for Drydock, and a name from
-	// componentOf for others.
+	// Component is apiserver (virt-api), controller or handler for Drydock; for others see componentOf.
 	Component string
-	// Drydock means that the component is Drydock's.
-	Drydock bool
-	Verb    string
-	// Resource includes the subresource after a slash.
+	Drydock   bool
+	Verb      string
+	// Resource has the subresource after a slash.
 	Resource        string
 	Namespace, Name string
 	At              time.Time
@@ -75,7 +69,6 @@ func (r Request) Kind() Kind {
 	return Write
 }
 
-// event has the used fields of an audit event.
 type event struct {
 	Stage     string    `json:"stage"`
 	Verb      string    `json:"verb"`
@@ -98,18 +91,17 @@ type event struct {
 	} `json:"responseStatus"`
 }
 
-// ErrRotated means that the log does not reach back far enough. The API server keeps three files
-// and removes older ones.
+// ErrRotated means that the log does not reach back far enough: the API server keeps three files.
 var ErrRotated = errors.New("the beginning of the audit log is gone, more was written since than it keeps")
 
-// Since returns the requests of Drydock's components since a time, in no particular order. An
-// impersonated request counts for the impersonated component.
+// Since returns the requests of Drydock's components, unordered. An impersonated request counts for the
+// impersonated component.
 func Since(folder string, from time.Time) ([]Request, error) {
 	return since(folder, from, ours)
 }
 
-// AllSince returns the requests of all components since a time. For components other than
-// Drydock's, the log has only writes. Requests of people and of the benchmark are left out.
+// AllSince returns the requests of all components but people and the benchmark. For those other than Drydock's,
+// the log has only writes.
 func AllSince(folder string, from time.Time) ([]Request, error) {
 	return since(folder, from, everyone)
 }
@@ -117,8 +109,7 @@ func AllSince(folder string, from time.Time) ([]Request, error) {
 // choice selects the requests to count.
 type choice struct {
 	// mark occurs in every line to count; parsing the others would cost more.
-	mark []byte
-	// component names a user's component, and reports whether it counts.
+	mark      []byte
 	component func(user string) (name string, counts bool)
 }
 
@@ -129,8 +120,7 @@ var (
 
 func drydockComponent(user string) (string, bool) { return strings.CutPrefix(user, drydock) }
 
-// componentOf names a user's component. The kubelets of all nodes count as one. Names of people
-// have no colon.
+// The kubelets of all nodes count as one. Names of people have no colon.
 func componentOf(user string) (string, bool) {
 	name, component := strings.CutPrefix(user, "system:")
 	switch {
@@ -141,7 +131,7 @@ func componentOf(user string) (string, bool) {
 	case strings.HasPrefix(name, "node:"):
 		return "kubelet", true
 	}
-	// Users of the embedded cluster's own components have names like drydock:storage.
+	// The embedded cluster's own components have names like drydock:storage.
 	return strings.TrimPrefix(name, "serviceaccount:"), component || strings.HasPrefix(user, "drydock:")
 }
 
@@ -169,7 +159,6 @@ func since(folder string, from time.Time, of choice) ([]Request, error) {
 	return out, nil
 }
 
-// readFile returns the requests of a file and the time of its first one.
 func readFile(path string, from time.Time, of choice) (out []Request, begins time.Time, err error) {
 	file, err := os.Open(path)
 	if err != nil {
@@ -195,7 +184,7 @@ func readFile(path string, from time.Time, of choice) (out []Request, begins tim
 	return out, begins, nil
 }
 
-// received returns the time of a line's request, the zero time if it is invalid.
+// An invalid line has the zero time.
 func received(line []byte) time.Time {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
@@ -204,7 +193,7 @@ func received(line []byte) time.Time {
 	return e.Received
 }
 
-// parse returns the request of a line if it counts. It skips a partly written last line.
+// A partly written last line is skipped.
 func parse(line []byte, of choice) (Request, bool) {
 	if !bytes.Contains(line, of.mark) {
 		return Request{}, false
@@ -244,7 +233,7 @@ func Count(requests []Request, kind Kind) int {
 	return n
 }
 
-// OfNamespace reports whether a request creates one of the default objects of a namespace.
+// OfNamespace reports whether a request creates a namespace's default object.
 func OfNamespace(r Request) bool {
 	return r.Resource == "serviceaccounts" || r.Resource == "configmaps" && r.Name == "kube-root-ca.crt"
 }
@@ -254,8 +243,7 @@ func Of(requests []Request, holds func(Request) bool) []Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r Request) bool { return !holds(r) })
 }
 
-// Sums counts equal requests, such as "handler patch virtualmachineinstances", with the most
-// frequent first.
+// Sums counts equal requests, the most frequent first.
 func Sums(requests []Request) []string {
 	counts := map[string]int{}
 	for _, r := range requests {

@@ -1,8 +1,8 @@
 // Package baseline starts QEMU without Kubernetes and Drydock, as the baseline for VMIs.
 //
-// It uses the arguments of a VMI's QEMU process, with other paths and with QEMU's user network, because
-// the tap belongs to the pod. It runs in a cgroup beside the pods' with the same CPU share: otherwise a
-// busy machine would slow down one of the two more than the other.
+// It uses a VMI's QEMU arguments, with other paths and QEMU's user network, because the tap belongs to the pod.
+// It runs in a cgroup beside the pods' with the same CPU share: a busy machine would slow down one of the two
+// more.
 //
 // It must not measure; it returns the time at which the guest was started.
 package baseline
@@ -33,12 +33,10 @@ type Machine struct {
 	dir   string
 	args  []string
 	share *share
-	// size is the disk's size in bytes if each guest gets its own overlay, and 0 if guests write to the
-	// disk itself, like a claim.
+	// size is the disk's, in bytes, for overlays; 0 if guests write to the disk itself, like a claim.
 	size int64
 }
 
-// The files of a VMI's QEMU.
 const (
 	privateDir = "/var/run/kubevirt/"
 	guestDisk  = "/var/run/kubevirt-volumes/root/disk/guest.qcow2"
@@ -46,8 +44,8 @@ const (
 	claimDisk  = "/var/run/kubevirt-volumes/root/disk.img"
 )
 
-// Learn reads the arguments of the QEMU in a launcher pod and copies its disk. The guest must not write
-// to a claim during the copy. The VMI is not needed afterwards. Forget removes Learn's files.
+// Learn reads the arguments of a pod's QEMU and copies its disk, to which the guest must not write meanwhile. The
+// VMI is not needed afterwards. Forget removes the files.
 func Learn(ctx context.Context, pod *corev1.Pod) (*Machine, error) {
 	processes, err := proc.OfPod(string(pod.UID))
 	if err != nil {
@@ -106,8 +104,7 @@ func (m *Machine) copyDisk(p proc.Process, disk string) error {
 	return nil
 }
 
-// ownPaths replaces the paths of disks and sockets and the tap in QEMU's arguments. It drops
-// virt-launcher's monitor, whose descriptor is inherited.
+// virt-launcher's monitor is dropped, whose descriptor is inherited.
 func ownPaths(args []string, disks, sockets string) []string {
 	replace := strings.NewReplacer(
 		guestDisk, filepath.Join(disks, "guest.qcow2"), claimDisk, filepath.Join(disks, "disk.img"),
@@ -158,13 +155,13 @@ func (m *Machine) Forget() error {
 
 // Guest is a running machine.
 type Guest struct {
-	// Began is the time before QEMU was started.
+	// Began is before QEMU's start.
 	Began time.Time
 	dir   string
 	qemu  *exec.Cmd
 }
 
-// Start starts QEMU, with a new overlay if it uses one. The caller stops it with Stop.
+// Start starts QEMU, with a new overlay if it uses one. The caller must Stop it.
 func (m *Machine) Start(ctx context.Context) (*Guest, error) {
 	if m.size > 0 {
 		create := exec.CommandContext(ctx, "qemu-img", "create", "-q", "-f", "qcow2", m.Path("root.qcow2"), fmt.Sprint(m.size))
@@ -175,8 +172,8 @@ func (m *Machine) Start(ctx context.Context) (*Guest, error) {
 	return m.start(ctx, m.dir)
 }
 
-// StartTwin starts a QEMU on the same disks that waits for an incoming migration. name must be unique.
-// The caller stops it with Stop.
+// StartTwin starts a QEMU on the same disks that waits for a migration. name must be unique. The caller must Stop
+// it.
 func (m *Machine) StartTwin(ctx context.Context, name string) (*Guest, error) {
 	dir := m.Path(name)
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -185,7 +182,6 @@ func (m *Machine) StartTwin(ctx context.Context, name string) (*Guest, error) {
 	return m.start(ctx, dir, "-incoming", "defer", "-S")
 }
 
-// start starts QEMU with its sockets in a folder and with additional arguments.
 func (m *Machine) start(ctx context.Context, sockets string, more ...string) (*Guest, error) {
 	qemu := m.share.command(ctx, "qemu-system-x86_64", append(ownPaths(m.args, m.dir, sockets), more...))
 	qemu.Stderr = os.Stderr
@@ -205,7 +201,7 @@ func (g *Guest) Stop() {
 // PID returns QEMU's process ID.
 func (g *Guest) PID() int { return g.qemu.Process.Pid }
 
-// Console connects to the serial console as soon as it exists. The caller closes the connection.
+// Console connects to the serial console. The caller closes the connection.
 func (g *Guest) Console(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
 	err := cluster.Eventually(ctx, "QEMU's serial console", func(context.Context) (bool, error) {

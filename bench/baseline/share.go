@@ -24,7 +24,6 @@ const shareName = "by-hand"
 // weights are the files with the CPU weight in cgroup v1 and v2.
 var weights = []string{"cpu.shares", "cpu.weight"}
 
-// shareLike creates a share with the weight of the pod of a process.
 func shareLike(pid int) (*share, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
@@ -82,7 +81,6 @@ func cpuCgroup(memberships []procfs.Cgroup, mounts string) string {
 	return filepath.Join(mountOf(mounts, "cgroup2", ""), unified)
 }
 
-// mountOf returns the mount point of a file system of a type and with an option.
 func mountOf(mounts, kind, option string) string {
 	lines := bufio.NewScanner(strings.NewReader(mounts))
 	for lines.Scan() {
@@ -98,7 +96,6 @@ func mountOf(mounts, kind, option string) string {
 	return ""
 }
 
-// command returns a program that runs in the share from its start.
 func (s *share) command(ctx context.Context, program string, args []string) *exec.Cmd {
 	enter := []string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(s.dir, "cgroup.procs"), program}
 	return exec.CommandContext(ctx, "sh", append(enter, args...)...)

@@ -15,16 +15,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Patience is the time limit of one step of a benchmark.
+// Patience limits one step of a benchmark.
 const Patience = 2 * time.Minute
 
-// Settle is the time for components to write updates after an event. Kubernetes events are sent in batches.
+// Settle is for updates after an event. Kubernetes sends events in batches.
 const Settle = 3 * time.Second
 
 const poll = 50 * time.Millisecond
 
-// Watch calls see with every state of an object until see returns true or the context ends. It returns once the
-// watch is established, so an object that is created afterwards is not missed. The channel then yields one result.
+// Watch calls see with every state until it returns true or the context ends. It returns once the watch is
+// established, so a later object is not missed. The channel yields one result.
 func (c *Cluster) Watch(ctx context.Context, list client.ObjectList, namespace string, selector client.ListOption, see func(watch.EventType, client.Object) bool) (<-chan error, error) {
 	options := []client.ListOption{client.InNamespace(namespace)}
 	if selector != nil {
@@ -77,7 +77,7 @@ func (c *Cluster) CreateAndAwait(ctx context.Context, object client.Object, list
 	return began, time.Now(), err
 }
 
-// TimePod returns the time from a pod's creation until it runs, and deletes it.
+// TimePod returns the time until a pod runs, and deletes it.
 func (c *Cluster) TimePod(ctx context.Context, pod *corev1.Pod) (time.Duration, error) {
 	began, ended, err := c.CreateAndAwait(ctx, pod, &corev1.PodList{}, PodRunning)
 	if err != nil {
@@ -131,7 +131,7 @@ func Eventually(ctx context.Context, what string, ask func(context.Context) (boo
 	}
 }
 
-// AwaitAgents waits until the agents of a namespace's guests are connected.
+// AwaitAgents waits until all guests' agents are connected.
 func (c *Cluster) AwaitAgents(ctx context.Context, namespace string) error {
 	return Eventually(ctx, "the guest's agent", func(ctx context.Context) (bool, error) {
 		var vmis v1.VirtualMachineInstanceList

@@ -1,5 +1,5 @@
-// Package cluster is the client of the measured embedded cluster: its objects, and waits for
-// events. It must not measure; its callers decide the meaning of a time.
+// Package cluster is the client of the measured embedded cluster: its objects, and waits for events. It must not
+// measure; its callers decide the meaning of a time.
 package cluster
 
 import (
@@ -28,19 +28,18 @@ import (
 	"drydock.dev/drydock/bench/audit"
 )
 
-// Namespace is the namespace of Drydock's components.
+// Namespace has Drydock's components.
 const Namespace = "kubevirt"
 
 // Cluster is a running cluster with Drydock.
 type Cluster struct {
-	Client client.WithWatch
-	Config *rest.Config
-	// Programs is the folder of the built programs.
+	Client   client.WithWatch
+	Config   *rest.Config
 	Programs string
 	Scheme   *runtime.Scheme
 }
 
-// Connect connects to the cluster of a kubeconfig.
+// Connect connects to a kubeconfig's cluster.
 func Connect(kubeconfig, programs string) (*Cluster, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -60,7 +59,7 @@ func Connect(kubeconfig, programs string) (*Cluster, error) {
 	return c, nil
 }
 
-// As returns the configuration of a client that impersonates one of Drydock's components.
+// As impersonates one of Drydock's components.
 func (c *Cluster) As(serviceAccount string) *rest.Config {
 	config := rest.CopyConfig(c.Config)
 	config.Impersonate = rest.ImpersonationConfig{
@@ -100,13 +99,13 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// AuditLogs returns the folder of the API server's audit log.
+// AuditLogs returns the folder of the audit log.
 func (c *Cluster) AuditLogs(ctx context.Context) (string, error) {
 	s, err := c.Status(ctx)
 	return filepath.Join(s.Dir, "logs"), err
 }
 
-// RequestsSince returns the requests of Drydock's components since a time.
+// RequestsSince returns the requests of Drydock's components.
 func (c *Cluster) RequestsSince(ctx context.Context, began time.Time) ([]audit.Request, error) {
 	logs, err := c.AuditLogs(ctx)
 	if err != nil {
@@ -127,7 +126,7 @@ func (c *Cluster) Run(ctx context.Context, program string, args ...string) (stri
 	return string(out), nil
 }
 
-// Components returns the running pods of a component, such as virt-api, on real nodes.
+// Components returns the running pods of a component, on real nodes.
 func (c *Cluster) Components(ctx context.Context, name string) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := c.Client.List(ctx, &pods, client.InNamespace(Namespace), client.MatchingLabels{v1.AppLabel: name}); err != nil {
@@ -157,7 +156,7 @@ func (c *Cluster) Components(ctx context.Context, name string) ([]corev1.Pod, er
 // SimulatedLabel is on nodes that exist only as objects.
 const SimulatedLabel = "bench.drydock.dev/simulated"
 
-// NewNamespace creates a namespace for one benchmark. The returned function deletes it.
+// NewNamespace returns a function that deletes the namespace.
 func (c *Cluster) NewNamespace(ctx context.Context) (string, func(), error) {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}
 	if err := c.Client.Create(ctx, ns); err != nil {

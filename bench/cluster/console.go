@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/test/console"
 )
 
-// Console opens the serial console of a VMI. The caller closes the connection.
+// Console opens a VMI's console. The caller closes the connection.
 func (c *Cluster) Console(ctx context.Context, namespace, name string) (net.Conn, error) {
 	client, err := virtctl.New(c.Config)
 	if err != nil {
@@ -22,7 +22,7 @@ func (c *Cluster) Console(ctx context.Context, namespace, name string) (net.Conn
 	return conn, nil
 }
 
-// Login logs in to the test guest on a serial console, once it has booted.
+// Login logs in to the test guest, once it has booted.
 func Login(ctx context.Context, conn net.Conn) (*console.Console, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()

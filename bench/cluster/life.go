@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Up starts the embedded cluster of the environment (DRYDOCK_NAME, DRYDOCK_DIR) with Drydock. It
-// can be repeated. The caller must stop the cluster even if Up fails.
+// Up starts the cluster of DRYDOCK_NAME and DRYDOCK_DIR with Drydock. It can be repeated. The caller must stop
+// the cluster even if Up fails.
 func Up(ctx context.Context, programs string) error {
 	images, err := filepath.Glob(filepath.Join("build", "images", "*.tar"))
 	if err != nil {
@@ -44,9 +44,8 @@ func Down(ctx context.Context, programs string) error {
 	return nil
 }
 
-// tell runs a program with its output on the terminal. Only this process gets an interrupt of the
-// terminal and ends the program by the context, so that a Ctrl-C does not interrupt the shutdown of
-// the cluster.
+// Only this process gets the terminal's interrupt, so that a Ctrl-C does not interrupt the shutdown of the
+// cluster.
 func tell(ctx context.Context, command []string) error {
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr

@@ -21,15 +21,14 @@ import (
 
 const (
 	metricsPort = "metrics"
-	// metricsName is the name in their certificate; the ConfigMap has its authority.
+	// The certificate has this name, and the ConfigMap its authority.
 	metricsName                         = "kubevirt-prometheus-metrics." + Namespace + ".svc"
 	metricsTrust, metricsAuthoritiesKey = "kubevirt-ca", "kubevirt-metrics-certs.crt"
-	// metricsReader is a service account that may read metrics.
-	metricsReader = "bench-metrics"
+	metricsReader                       = "bench-metrics"
 )
 
-// Metrics reads the Prometheus metrics of a component's pod at the pod's address, which this machine can reach.
-// The API server's proxy would not pass on the token.
+// Metrics reads the metrics of a component's pod at its address: the API server's proxy would not pass on the
+// token.
 func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
 	var pod corev1.Pod
 	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: name}, &pod); err != nil {
@@ -107,7 +106,7 @@ func (c *Cluster) metricsAuthorities(ctx context.Context) (*x509.CertPool, error
 	return roots, nil
 }
 
-// Page reads a page of a component's pod through the API server.
+// Page reads a page through the API server.
 func (c *Cluster) Page(ctx context.Context, pod string, port int, path string, query map[string]string) ([]byte, error) {
 	clientset, err := kubernetes.NewForConfig(c.Config)
 	if err != nil {
@@ -120,7 +119,7 @@ func (c *Cluster) Page(ctx context.Context, pod string, port int, path string, q
 	return page, nil
 }
 
-// Sum adds the samples of a metric whose labels contain a text.
+// Sum adds the samples whose labels contain a text.
 func Sum(page, metric, labels string) float64 {
 	total := 0.0
 	for line := range strings.Lines(page) {

@@ -14,13 +14,13 @@ import (
 const (
 	// LauncherImage is the image of launcher pods and of the bare pods for comparison.
 	LauncherImage = layout.DevelLauncherImage
-	// GuestImage is a containerDisk with the test guest.
+	// GuestImage is the test guest's containerDisk.
 	GuestImage = "drydock.dev/test-guest:devel"
 	// GuestMemoryMiB is the memory of all guests.
 	GuestMemoryMiB = 128
 )
 
-// VMI returns a small machine that boots the test guest from a containerDisk.
+// VMI returns a small machine with the test guest.
 func VMI(namespace, name string) *v1.VirtualMachineInstance {
 	return &v1.VirtualMachineInstance{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -67,7 +67,7 @@ func BlockClaim(namespace, name string) *corev1.PersistentVolumeClaim {
 	}
 }
 
-// AddDisk adds a disk on the claim of that name to a VM.
+// AddDisk adds the claim of that name to a VM.
 func AddDisk(vm *v1.VirtualMachine, name string) {
 	spec := &vm.Spec.Template.Spec
 	spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks, v1.Disk{
@@ -77,7 +77,7 @@ func AddDisk(vm *v1.VirtualMachine, name string) {
 		PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}}})
 }
 
-// AddDevice adds a claim as the device /name to a pod's only container.
+// AddDevice adds a claim as /name to a pod's only container.
 func AddDevice(pod *corev1.Pod, name, claim string) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim}}})
@@ -85,7 +85,7 @@ func AddDevice(pod *corev1.Pod, name, claim string) {
 	container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: "/" + name})
 }
 
-// BarePod returns an idle pod of the launcher's image, with the fields that `kubectl run` sets.
+// BarePod returns an idle pod, with the fields that `kubectl run` sets.
 func BarePod(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},

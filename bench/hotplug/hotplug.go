@@ -1,9 +1,7 @@
-// Package hotplug measures the time to plug a volume into a running guest and to unplug it. The
-// unavoidable parts are measured interleaved in the same run, because machines are noisy: a bare
-// pod with the claim, and QEMU's own device_add.
+// Package hotplug measures the time to plug a volume into a running guest and to unplug it, interleaved with the
+// unavoidable parts, because machines are noisy: a bare pod with the claim, and QEMU's own device_add.
 //
-// A shell in the guest polls for the disk fifty times a second and prints the result on the serial
-// console, for VMI and baseline alike.
+// A shell in the guest polls for the disk fifty times a second, for VMI and baseline alike.
 //
 // It must not test whether hotplug is correct.
 package hotplug
@@ -37,7 +35,6 @@ func (o *Options) Flags(f *flag.FlagSet) {
 	f.IntVar(&o.rounds, "hotplug-rounds", 13, "hotplug: how often a volume is plugged and unplugged")
 }
 
-// volume is the name of the hotplugged volume and its claim.
 const volume = "vol"
 
 // Run runs the benchmark.
@@ -65,7 +62,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return nil
 }
 
-// round plugs and unplugs a disk each way and keeps the times.
 type round struct {
 	*setting
 	number int
@@ -160,7 +156,6 @@ func (t *round) ref() virtctl.Ref {
 	return virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: t.namespace, Name: guestName}
 }
 
-// addition returns the request of `virtctl addvolume`.
 func addition() *v1.AddVolumeOptions {
 	return &v1.AddVolumeOptions{
 		Name: volume,
@@ -172,8 +167,7 @@ func addition() *v1.AddVolumeOptions {
 	}
 }
 
-// watch watches the volume's status from now on. The returned function waits for the wanted status
-// and returns the time of its observation.
+// The returned function returns the time at which the wanted status was observed.
 func (t *round) watch(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (func() (time.Time, error), error) {
 	var at time.Time
 	done, err := t.cluster.Watch(ctx, &v1.VirtualMachineInstanceList{}, t.namespace, cluster.Named(guestName), func(_ watch.EventType, o client.Object) bool {
@@ -186,7 +180,6 @@ func (t *round) watch(ctx context.Context, wanted func(*v1.VolumeStatus) bool) (
 	}, err
 }
 
-// phase formats the volume's status for an error.
 func (t *round) phase(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cluster.Patience)
 	defer cancel()

@@ -49,7 +49,7 @@ type shell struct {
 	console *console.Console
 }
 
-// prepare creates the setting. On failure it removes its parts.
+// On failure its parts are removed.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string) (*setting, error) {
 	s := &setting{cluster: c, namespace: ns}
 	for _, step := range []func(context.Context) error{s.makeClaim, s.startGuest, s.startBaseline} {
@@ -85,9 +85,8 @@ func (s *setting) makeClaim(ctx context.Context) error {
 	return nil
 }
 
-// barePod returns a pod with the claim on the guest's node. It has the grace period of attachment
-// pods: without one the object would vanish at once, and the kubelet would tear the pod down during
-// the next measurement.
+// The pod has the grace period of attachment pods: without one the object would vanish at once, and the kubelet
+// would tear the pod down during the next measurement.
 func (s *setting) barePod(name string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	pod.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
@@ -99,7 +98,6 @@ func (s *setting) barePod(name string) *corev1.Pod {
 	return pod
 }
 
-// startGuest starts the VMI and learns the baseline from it.
 func (s *setting) startGuest(ctx context.Context) error {
 	vmi := cluster.VMI(s.namespace, guestName)
 	vmi.Spec.NodeSelector = map[string]string{corev1.LabelHostname: s.node}
@@ -147,7 +145,7 @@ func (s *setting) startBaseline(ctx context.Context) error {
 	return err
 }
 
-// end removes the parts outside the cluster; the namespace has the rest.
+// The namespace has the rest.
 func (s *setting) end() error {
 	for _, sh := range []shell{s.guest, s.baseline} {
 		if sh.conn != nil {
@@ -193,13 +191,11 @@ func (s *shell) watch(ctx context.Context, there bool) error {
 	return err
 }
 
-// saw waits for the result of watch.
 func (s *shell) saw(ctx context.Context) error {
 	_, err := s.console.Expect(ctx, seen)
 	return err
 }
 
-// lost waits until the guest has lost the disk.
 func (s *shell) lost(ctx context.Context) error {
 	if err := s.watch(ctx, false); err != nil {
 		return err
@@ -207,7 +203,6 @@ func (s *shell) lost(ctx context.Context) error {
 	return s.saw(ctx)
 }
 
-// addDevice plugs a disk by QEMU's monitor.
 func (s *setting) addDevice(ctx context.Context) error {
 	err := s.monitor.Execute(ctx, "blockdev-add", map[string]any{
 		"node-name": volume, "driver": "raw",

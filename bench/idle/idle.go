@@ -1,8 +1,9 @@
-// Package idle measures the costs of idle VMIs: the host's CPU time and the writes to the API
-// server.
+// Package idle measures the costs of idle VMIs: the host's CPU time and the writes to the API server.
 //
-// CPU time is counted per process, so that other work on the machine hardly affects it. Writes in
-// the VMIs' namespace count for the VMIs; other writes are the cluster's own.
+// CPU time is counted per process, so that other work hardly affects it. Only writes in the VMIs' namespace are
+// theirs.
+//
+// It must not measure a VMI's start.
 package idle
 
 import (
@@ -96,7 +97,7 @@ func (o *Options) startGuests(ctx context.Context, c *cluster.Cluster, ns string
 	return cluster.Wait(ctx, settle)
 }
 
-// handlersAlone returns the CPU use of all virt-handlers without VMIs, in per cent of a core.
+// The unit is per cent of a core.
 func handlersAlone(ctx context.Context, c *cluster.Cluster) (float64, error) {
 	began := time.Now()
 	before, err := handlers(ctx, c)
@@ -195,7 +196,6 @@ func (o *Options) addCPU(r *report.Report, before, after spent, window time.Dura
 	return nil
 }
 
-// percent returns the share of one core.
 func percent(used, in time.Duration) float64 { return 100 * used.Seconds() / in.Seconds() }
 
 func (o *Options) addRequests(r *report.Report, ns string, all []audit.Request, window time.Duration) {

@@ -1,9 +1,8 @@
-// Package imports measures the import worker, interleaved with curl and qemu-img in one run: the
-// time of an image from the network to a disk, the memory, and the amount that is downloaded again
-// after a worker was killed halfway.
+// Package imports measures the import worker, interleaved with curl and qemu-img: time and memory, and the amount
+// that is downloaded again after a worker was killed halfway.
 //
-// It needs no cluster: it runs the worker as its pod would, with a local server. It must not test
-// whether disks are correct, except that both ways have the same result.
+// It needs no cluster: it runs the worker as its pod would, with a local server. It must not test whether disks
+// are correct, except that both ways have the same result.
 package imports
 
 import (
@@ -35,7 +34,6 @@ func (o *Options) Flags(f *flag.FlagSet) {
 // diskSize is the virtual size of the image. Two thirds of it are data, so the image has one GiB.
 const diskSize = 3 << 29
 
-// bench is shared by all rounds.
 type bench struct {
 	report  *report.Report
 	dir     string
@@ -74,7 +72,6 @@ func (o *Options) Run(ctx context.Context, programs string, r *report.Report) (e
 	return nil
 }
 
-// serve creates an image and serves it.
 func (b *bench) serve(ctx context.Context) (stop func(), err error) {
 	image := b.path("image.qcow2")
 	if b.size, err = makeImage(ctx, b.dir, image); err != nil {
@@ -104,8 +101,7 @@ func (b *bench) serve(ctx context.Context) (stop func(), err error) {
 
 func (b *bench) path(name string) string { return filepath.Join(b.dir, name) }
 
-// round imports the image both ways, in both orders: the second one of a pair writes to a disk that
-// is still busy and takes up to twice as long.
+// The second import of a pair writes to a busy disk and takes up to twice as long: hence both orders.
 func (b *bench) round(ctx context.Context) error {
 	there, err := b.compare(ctx, 0)
 	if err != nil {
@@ -127,7 +123,6 @@ type comparison struct {
 	baseline fetched
 }
 
-// compare imports the image each way and compares the disks.
 func (b *bench) compare(ctx context.Context, number int) (t comparison, err error) {
 	err = interleave.Run(ctx, number,
 		func(ctx context.Context) (err error) { t.baseline, err = b.fetchAndConvert(ctx); return err },
@@ -152,7 +147,6 @@ func (b *bench) record(ours imported, usual fetched) {
 		ours.took.Seconds(), ours.memory>>20, usual.took.Seconds(), usual.flushed.Seconds())
 }
 
-// killed kills a worker halfway and lets another one resume.
 func (b *bench) killed(ctx context.Context) (err error) {
 	root, err := b.newRoot()
 	if err != nil {

@@ -50,7 +50,6 @@ func writeRaw(name string) error {
 	return errors.Join(err, file.Truncate(diskSize), file.Close())
 }
 
-// fetched is the result of curl and qemu-img convert.
 type fetched struct {
 	disk string
 	// flushed includes flushing the disk, as the import worker does.
@@ -81,7 +80,7 @@ func (b *bench) fetchAndConvert(ctx context.Context) (fetched, error) {
 type imported struct {
 	root, disk string
 	took       time.Duration
-	// memory is the peak of the worker and its children, in bytes.
+	// memory is the peak with children, in bytes.
 	memory int64
 }
 
@@ -97,13 +96,11 @@ func (b *bench) importIt(ctx context.Context) (imported, error) {
 	return i, err
 }
 
-// settled flushes all disks and returns the time.
 func settled() time.Time {
 	unix.Sync()
 	return time.Now()
 }
 
-// newRoot creates the root folder of a worker's pod.
 func (b *bench) newRoot() (string, error) {
 	root, err := os.MkdirTemp(b.dir, "worker")
 	for _, dir := range []string{"data", "work"} {
@@ -140,7 +137,6 @@ func (b *bench) awaitSent(ctx context.Context, size int64) error {
 	return nil
 }
 
-// run runs a program and returns its peak memory with its children.
 func run(cmd *exec.Cmd) (int64, error) {
 	var said bytes.Buffer
 	cmd.Stderr = &said

@@ -1,5 +1,4 @@
-// Package interleave orders the sides of a comparison, so that none always comes first.
-// It measures nothing.
+// Package interleave orders the sides of a comparison, so that none always comes first. It must measure nothing.
 package interleave
 
 import (
@@ -7,7 +6,7 @@ import (
 	"slices"
 )
 
-// Step is one side of a comparison, or a part of it.
+// Step is a part of one side.
 type Step func(context.Context) error
 
 // Run runs the steps until one fails, forwards for even numbers and backwards for odd ones. This

@@ -1,5 +1,5 @@
-// Package maintenance measures how long a maintenance pod of a halted VM takes to run, interleaved in one run with
-// a bare pod with the same claims.
+// Package maintenance measures how long a maintenance pod of a halted VM takes to run, interleaved with a bare
+// pod with the same claims.
 //
 // It must not test whether the lock is correct.
 package maintenance
@@ -36,7 +36,6 @@ func (o *Options) Flags(f *flag.FlagSet) {
 
 const vmName = "vm"
 
-// disks are the VM's volumes and their claims.
 var disks = []string{"one", "two"}
 
 // Run runs the benchmark.
@@ -121,7 +120,7 @@ func (t *round) startBare(ctx context.Context) error {
 	return nil
 }
 
-// maintain times a maintenance pod, and the VM's unlocking after its deletion.
+// The VM's unlocking is timed after the pod's deletion.
 func (t *round) maintain(ctx context.Context) error {
 	pod := t.pod("maintainer")
 	pod.Labels = map[string]string{layout.MaintenanceForLabel: vmName}

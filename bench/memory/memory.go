@@ -1,10 +1,10 @@
-// Package memory measures the costs of a running guest beside its own memory, and the idle memory
-// of Drydock and the embedded cluster.
+// Package memory measures the costs of a running guest beside its own memory, and the idle memory of Drydock and
+// the embedded cluster.
 //
-// All figures are proportional set sizes: a shared page counts in parts, so that sums are correct.
+// All figures are proportional set sizes, so that sums are correct. A guest is measured after its boot, and again
+// after work, because emulation keeps its translated code; a pod's memory request must cover the second figure.
 //
-// A guest is measured after its boot, and again after work, because emulation keeps its translated
-// code. A pod's memory request must cover the second figure.
+// It must not measure CPU time.
 package memory
 
 import (
@@ -95,7 +95,7 @@ const (
 	settled = mib / 2
 )
 
-// work makes all guests work at the same time until their memory stops growing.
+// All guests work at the same time until their memory stops growing.
 func (o *Options) work(ctx context.Context, c *cluster.Cluster, ns string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*cluster.Patience)
 	defer cancel()
@@ -153,7 +153,6 @@ func eachGuest(ctx context.Context, c *cluster.Cluster, ns string, tell func(usa
 	return nil
 }
 
-// addIdle adds the figures of an idle guest after its boot.
 func (u usage) addIdle(r *report.Report) {
 	r.Add("memory.beside_qemu_mib", "MiB", float64(u.beside)/mib)
 	r.Add("memory.launcher_rss_mib", "MiB", float64(u.launcherRSS)/mib)
@@ -163,7 +162,6 @@ func (u usage) addIdle(r *report.Report) {
 	r.Add("memory.overhead_used_idle_mib", "MiB", float64(u.overhead())/mib)
 }
 
-// addWorked adds the figures of a guest after work, and its memory request.
 func (u usage) addWorked(r *report.Report) {
 	requested := u.requested - guestRAM
 	r.Add("memory.overhead_requested_mib", "MiB", float64(requested)/mib)
@@ -173,13 +171,12 @@ func (u usage) addWorked(r *report.Report) {
 	r.Add("memory.requested_over_used", "ratio", float64(u.requested)/float64(guestRAM+u.overhead()))
 }
 
-// guestRAM is the guest's memory in KiB.
+// guestRAM is in KiB.
 const guestRAM = cluster.GuestMemoryMiB * mib
 
-// overhead is the pod's memory beside the guest's RAM.
 func (u usage) overhead() int { return u.qemu - u.guest + u.launcher + u.pageTables }
 
-// usage is the memory of the processes of one guest, in KiB.
+// usage is in KiB.
 type usage struct {
 	// qemu is all of QEMU's memory and guest the guest's RAM in it.
 	qemu, guest int
@@ -228,8 +225,7 @@ func usageOf(pod *corev1.Pod) (usage, error) {
 	return u, nil
 }
 
-// shimsOf finds the runtime's shim, which is in no pod's cgroup: it is the parent of the pod's
-// first processes.
+// The runtime's shim is in no pod's cgroup: it is the parent of the pod's first processes.
 func shimsOf(processes []proc.Process) ([]proc.Process, error) {
 	shims, err := proc.ByArgs("containerd-shim")
 	if err != nil {
@@ -252,7 +248,6 @@ func shimsOf(processes []proc.Process) ([]proc.Process, error) {
 	return out, nil
 }
 
-// measureIdle measures the memory without guests. It returns the components' memory.
 func measureIdle(ctx context.Context, c *cluster.Cluster, r *report.Report) (map[string]int, error) {
 	idle, err := componentsMemory(ctx, c)
 	if err != nil {
@@ -276,7 +271,6 @@ func measureIdle(ctx context.Context, c *cluster.Cluster, r *report.Report) (map
 	return idle, nil
 }
 
-// componentsMemory returns the memory of Drydock's components, summed over their pods.
 func componentsMemory(ctx context.Context, c *cluster.Cluster) (map[string]int, error) {
 	out := map[string]int{}
 	for _, name := range components {
@@ -301,8 +295,6 @@ func componentsMemory(ctx context.Context, c *cluster.Cluster) (map[string]int, 
 	return out, nil
 }
 
-// kubernetesMemory returns the memory of the cluster itself: the control plane, the nodes' programs
-// and the supervisor.
 func kubernetesMemory(s cluster.Status) (int, error) {
 	pids := []int{s.Supervisor}
 	for _, p := range s.ControlPlane {

@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// measureAtOnce migrates many guests at the same time, each with a limited bandwidth. It compares the
-// total time with the time that sending their data takes at that bandwidth.
+// The total time is compared with the time that sending the guests' data takes at the bandwidth of each.
 func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *report.Report) (err error) {
 	ns, remove, err := c.NewNamespace(ctx)
 	if err != nil {
@@ -104,7 +103,6 @@ func (o *Options) allow(ctx context.Context, c *cluster.Cluster) (func() error, 
 	}, err
 }
 
-// migrateAll returns the time until all migrations have succeeded.
 func migrateAll(ctx context.Context, c *cluster.Cluster, ns string, names []string) (time.Duration, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
@@ -139,7 +137,6 @@ func migrateAll(ctx context.Context, c *cluster.Cluster, ns string, names []stri
 	return time.Since(began), err
 }
 
-// awaitFigures waits until the virt-handlers have counted that many more migrations than before.
 func awaitFigures(ctx context.Context, c *cluster.Cluster, before figures, count int) (figures, error) {
 	var sum figures
 	err := cluster.Eventually(ctx, fmt.Sprintf("virt-handler to count %d migrations", count), func(ctx context.Context) (bool, error) {
@@ -150,7 +147,7 @@ func awaitFigures(ctx context.Context, c *cluster.Cluster, before figures, count
 	return sum, err
 }
 
-// checkLimits makes sure that the migrations had the option's bandwidth.
+// The migrations must have had the option's bandwidth.
 func (o *Options) checkLimits(ctx context.Context, c *cluster.Cluster, ns string) error {
 	var vmis v1.VirtualMachineInstanceList
 	if err := c.Client.List(ctx, &vmis, client.InNamespace(ns)); err != nil {

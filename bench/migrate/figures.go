@@ -6,7 +6,6 @@ import (
 	"drydock.dev/drydock/bench/cluster"
 )
 
-// figures are the migration metrics of all virt-handlers at the source, summed.
 type figures struct {
 	// migrations counts those with a known downtime; the others are sums over them.
 	migrations, downtime, duration, sent float64

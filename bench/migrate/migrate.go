@@ -72,7 +72,6 @@ func (o *Options) compare(ctx context.Context, c *cluster.Cluster, r *report.Rep
 	return nil
 }
 
-// round migrates each way once and keeps the costs.
 type round struct {
 	*setting
 	number int
@@ -102,8 +101,7 @@ func (t *round) moveVMI(ctx context.Context) (err error) {
 }
 
 const (
-	mib = 1 << 20
-	// inMs converts seconds.
+	mib  = 1 << 20
 	inMs = 1000
 )
 

@@ -22,7 +22,6 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// settings returns the settings in which two migrating QEMUs are compared.
 func settings(qemu *qmptest.Server) map[string]string {
 	all := map[string]string{}
 	for _, name := range []string{
@@ -50,7 +49,6 @@ func compare(t *testing.T, side string, ours, handlers *qmptest.Server) {
 	}
 }
 
-// handled is a QEMU with a guest of virt-handler's.
 func handled(t *testing.T, qemu *qmptest.Server) *guest.Guest {
 	t.Helper()
 	conn, ok := qemu.Dial().(*net.UnixConn)
@@ -67,14 +65,12 @@ func handled(t *testing.T, qemu *qmptest.Server) *guest.Guest {
 	return g
 }
 
-// running is a QEMU with a running guest.
 func running(t *testing.T) *qmptest.Server {
 	qemu := qmptest.New(t)
 	qemu.SetRunState(runstate.Running)
 	return qemu
 }
 
-// attached is a QEMU without a process, for migrate.
 func attached(t *testing.T, qemu *qmptest.Server) *end {
 	t.Helper()
 	e := &end{moments: newMoments()}
@@ -86,8 +82,7 @@ func attached(t *testing.T, qemu *qmptest.Server) *end {
 	return e
 }
 
-// TestTheBaselineMigratesWithVirtHandlersSettings compares them, and checks that the migration ends with both times
-// known.
+// The migration must end with both times known.
 func TestTheBaselineMigratesWithVirtHandlersSettings(t *testing.T) {
 	dir := t.TempDir()
 	theirs := struct{ source, target *qmptest.Server }{running(t), qmptest.NewIncoming(t)}

@@ -19,8 +19,7 @@ import (
 const (
 	// unlimited is more bytes per second than any network sends.
 	unlimited = 1 << 50
-	// downtimeLimit is QEMU's limit for stopping the guest, in milliseconds: the maximum of virt-handler, which
-	// begins with less.
+	// downtimeLimit is in milliseconds: virt-handler's maximum, which begins with less.
 	downtimeLimit = 100
 )
 
@@ -37,7 +36,6 @@ func capabilities(names ...string) map[string]any {
 	return map[string]any{"capabilities": list}
 }
 
-// prepareSource makes Drydock's settings in the sending QEMU.
 func prepareSource(ctx context.Context, source *qmp.Client) error {
 	if err := source.Execute(ctx, "migrate-set-capabilities", capabilities("events", "return-path", "pause-before-switchover"), nil); err != nil {
 		return err
@@ -45,7 +43,7 @@ func prepareSource(ctx context.Context, source *qmp.Client) error {
 	return source.Execute(ctx, "migrate-set-parameters", map[string]any{"max-bandwidth": unlimited, "downtime-limit": downtimeLimit}, nil)
 }
 
-// prepareTarget makes Drydock's settings in the receiving QEMU, and lets it listen.
+// The target listens afterwards.
 func prepareTarget(ctx context.Context, target *qmp.Client, uri string) error {
 	if err := target.Execute(ctx, "migrate-set-capabilities", capabilities("events", "return-path", "late-block-activate"), nil); err != nil {
 		return err
@@ -66,14 +64,12 @@ func newMoments() *moments {
 	return m
 }
 
-// forget clears the events of an earlier migration.
 func (m *moments) forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = map[string]time.Time{}
 }
 
-// reached returns the key of a migration status.
 func reached(status migrationstatus.Status) string { return "MIGRATION " + string(status) }
 
 func (m *moments) note(e qmp.Event) {
@@ -110,7 +106,6 @@ func (m *moments) await(ctx context.Context, name string) (time.Time, error) {
 	}
 }
 
-// end is one QEMU of a migration without Kubernetes.
 type end struct {
 	qemu    *baseline.Guest
 	monitor *qmp.Client
@@ -133,15 +128,14 @@ func (e *end) stop() {
 	e.qemu.Stop()
 }
 
-// bare has the costs of a migration between two QEMUs.
 type bare struct {
-	// start is the time until the target's monitor answers. It is not part of total, the time from the command
-	// until the target's event RESUME.
+	// start lasts until the target's monitor answers and is not part of total, which begins with the command and
+	// ends with the target's RESUME.
 	start, total, downtime time.Duration
 	sent                   float64
 }
 
-// migrateBaseline migrates the baseline's guest to another QEMU, which becomes the baseline.
+// The other QEMU becomes the baseline.
 func (s *setting) migrateBaseline(ctx context.Context, number int) (bare, error) {
 	twin, err := s.machine.StartTwin(ctx, "twin-"+strconv.Itoa(number))
 	if err != nil {
@@ -161,8 +155,8 @@ func (s *setting) migrateBaseline(ctx context.Context, number int) (bare, error)
 	return cost, nil
 }
 
-// migrate does virt-handler's steps without delay. The target's guest runs once both QEMUs report completion, when
-// the source's can't run any more.
+// migrate does virt-handler's steps without delay. The target's guest runs once both QEMUs report completion,
+// when the source's can't run any more.
 func (b *bare) migrate(ctx context.Context, source, target *end, uri string) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()

@@ -23,8 +23,7 @@ import (
 
 const (
 	guestName = "guest"
-	// disk is the name of the volume and the prefix of the claims' names.
-	disk = "root"
+	disk      = "root"
 	// classShared is the StorageClass of volumes on all nodes.
 	classShared = "shared"
 	diskSize    = "64Mi"
@@ -40,11 +39,11 @@ type setting struct {
 
 	machine  *baseline.Machine
 	baseline *end
-	// listed means that the requests of one migration have been printed.
+	// listed means that one migration's requests have been printed.
 	listed bool
 }
 
-// prepare creates the setting. On failure it removes its parts.
+// On failure its parts are removed.
 func prepare(ctx context.Context, c *cluster.Cluster, ns string, r *report.Report) (*setting, error) {
 	s := &setting{cluster: c, namespace: ns, report: r}
 	for _, step := range []func(context.Context) error{s.findLogs, s.startGuest, s.startBaseline} {
@@ -60,7 +59,6 @@ func (s *setting) findLogs(ctx context.Context) (err error) {
 	return err
 }
 
-// newDisk returns a DataVolume of the test guest's disk, in a claim on all nodes.
 func newDisk(namespace, name string) *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{layout.AnnImmediate: ""}},
@@ -76,7 +74,6 @@ func newDisk(namespace, name string) *cdiv1.DataVolume {
 	}
 }
 
-// newVMI returns a VMI with such a disk that can migrate.
 func newVMI(namespace, name, claim string) *v1.VirtualMachineInstance {
 	vmi := cluster.VMI(namespace, name)
 	vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: claim}}
@@ -87,7 +84,6 @@ func newVMI(namespace, name, claim string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// boot starts a VMI with its own disk and waits until its guest has booted.
 func boot(ctx context.Context, c *cluster.Cluster, namespace, name, claim string) error {
 	_, _, err := c.CreateAndAwait(ctx, newDisk(namespace, claim), &cdiv1.DataVolumeList{}, func(o client.Object) bool {
 		dv, ok := o.(*cdiv1.DataVolume)
@@ -108,8 +104,7 @@ func boot(ctx context.Context, c *cluster.Cluster, namespace, name, claim string
 	return err
 }
 
-// startGuest starts the VMI and learns the baseline from it. The guest is paused during the copy of
-// its disk, which must not change.
+// The guest is paused while its disk is copied, which must not change.
 func (s *setting) startGuest(ctx context.Context) error {
 	if err := boot(ctx, s.cluster, s.namespace, guestName, disk); err != nil {
 		return err
@@ -170,7 +165,7 @@ func (s *setting) startBaseline(ctx context.Context) error {
 	return err
 }
 
-// end removes the parts outside the cluster; the namespace has the rest.
+// The namespace has the rest.
 func (s *setting) end() error {
 	if s.baseline != nil {
 		s.baseline.stop()
@@ -181,9 +176,8 @@ func (s *setting) end() error {
 	return nil
 }
 
-// barePod returns a pod with the VMI's claim. It has the grace period of attachment pods: without one
-// the object would vanish at once, and the kubelet would tear the pod down during the next
-// measurement.
+// The pod has the grace period of attachment pods: without one the object would vanish at once, and the kubelet
+// would tear the pod down during the next measurement.
 func (s *setting) barePod(name string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(hotplugpod.GracePeriodSeconds))

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// stages are the observable steps of a migration, in order.
 var stages = []string{"created", "pod", "bound", "container", "handed_over", "ready", "started", "completed", "succeeded"}
 
 // course has the times of a migration's stages. Three watches write it.
@@ -33,7 +32,6 @@ type course struct {
 	failure string
 }
 
-// note stores the time of a stage's first observation.
 func (c *course) note(seen map[string]bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,7 +94,6 @@ func (c *course) durations() map[string]time.Duration {
 	return out
 }
 
-// total returns the time from the migration's creation until it succeeded.
 func (c *course) total() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -105,9 +102,8 @@ func (c *course) total() time.Duration {
 
 type moved struct {
 	course *course
-	// gone is how long the source's pod remained after the success.
+	// The source's pod remained after the success.
 	gone time.Duration
-	// told has virt-handler's metrics.
 	told figures
 	// writes are Drydock's, all those of all components.
 	writes, all int
@@ -153,7 +149,6 @@ func newMigration(namespace, name, vmi string) *v1.VirtualMachineInstanceMigrati
 	}
 }
 
-// follow creates a migration and records its stages until it has ended.
 func (s *setting) follow(ctx context.Context, migration *v1.VirtualMachineInstanceMigration) (*course, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -191,7 +186,7 @@ func (s *setting) follow(ctx context.Context, migration *v1.VirtualMachineInstan
 	return c, nil
 }
 
-// watch starts the watches. The first channel yields the migration's own end.
+// The first channel yields the migration's own end.
 func (s *setting) watch(ctx context.Context, c *course, migration string) ([]<-chan error, error) {
 	var ends []<-chan error
 	for _, w := range []struct {
@@ -214,7 +209,7 @@ func (s *setting) watch(ctx context.Context, c *course, migration string) ([]<-c
 
 var ofGuest = client.MatchingLabels{v1.AppLabel: layout.LauncherApp}
 
-// launchers returns the launcher pods of the VMI, the only one in its namespace.
+// The VMI is the only one in its namespace.
 func (s *setting) launchers(ctx context.Context) ([]corev1.Pod, error) {
 	var pods corev1.PodList
 	if err := s.cluster.Client.List(ctx, &pods, client.InNamespace(s.namespace), ofGuest); err != nil {

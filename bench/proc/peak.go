@@ -30,7 +30,6 @@ func Peak(ctx context.Context, pid int) int64 {
 	}
 }
 
-// children returns the child processes of all threads of a process.
 func children(pid int) []int {
 	var all []int
 	lists, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

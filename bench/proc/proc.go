@@ -30,7 +30,7 @@ type Process struct {
 // Name returns the program's name.
 func (p Process) Name() string { return filepath.Base(p.Args[0]) }
 
-// OfPod returns the processes of a pod, including its sandbox's pause.
+// OfPod returns a pod's processes, including the sandbox's pause.
 func OfPod(uid string) ([]Process, error) {
 	return find(func(cgroup string) bool {
 		return strings.Contains(cgroup, uid) || strings.Contains(cgroup, strings.ReplaceAll(uid, "-", "_"))
@@ -62,7 +62,7 @@ func find(in func(path string) bool) ([]Process, error) {
 	return out, nil
 }
 
-// CPU returns the CPU time of a process so far.
+// CPU returns a process's CPU time so far.
 func CPU(pid int) (time.Duration, error) {
 	stat, err := statOf(pid)
 	return time.Duration(stat.UTime+stat.STime) * tick, err
@@ -105,10 +105,9 @@ func statOf(pid int) (procfs.ProcStat, error) {
 	return stat, nil
 }
 
-// Memory is a process's memory in KiB.
+// Memory is in KiB.
 type Memory struct {
-	// PSS is the proportional set size: a page that several processes map counts in parts. RSS
-	// counts it fully.
+	// A page that several processes map counts in parts for PSS, and fully for RSS.
 	PSS, RSS int
 }
 
@@ -143,8 +142,8 @@ func statusOf(pid int) (procfs.ProcStatus, error) {
 	return status, nil
 }
 
-// GuestRAM returns the resident part of the mapping of a guest's RAM in QEMU. The mapping has the
-// size of the guest's memory, or 8 KiB more if QEMU emulates the machine (decision 302).
+// GuestRAM returns the resident part of a guest's RAM in QEMU. The mapping has that size, or 8 KiB more if QEMU
+// emulates the machine (decision 302).
 func GuestRAM(pid int, sizeKiB int) (Memory, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package report keeps measurements: raw samples, medians and 95th percentiles, a table for people
-// and two files for programs.
+// Package report keeps measurements: raw samples, medians and 95th percentiles, a table for people and two files
+// for programs.
 //
-// It owns the format of bench/results.json, whose names other tools rely on. It must not measure
-// anything.
+// It owns the format of bench/results.json, whose names other tools rely on. It must not measure anything.
 package report
 
 import (
@@ -34,8 +33,7 @@ type Machine struct {
 	Kernel    string `json:"kernel"`
 	// KVM means that guests use KVM; nil without a cluster.
 	KVM *bool `json:"kvm,omitempty"`
-	// Load is the load average of the minute before the run. Figures from a busy machine are worth
-	// little.
+	// Load is of the minute before the run. Figures from a busy machine are worth little.
 	Load float64 `json:"load"`
 }
 
@@ -59,7 +57,7 @@ func (r *Report) Add(name, unit string, samples ...float64) {
 	r.units[name] = unit
 }
 
-// Logf prints progress and other output than figures.
+// Logf prints progress.
 func (r *Report) Logf(format string, args ...any) {
 	fmt.Fprintf(r.out, format+"\n", args...)
 }
@@ -76,7 +74,7 @@ func (r *Report) Metrics() map[string]Metric {
 	return out
 }
 
-// quantile interpolates between the two nearest samples.
+// The result is between the two nearest samples.
 func quantile(samples []float64, q float64) float64 {
 	if len(samples) == 0 {
 		return 0
@@ -90,7 +88,7 @@ func quantile(samples []float64, q float64) float64 {
 
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// Table prints the figures of this run.
+// Table prints this run's figures.
 func (r *Report) Table() error {
 	w := tabwriter.NewWriter(r.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "\nFIGURE\tMEDIAN\tP95\tUNIT\tN\tTARGET\n")
@@ -105,7 +103,6 @@ func (r *Report) Table() error {
 	return nil
 }
 
-// file is the format of results.json.
 type file struct {
 	Machine  Machine           `json:"machine"`
 	Versions map[string]string `json:"versions"`

@@ -6,7 +6,7 @@ import (
 )
 
 type target struct {
-	// name ends with an underscore if a number of VMs follows.
+	// A number of VMs follows a final underscore.
 	name string
 	most float64
 }
@@ -41,12 +41,11 @@ var targets = []target{
 	{"scale.cost_5000_over_500", 1.2},
 	{"scale.restart_ready_s_5000", 20},
 	{"scale.restart_writes_", 0},
-	// With fewer VMIs the figure is dominated by virt-controller's own warm-up.
+	// With fewer VMIs virt-controller's own warm-up dominates.
 	{"scale.rss_kib_per_vmi_1000", 40},
 	{"scale.rss_kib_per_vmi_5000", 40},
 }
 
-// verdict returns the table's last column.
 func verdict(name string, median float64) string {
 	for _, t := range targets {
 		if name != t.name && (!strings.HasSuffix(t.name, "_") || !strings.HasPrefix(name, t.name)) {

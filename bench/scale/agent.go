@@ -24,20 +24,17 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// agent simulates virt-handler on all simulated nodes: it watches VMIs and writes their status as
-// virt-handler.
+// agent simulates virt-handler on all simulated nodes.
 type agent struct {
 	client    client.Client
 	namespace string
 	vmis      client.Reader
 	// networks has the secondary networks of launcher pods, nil if they are not simulated.
 	networks atomic.Pointer[networks]
-	// tasks are the names of VMIs with a pending write.
-	tasks   workqueue.TypedInterface[string]
-	workers sync.WaitGroup
+	tasks    workqueue.TypedInterface[string]
+	workers  sync.WaitGroup
 
-	mu sync.Mutex
-	// newest has the last observation of each VMI with a pending write.
+	mu     sync.Mutex
 	newest map[string]*v1.VirtualMachineInstance
 	// running and gone have the times at which VMIs were observed in these states; changed is closed
 	// and replaced at each addition.
@@ -49,8 +46,7 @@ type agent struct {
 // agentWorkers are enough that other components never wait for the agent.
 const agentWorkers = 32
 
-// startAgent watches a namespace until the context ends. It uses a cache, which resumes when the API
-// server ends a watch, as it may under load.
+// The cache resumes when the API server ends a watch, as it may under load.
 func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*agent, error) {
 	config := c.As("kubevirt-handler")
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return onNode{next} })
@@ -72,7 +68,6 @@ func startAgent(ctx context.Context, c *cluster.Cluster, namespace string) (*age
 	return a, nil
 }
 
-// watch calls handlers for the objects of a kind in the agent's namespace until the context ends.
 func (a *agent) watch(ctx context.Context, config *rest.Config, kind client.Object, handlers toolscache.ResourceEventHandler) (client.Reader, error) {
 	objects, err := cache.New(config, cache.Options{Scheme: a.client.Scheme(), DefaultNamespaces: map[string]cache.Config{a.namespace: {}}})
 	if err != nil {
@@ -97,7 +92,6 @@ func (a *agent) watch(ctx context.Context, config *rest.Config, kind client.Obje
 // because virt-handler may only write objects of its own node.
 type onNode struct{ next http.RoundTripper }
 
-// nodeKey is the context key of the node's name.
 type nodeKey struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -122,7 +116,6 @@ func (a *agent) handlers() toolscache.ResourceEventHandlerFuncs {
 	}
 }
 
-// see records a VMI's state and enqueues it if there is something to write.
 func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	a.mu.Lock()
 	before := len(a.running) + len(a.gone)
@@ -164,7 +157,6 @@ func (a *agent) fail(err error) {
 	a.changed = make(chan struct{})
 }
 
-// await waits until which returns n VMIs.
 func (a *agent) await(ctx context.Context, what string, n int, which func(*agent) map[types.UID]time.Time) error {
 	for {
 		a.mu.Lock()
@@ -187,7 +179,6 @@ func (a *agent) await(ctx context.Context, what string, n int, which func(*agent
 func running(a *agent) map[types.UID]time.Time { return a.running }
 func gone(a *agent) map[types.UID]time.Time    { return a.gone }
 
-// ranAt returns when a VMI was first observed running.
 func (a *agent) ranAt(uid types.UID) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -215,7 +206,7 @@ func (a *agent) work(ctx context.Context) {
 
 func (a *agent) wait() { a.workers.Wait() }
 
-// write makes one of virt-handler's writes. After a conflict, the watch delivers the newer version.
+// After a conflict, the watch delivers the newer version.
 func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	f, _ := a.facts(instance, time.Now())
 	status := vmihandler.Status(instance, f)

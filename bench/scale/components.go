@@ -136,7 +136,6 @@ func openProfiler(ctx context.Context, c *cluster.Cluster) error {
 	})
 }
 
-// profile writes a profile of virt-controller to a file; a CPU profile takes the given time.
 func profile(ctx context.Context, c *cluster.Cluster, which component, kind, path string, d time.Duration) error {
 	page, query := "debug/pprof/heap", map[string]string{"gc": "1"}
 	if kind == "cpu" {

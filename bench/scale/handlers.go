@@ -65,7 +65,6 @@ func (a *agent) guest(instance *v1.VirtualMachineInstance) *vmihandler.Guest {
 	}
 }
 
-// secondary returns the guest's secondary interfaces that its pod has.
 func (a *agent) secondary(instance *v1.VirtualMachineInstance) []vmihandler.Interface {
 	var list []vmihandler.Interface
 	networks := a.networks.Load()
@@ -79,7 +78,6 @@ func (a *agent) secondary(instance *v1.VirtualMachineInstance) []vmihandler.Inte
 	return list
 }
 
-// plugged counts the guest's secondary interfaces in the status.
 func plugged(instance *v1.VirtualMachineInstance) int {
 	count := 0
 	for i := range instance.Status.Interfaces {

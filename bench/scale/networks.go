@@ -24,12 +24,10 @@ type networks struct {
 	agent   *agent
 	inPlace bool
 
-	mu sync.Mutex
-	// interfaces are the secondary interfaces by pod.
+	mu         sync.Mutex
 	interfaces map[types.UID]map[string]bool
 }
 
-// startNetworks simulates until the context ends.
 func startNetworks(ctx context.Context, c *cluster.Cluster, a *agent, inPlace bool) error {
 	n := &networks{client: c.Client, agent: a, inPlace: inPlace, interfaces: map[types.UID]map[string]bool{}}
 	see := func(o any) {
@@ -45,7 +43,6 @@ func startNetworks(ctx context.Context, c *cluster.Cluster, a *agent, inPlace bo
 	return nil
 }
 
-// attach attaches a pod to its requested networks and sets the status annotation.
 func (n *networks) attach(ctx context.Context, pod *corev1.Pod) error {
 	annotation := launcherpod.MadeWithAnnotation
 	if n.inPlace {
@@ -68,7 +65,6 @@ func (n *networks) attach(ctx context.Context, pod *corev1.Pod) error {
 	return n.agent.again(ctx, launcherpod.VMIOf(pod))
 }
 
-// attached returns Multus' status annotation for a pod that requests these networks.
 func attached(asked string) (status string, interfaces map[string]bool, err error) {
 	if asked == "" {
 		return "", nil, nil
@@ -87,7 +83,6 @@ func attached(asked string) (status string, interfaces map[string]bool, err erro
 	return string(out), interfaces, err
 }
 
-// note reports whether the number of a pod's interfaces has changed.
 func (n *networks) note(pod types.UID, interfaces map[string]bool) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,7 +91,6 @@ func (n *networks) note(pod types.UID, interfaces map[string]bool) bool {
 	return len(before) != len(interfaces)
 }
 
-// has reports whether the pod of a VMI's guest has an interface.
 func (n *networks) has(vmi *v1.VirtualMachineInstance, name string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

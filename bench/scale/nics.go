@@ -18,7 +18,7 @@ import (
 	virtctl "drydock.dev/drydock/internal/virtctl/client"
 )
 
-// rollout adds a NIC to all VMs, several at a time, until each guest runs with it.
+// rollout adds a NIC to all VMs, until each guest runs with it.
 type rollout struct {
 	*pass
 	way
@@ -43,7 +43,7 @@ var ways = []way{
 	{"nic_restart", v1.VMRolloutStrategyStage, false},
 }
 
-// measureNICs measures a rolling change of NICs: live by migrations, live in place, and by restarts.
+// The change is live by migrations, live in place, or by restarts.
 func (o *Options) measureNICs(ctx context.Context, c *cluster.Cluster, measure func(*rollout) error) (err error) {
 	client, err := virtctl.New(c.Config)
 	if err != nil {
@@ -62,7 +62,7 @@ func (o *Options) measureNICs(ctx context.Context, c *cluster.Cluster, measure f
 	return nil
 }
 
-// configure sets the cluster's rollout strategy, and permits as many concurrent migrations as there are users.
+// As many migrations may run as there are users.
 func configure(ctx context.Context, c *cluster.Cluster, strategy v1.VMRolloutStrategy) (reset func() error, err error) {
 	var list v1.KubeVirtList
 	if err := c.Client.List(ctx, &list, client.InNamespace(cluster.Namespace)); err != nil {
@@ -144,7 +144,7 @@ func (r *rollout) create(ctx context.Context) error {
 	return r.agent.await(ctx, "running", r.n, running)
 }
 
-// delete waits for the end of all instances, including those before a restart.
+// Instances from before a restart must end, too.
 func (r *rollout) delete(ctx context.Context) error {
 	err := r.all(ctx, func(ctx context.Context, name string) error { return r.cluster.Client.Delete(ctx, r.vm(name)) })
 	if err != nil {
@@ -157,15 +157,12 @@ func (r *rollout) delete(ctx context.Context) error {
 	return r.agent.await(ctx, "gone", instances, gone)
 }
 
-// newNIC is the name of the new NIC and its network.
 const newNIC = "blue"
 
-// plugNIC is the patch that adds an interface on another network.
 const plugNIC = `[
 	{"op":"add","path":"/spec/template/spec/networks/-","value":{"name":"` + newNIC + `","multus":{"networkName":"` + newNIC + `"}}},
 	{"op":"add","path":"/spec/template/spec/domain/devices/interfaces/-","value":{"name":"` + newNIC + `","bridge":{}}}]`
 
-// change adds a NIC to a VM and waits until a guest runs with it.
 func (r *rollout) change(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()

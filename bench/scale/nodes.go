@@ -24,7 +24,7 @@ import (
 // vmisPerNode is the load of a big node.
 const vmisPerNode = 200
 
-// stages are kwok's rules for simulated nodes and their pods.
+// stages are kwok's rules for simulated nodes.
 //
 //go:embed stages.yaml
 var stages []byte
@@ -103,7 +103,7 @@ func (n *nodes) startKwok(ctx context.Context) error {
 	}
 	go func() {
 		defer close(n.exited)
-		_ = n.kwok.Wait() // either remove has ended it, or the wait for its nodes fails
+		_ = n.kwok.Wait() // remove has ended it, or the wait for its nodes fails
 	}()
 	return nil
 }
@@ -121,7 +121,6 @@ func (n *nodes) remove() {
 	}
 }
 
-// node returns a simulated node with a taint.
 func node(number int) *corev1.Node {
 	capacity := corev1.ResourceList{
 		corev1.ResourceCPU:    resource.MustParse("256"),

@@ -19,31 +19,26 @@ import (
 )
 
 const (
-	// users is the number of concurrent clients.
-	users = 16
-	// passPatience is the time limit of a step with all VMIs.
+	users        = 16
 	passPatience = 15 * time.Minute
 	profileTime  = 15 * time.Second
 )
 
-// pass measures one number of VMIs.
 type pass struct {
 	*Options
 	cluster *cluster.Cluster
 	report  *report.Report
 	n       int
-	// restFor is the measured time of rest when all VMIs run.
 	restFor time.Duration
 
 	namespace       string
 	agent           *agent
 	controller, api component
 	apiServer       int
-	// before is the components' memory before the first VMI.
-	before resident
+	before          resident
 }
 
-// resident is the components' resident memory in KiB.
+// resident is in KiB.
 type resident struct{ controller, api int }
 
 func (p *pass) resident() (resident, error) {
@@ -55,7 +50,6 @@ func (p *pass) resident() (resident, error) {
 	return resident{controller.RSS, api.RSS}, err
 }
 
-// spent is the CPU time of the processes so far.
 type spent struct {
 	controller, api, apiServer time.Duration
 }
@@ -84,8 +78,7 @@ func (p *pass) within(ctx context.Context, measure func(context.Context) error) 
 	return measure(ctx)
 }
 
-// lives measures the lives of all VMIs and returns virt-controller's CPU time per VMI in
-// milliseconds.
+// lives returns virt-controller's CPU time per VMI in milliseconds.
 func (p *pass) lives(ctx context.Context) (float64, error) {
 	var life spent
 	err := p.within(ctx, func(ctx context.Context) error {
@@ -184,7 +177,7 @@ func (p *pass) during(ctx context.Context, do func(context.Context) error) (spen
 	return after.minus(before), err
 }
 
-// quiet waits until virt-controller uses at most one per cent of a CPU for two seconds.
+// virt-controller must use at most one per cent of a CPU for two seconds.
 func (p *pass) quiet(ctx context.Context) error {
 	const window = 2 * time.Second
 	for {
@@ -258,7 +251,6 @@ func (p *pass) delete(ctx context.Context) error {
 	return p.agent.await(ctx, "gone", p.n, gone)
 }
 
-// all calls do for every VMI, several at a time.
 func (p *pass) all(ctx context.Context, do func(context.Context, string) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(users)
@@ -270,7 +262,6 @@ func (p *pass) all(ctx context.Context, do func(context.Context, string) error) 
 
 func nameOf(number int) string { return fmt.Sprintf("vmi-%d", number) }
 
-// vmi returns a VMI that runs only on simulated nodes.
 func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
 	vmi := cluster.VMI(p.namespace, name)
 	vmi.Spec.NodeSelector = map[string]string{cluster.SimulatedLabel: "true"}
@@ -278,7 +269,6 @@ func (p *pass) vmi(name string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// measureRest measures running VMIs without changes.
 func (p *pass) measureRest(ctx context.Context) error {
 	memory, err := p.resident()
 	if err != nil {
@@ -312,8 +302,6 @@ func (p *pass) measureRest(ctx context.Context) error {
 	return nil
 }
 
-// measureRestart kills virt-controller and measures its writes and the time until it has reconciled
-// every VMI again.
 func (p *pass) measureRestart(ctx context.Context) error {
 	began := time.Now()
 	now, err := kill(ctx, p.cluster, p.controller)

@@ -39,7 +39,6 @@ func (p *pass) measureRate(ctx context.Context) error {
 	return p.delete(ctx)
 }
 
-// createAtRate creates all VMIs at the rate and returns the time of each request.
 func (p *pass) createAtRate(ctx context.Context) (map[types.UID]time.Time, error) {
 	created := map[types.UID]time.Time{}
 	var mu sync.Mutex

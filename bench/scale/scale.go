@@ -110,7 +110,7 @@ func addGrowth(r *report.Report, costs []cost) {
 	}
 }
 
-// cost is virt-controller's CPU time per VMI in milliseconds.
+// cost is per VMI, in milliseconds.
 type cost struct {
 	n      int
 	perVMI float64

@@ -22,14 +22,11 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// liveRounds is the number of snapshots of a running guest in each way.
 const liveRounds = 10
 
-// way is how a running guest is quiesced for a snapshot.
 type way struct {
 	// name begins the figures' names.
-	name string
-	// indication is the snapshot's expected source indication.
+	name       string
 	indication snapshotv1.Indication
 }
 
@@ -74,7 +71,7 @@ func (s *setting) hold(ctx context.Context, r *report.Report, how way, from int)
 	return s.countWrites(ctx, r, how.name, began, liveRounds)
 }
 
-// start starts the VM, after the pods with its disks are deleted.
+// The pods with the VM's disks go first.
 func (s *setting) start(ctx context.Context) error {
 	for _, name := range []string{"writer", "reader"} {
 		if err := s.cluster.DeleteAndAwait(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}); err != nil {
@@ -93,7 +90,6 @@ func (s *setting) start(ctx context.Context) error {
 		"[ $(mount | grep -c ext4) = 2 ]")
 }
 
-// endAgent stops the guest's agent and waits until the status shows it.
 func (s *setting) endAgent(ctx context.Context) error {
 	if err := s.inGuest(ctx, "mv /usr/sbin/qemu-ga /tmp && killall qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done"); err != nil {
 		return err
@@ -125,7 +121,6 @@ func (s *setting) inGuest(ctx context.Context, command string) error {
 	return nil
 }
 
-// liveRound makes a snapshot of a running guest, and bare VolumeSnapshots of the same disks.
 type liveRound struct {
 	round
 	how way
@@ -150,8 +145,7 @@ func (t *liveRound) run(ctx context.Context) error {
 	return err
 }
 
-// watchCuts measures the time from the first VolumeSnapshot of the next snapshot until all of its VolumeSnapshots
-// are taken.
+// The time lasts from the first VolumeSnapshot of the next snapshot until all are taken.
 func (t *liveRound) watchCuts(ctx context.Context) (func() (time.Duration, error), error) {
 	before := volumeSnapshots()
 	if err := t.cluster.Client.List(ctx, before, client.InNamespace(t.namespace)); err != nil {
@@ -186,7 +180,6 @@ func (t *liveRound) watchCuts(ctx context.Context) (func() (time.Duration, error
 // stood finds the quiesced time in the snapshot's status.
 var stood = regexp.MustCompile(`for ([0-9.]+) s`)
 
-// saysHeld returns how long the guest was quiesced in the expected way.
 func (t *liveRound) saysHeld(ctx context.Context) (time.Duration, error) {
 	var made snapshotv1.VirtualMachineSnapshot
 	if err := t.cluster.Client.Get(ctx, client.ObjectKey{Namespace: t.namespace, Name: nameOf(t.number)}, &made); err != nil {

@@ -22,10 +22,8 @@ const (
 	toolsImage  = "drydock.dev/test-tools:devel"
 )
 
-// disks are the VM's volumes and their claims.
 var disks = []string{"one", "two"}
 
-// setting is a stopped VM and a pod that writes to its disks.
 type setting struct {
 	cluster   *cluster.Cluster
 	namespace string
@@ -46,7 +44,6 @@ func (s *setting) prepare(ctx context.Context) error {
 	return s.run(ctx, s.pod("writer", disks...))
 }
 
-// pod returns a pod with the claims as the devices /one and /two.
 func (s *setting) pod(name string, claims ...string) *corev1.Pod {
 	pod := cluster.BarePod(s.namespace, name)
 	container := &pod.Spec.Containers[0]
@@ -69,7 +66,6 @@ func (s *setting) exec(ctx context.Context, pod, command string) (string, error)
 	return s.cluster.Run(ctx, "drydock", "kubectl", "-n", s.namespace, "exec", pod, "--", "sh", "-c", command)
 }
 
-// write writes a number to both disks.
 func (s *setting) write(ctx context.Context, number int) error {
 	_, err := s.exec(ctx, "writer", fmt.Sprintf("for d in one two; do echo %d | dd of=/$d conv=notrunc,fsync || exit; done", number))
 	return err

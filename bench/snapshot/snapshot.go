@@ -3,7 +3,8 @@
 // the middle one is restored to a new VM. Then the VM is started. Package snapshot measures how long its guest is
 // quiesced for a snapshot, with and without the guest agent, compared with the driver's time.
 //
-// In each round a pod writes the round's number to both disks, which shows the content of each snapshot.
+// In each round a pod writes the round's number to both disks, which shows the content of each snapshot. It must not
+// test whether snapshots are correct.
 package snapshot
 
 import (
@@ -84,20 +85,18 @@ func (s *setting) countWrites(ctx context.Context, r *report.Report, name string
 	return nil
 }
 
-// ofSnapshots reports whether a request is for a snapshot rather than the restore. Requests that virt-api passes on
-// to the guest's node store nothing.
+// Requests that virt-api passes on to the guest's node store nothing.
 func ofSnapshots(q audit.Request) bool {
 	return q.Resource != "virtualmachineinstances/quiesce" && q.Resource != "virtualmachineinstances/release" && !strings.HasPrefix(q.Resource, "virtualmachinerestores") && q.Resource != "persistentvolumeclaims" && q.Name != restored &&
 		q.Name != restoreName && (q.Resource != "virtualmachines" || q.Verb != "create")
 }
 
-// round makes a snapshot, and bare VolumeSnapshots of the same disks.
 type round struct {
 	*setting
 	number int
 
 	bare, ready time.Duration
-	// cut is the time until the bare VolumeSnapshots of all disks were taken.
+	// cut is the time until all bare VolumeSnapshots were taken.
 	cut time.Duration
 }
 
@@ -152,7 +151,7 @@ func (t *round) cutBare(ctx context.Context) error {
 	return nil
 }
 
-// restore restores one of the snapshots to a new VM and checks the content of its disks.
+// restore also checks the content of the disks.
 func (s *setting) restore(ctx context.Context, r *report.Report, number int) error {
 	of := &snapshotv1.VirtualMachineRestore{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: restoreName},

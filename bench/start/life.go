@@ -26,12 +26,11 @@ type life struct {
 	pod, bound, scheduled, running time.Time // by watches
 	launcher, qemu                 time.Time // start of the processes
 	guest                          time.Time // its first line was read
-	// cpu is QEMU's CPU time at the first line.
+	// cpu is QEMU's at the first line.
 	cpu     time.Duration
 	deleted time.Duration
 }
 
-// startVMI starts a VMI, reads its first line, and deletes it.
 func startVMI(ctx context.Context, c *cluster.Cluster, ns, name string) (*life, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -52,7 +51,6 @@ func startVMI(ctx context.Context, c *cluster.Cluster, ns, name string) (*life, 
 	return l, err
 }
 
-// observeStart creates the VMI and records the observations of watches until it runs.
 func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachineInstance) (*life, *corev1.Pod, error) {
 	l := &life{}
 	var mu sync.Mutex // for the two watches
@@ -97,7 +95,6 @@ func observeStart(ctx context.Context, c *cluster.Cluster, vmi *v1.VirtualMachin
 	return l, pod, nil
 }
 
-// note stores the time of a first observation.
 func note(at *time.Time) {
 	if at.IsZero() {
 		*at = time.Now()
@@ -115,7 +112,7 @@ func readFirstLine(ctx context.Context, c *cluster.Cluster, ns, name string) (ti
 	return awaitLine(ctx, conn)
 }
 
-// awaitLine reads until the guest's first line. The context's end closes the connection.
+// The context's end closes the connection.
 func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()

@@ -1,9 +1,7 @@
-// Package start measures how long a VM takes to start. A bare pod of the same image, and the
-// baseline, a QEMU outside of Kubernetes with the same arguments, are measured interleaved in the
-// same run, because machines are noisy.
+// Package start measures how long a VM takes to start, interleaved with a bare pod of the same image, and a QEMU
+// outside of Kubernetes with the same arguments, because machines are noisy.
 //
-// The guest's first line is printed by its init when its services are up; the test guest's kernel
-// is quiet.
+// The guest's init prints its first line when its services are up; the test guest's kernel is quiet.
 package start
 
 import (
@@ -23,7 +21,6 @@ import (
 	"drydock.dev/drydock/bench/report"
 )
 
-// firstLine is the beginning of the guest's first line.
 const firstLine = "drydock guest ready"
 
 // Options are the benchmark's options.
@@ -57,7 +54,7 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	return hand.Forget()
 }
 
-// learn starts a VMI, which also warms up caches, and learns the baseline from it.
+// The first VMI also warms up caches.
 func learn(ctx context.Context, c *cluster.Cluster, ns string) (*baseline.Machine, error) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)
 	defer cancel()
@@ -70,7 +67,6 @@ func learn(ctx context.Context, c *cluster.Cluster, ns string) (*baseline.Machin
 	return hand, errors.Join(err, c.DeleteAndAwait(ctx, vmi))
 }
 
-// round starts each of the four once and keeps the times.
 type round struct {
 	cluster           *cluster.Cluster
 	namespace, number string

@@ -1,5 +1,5 @@
-// Package up measures how long the embedded cluster takes to come up again. It stops the cluster,
-// so it must be the last benchmark of a run.
+// Package up measures how long the embedded cluster takes to come up again. It stops the cluster, so it must be
+// the last benchmark of a run.
 package up
 
 import (

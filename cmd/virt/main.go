@@ -1,5 +1,4 @@
-// Command virt is Drydock's server: one binary and image, with a subcommand for each component in
-// the cluster.
+// Command virt is Drydock's server: one binary and image, with a subcommand for each component in the cluster.
 package main
 
 import (
@@ -29,7 +28,6 @@ func main() {
 	}
 }
 
-// awaitPort returns the command of each component's startup probe.
 func awaitPort() *cobra.Command {
 	return &cobra.Command{
 		Use:   "await-port PORT",

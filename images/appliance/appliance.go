@@ -1,8 +1,9 @@
 // Package appliance builds the small machine in which libguestfs opens disks: a kernel, an initramfs and a disk,
-// libguestfs's "fixed appliance". libguestfs would build it itself on a machine with all packages installed; this
-// package only unpacks packages and needs no privileges.
+// libguestfs's "fixed appliance". libguestfs would need all packages installed; this package only unpacks them
+// and needs no privileges.
 //
-// It owns the content of the machine. The tools outside of it are in the image's lists (images/libguestfs-tools).
+// It owns the machine's content. The tools outside are in the image's lists (images/libguestfs-tools), which it
+// must not know.
 package appliance
 
 import (
@@ -26,7 +27,7 @@ const uuid = "d7d0c000-0001-4000-8000-000000000475"
 // diskSize is the size of the mostly sparse disk. It leaves room for the temporary files of libguestfs.
 const diskSize = "288M"
 
-// Files are the paths of the machine's parts.
+// Files are the machine's parts.
 type Files struct{ Kernel, Initrd, Disk string }
 
 // source is this package's source, as part of the key: a change of it rebuilds the machine.
@@ -79,7 +80,6 @@ func Key(tree debian.Tree) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
 }
 
-// assemble builds the machine's files; root is a folder for the content of its disk.
 func assemble(ctx context.Context, to Files, root string, tree debian.Tree) error {
 	if err := tree.CopyKernel(to.Kernel); err != nil {
 		return err

@@ -71,8 +71,7 @@ func writeInitrd(to, machine string, tree debian.Tree) error {
 	return nil
 }
 
-// inOrder returns the files of modules in load order. needs is the content of depmod's modules.dep: each line has a
-// module and its dependencies, in reverse load order.
+// needs is depmod's modules.dep: each line has a module and its dependencies, in reverse load order.
 func inOrder(needs string, modules []string) []string {
 	var order []string
 	for _, module := range modules {

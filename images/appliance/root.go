@@ -103,7 +103,6 @@ func addPackages(root *rootfs.FS, tree debian.Tree) error {
 	return tree.Copy(root, libraries...)
 }
 
-// listed returns the machine's packages.
 func listed(tree debian.Tree) (map[string]bool, error) {
 	lists, err := tree.Glob(recipes + "/packages*")
 	if err != nil {
@@ -125,7 +124,7 @@ func listed(tree debian.Tree) (map[string]bool, error) {
 	return packages, nil
 }
 
-// excluded reports whether a file is useless in the machine, such as documentation and boot files.
+// Documentation and boot files are useless in the machine.
 func excluded(name string) bool {
 	for _, prefix := range []string{
 		"/boot/", "/lib/modules/", "/usr/share/doc", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/i18n/",
@@ -139,7 +138,7 @@ func excluded(name string) bool {
 	return false
 }
 
-// addArchives adds the content of libguestfs's archives: its daemon, its init, and settings.
+// The archives have libguestfs's daemon, its init, and settings.
 func addArchives(root *rootfs.FS, tree debian.Tree) error {
 	archives, err := tree.Glob(recipes + "/*.tar.gz")
 	if err != nil {
@@ -209,7 +208,6 @@ func eachEntry(archive string, do func(*tar.Header, []byte) error) error {
 	}
 }
 
-// addModules adds the kernel's modules and returns the kernel's version.
 func addModules(root *rootfs.FS, tree debian.Tree) (string, error) {
 	folders, err := tree.Glob("/lib/modules/*")
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package archive writes container images as OCI archives: one tar file that containerd, podman and
-// skopeo import, made without a registry or container engine. The result is reproducible to the
-// byte.
+// Package archive writes container images as OCI archives: one tar file that containerd, podman and skopeo
+// import, made without a registry or container engine, reproducible to the byte.
 //
-// It does not know the content of layers; package rootfs does.
+// It must not know the content of layers; package rootfs does.
 package archive
 
 import (
@@ -32,10 +31,9 @@ const tagAnnotation = "org.opencontainers.image.ref.name"
 
 // Image is a container image to write.
 type Image struct {
-	// Name and Tag are the image's name after the import.
 	Name, Tag string
 	Config    v1.Config
-	// Layers are ordered from the lowest, which changes least, to the highest.
+	// Layers begin with the lowest, which changes least.
 	Layers []*rootfs.FS
 }
 
@@ -88,8 +86,6 @@ func (i Image) Assemble() (v1.Image, error) {
 	return mutate.ConfigFile(image, file)
 }
 
-// writeLayout writes the image in OCI layout: an index with the manifest, and blobs by their
-// digests.
 func (i Image) writeLayout(w io.Writer, image v1.Image) error {
 	archive := tar.NewWriter(w)
 	index, err := i.index(image)
@@ -150,7 +146,6 @@ func writeLayers(archive *tar.Writer, image v1.Image) error {
 	return nil
 }
 
-// index returns the index with the manifest and the image's name.
 func (i Image) index(image v1.Image) ([]byte, error) {
 	digest, err := image.Digest()
 	if err != nil {

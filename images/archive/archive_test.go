@@ -98,7 +98,6 @@ func TestAnArchiveIsAValidImageUnderItsName(t *testing.T) {
 	}
 }
 
-// checkDigest compares the content of a layer's blob with its name.
 func checkDigest(t *testing.T, layer v1.Layer) {
 	t.Helper()
 	digest, err := layer.Digest()

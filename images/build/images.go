@@ -43,7 +43,7 @@ var images = map[string]image{
 		parts:    virtParts,
 	},
 	"virt-launcher": {
-		config:   v1.Config{Entrypoint: []string{layout.LauncherBinary}, Env: []string{path}, User: "107:107"},
+		config:   v1.Config{Entrypoint: []string{layout.LauncherBinary}, Env: []string{path, layout.SmallHeap}, User: "107:107"},
 		packages: listOf("virt-launcher"),
 		parts:    launcherParts,
 	},

@@ -1,9 +1,8 @@
-// Package debian unpacks Debian packages and their dependencies into folders. apt downloads and
-// verifies them; no maintainer script runs and the machine is not changed. The package also finds
-// the shared libraries of a program in such a folder, so that an image need not contain the
-// distribution.
+// Package debian unpacks Debian packages and their dependencies into folders. apt downloads and verifies them; no
+// maintainer script runs and the machine is not changed. It also finds a program's shared libraries there, so
+// that an image need not contain the distribution.
 //
-// It does not decide the content of an image; its callers pick the files.
+// It must not decide the content of an image.
 package debian
 
 import (
@@ -23,15 +22,15 @@ import (
 	"drydock.dev/drydock/images/rootfs"
 )
 
-// Suite is the only definition of the Debian release. It determines QEMU's version, and with it the
-// machine types that guests pin.
+// Suite is the only definition of the Debian release. It determines QEMU's version, and the machine types that
+// guests pin.
 const Suite = "bookworm"
 
 // Tree is a folder of unpacked packages.
 type Tree struct {
-	// Root is the folder that stands for /.
+	// Root stands for /.
 	Root string
-	// Key identifies the suite and the requested packages.
+	// Key identifies suite and packages.
 	Key string
 }
 
@@ -52,8 +51,7 @@ func Extract(ctx context.Context, cache string, packages []string) (Tree, error)
 	return tree, nil
 }
 
-// unpack runs mmdebstrap. Its variant 'extract' runs no maintainer scripts, so it needs neither
-// chroot nor mounts.
+// mmdebstrap's variant 'extract' runs no maintainer scripts, so it needs neither chroot nor mounts.
 func unpack(ctx context.Context, root string, packages []string) error {
 	cmd := exec.CommandContext(ctx, "mmdebstrap",
 		"--mode=chrootless", "--variant=extract", "--format=directory", "--extract-hook="+noteContents,
@@ -115,8 +113,8 @@ func (t Tree) Real(name string) (string, error) {
 	return "", fmt.Errorf("looking for %s in the Debian packages: more than %d links", name, maxLinks)
 }
 
-// Glob returns the matching files of the tree, as absolute paths inside it. No match is an error:
-// Debian has moved the file, and an image without it would fail much later.
+// Glob returns absolute paths inside the tree. No match is an error: Debian has moved the file, and an image
+// without it would fail much later.
 func (t Tree) Glob(pattern string) ([]string, error) {
 	matches, err := filepath.Glob(t.Path(pattern))
 	if err != nil {
@@ -131,7 +129,7 @@ func (t Tree) Glob(pattern string) ([]string, error) {
 	return matches, nil
 }
 
-// Copy adds files of the tree to a file system, with the libraries of programs. It resolves links.
+// Copy adds files, with the libraries of programs. It resolves links.
 func (t Tree) Copy(root *rootfs.FS, names ...string) error {
 	var programs []string
 	for _, name := range names {
@@ -177,7 +175,7 @@ func (t Tree) CopyBusybox(ctx context.Context, root *rootfs.FS) error {
 	return nil
 }
 
-// ParseList parses a list of names, one per line, with comments after #.
+// ParseList parses one name per line, with comments after #.
 func ParseList(text string) []string {
 	var names []string
 	for line := range strings.Lines(text) {

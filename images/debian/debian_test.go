@@ -26,7 +26,6 @@ func TestATreeIsTheSameHoweverItsPackagesAreListed(t *testing.T) {
 	}
 }
 
-// makeTree makes a tree with links of all kinds.
 func makeTree(t *testing.T) Tree {
 	t.Helper()
 	tree := Tree{Root: t.TempDir()}
@@ -72,7 +71,7 @@ func TestAPatternWithoutAMatchIsAnError(t *testing.T) {
 	}
 }
 
-// TestAProgramComesWithItsLibrariesAndTheirs uses a program of this machine whose libraries need others in turn.
+// The program is this machine's, and its libraries need others.
 func TestAProgramComesWithItsLibrariesAndTheirs(t *testing.T) {
 	libraries, err := Tree{Root: "/"}.Libraries(layout.QEMUImgBinary)
 	if err != nil {

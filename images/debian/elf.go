@@ -18,9 +18,8 @@ var libraryFolders = []string{
 	"/usr/lib/x86_64-linux-gnu",
 }
 
-// Libraries returns the files that the programs (paths inside the tree) need to start: the loader,
-// and shared libraries by the names in the programs. Libraries that a program opens at run time are
-// left to the caller.
+// Libraries returns the files that the programs (paths inside the tree) need to start: the loader, and shared
+// libraries. Those that a program opens at run time are left to the caller.
 func (t Tree) Libraries(programs ...string) ([]string, error) {
 	found := map[string]bool{}
 	queue := slices.Clone(programs)
@@ -41,7 +40,6 @@ func (t Tree) Libraries(programs ...string) ([]string, error) {
 	return slices.Sorted(maps.Keys(found)), nil
 }
 
-// isProgram reports whether a file is a program or a library.
 func (t Tree) isProgram(name string) (bool, error) {
 	place, err := t.Real(name)
 	if err != nil {
@@ -59,7 +57,6 @@ func (t Tree) isProgram(name string) (bool, error) {
 	return string(head) == elf.ELFMAG, nil
 }
 
-// needed returns the direct dependencies of a program or library in the tree.
 func (t Tree) needed(program string) ([]string, error) {
 	path, err := t.Real(program)
 	if err != nil {
@@ -73,7 +70,7 @@ func (t Tree) needed(program string) ([]string, error) {
 	return t.neededBy(file, program)
 }
 
-// LibrariesOf returns the direct and indirect dependencies of a program outside the tree.
+// LibrariesOf is Libraries for a program outside the tree.
 func (t Tree) LibrariesOf(program []byte) ([]string, error) {
 	file, err := elf.NewFile(bytes.NewReader(program))
 	if err != nil {
@@ -87,7 +84,7 @@ func (t Tree) LibrariesOf(program []byte) ([]string, error) {
 	return append(direct, further...), err
 }
 
-// neededBy returns a program's direct dependencies. Errors name it as given.
+// Errors name the program as given.
 func (t Tree) neededBy(file *elf.File, program string) ([]string, error) {
 	names, err := file.ImportedLibraries()
 	if err != nil {
@@ -115,7 +112,7 @@ func (t Tree) neededBy(file *elf.File, program string) ([]string, error) {
 	return paths, nil
 }
 
-// findLibrary searches the program's own folders (RUNPATH), then Debian's.
+// RUNPATH comes first, then Debian's folders.
 func (t Tree) findLibrary(name string, own []string) (string, error) {
 	for _, folder := range slices.Concat(own, libraryFolders) {
 		path := folder + "/" + name

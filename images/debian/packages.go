@@ -20,10 +20,10 @@ done > "$1"/var/lib/dpkg/unpacked`
 
 const contentsFile = "/var/lib/dpkg/unpacked"
 
-// Package is a binary package of Debian.
+// Package is Debian's binary package.
 type Package struct{ Name, Version, Architecture string }
 
-// Contents has the packages of a tree and the owner of each file.
+// Contents has a tree's packages and the owner of each file.
 type Contents struct {
 	// Packages are sorted by name.
 	Packages []Package
@@ -54,7 +54,7 @@ func (t Tree) Contents() (Contents, error) {
 	return c, nil
 }
 
-// read parses a line: a package, or a file of the last package.
+// A line is a package, or a file of the last one.
 func (c *Contents) read(line string) error {
 	if strings.HasPrefix(line, "package ") {
 		fields := strings.Fields(line)
@@ -79,7 +79,7 @@ func (c Contents) Owner(file string) (Package, bool) {
 	return p, ok
 }
 
-// plain normalizes a file's name, because /lib and /usr/lib are one folder.
+// /lib and /usr/lib are one folder.
 func plain(file string) string {
 	file = strings.TrimPrefix(strings.TrimPrefix(file, "."), "/")
 	return strings.TrimPrefix(file, "usr/")

@@ -43,7 +43,7 @@ func removeLeftovers(parent, prefix string) error {
 	for _, folder := range found {
 		lock, err := lockFolder(folder)
 		if err != nil {
-			continue // it is in use, gone, or a file
+			continue // in use, gone, or a file
 		}
 		_ = os.RemoveAll(folder) // leftovers only take space
 		_ = lock.Close()

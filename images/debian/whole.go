@@ -29,7 +29,7 @@ func Whole(folder string, fill func(made, scratch string) error) error {
 	return nil
 }
 
-// RemoveOthers removes the older folders beside the given one that match a pattern.
+// RemoveOthers removes older folders that match a pattern.
 func RemoveOthers(folder, pattern string) error {
 	found, err := filepath.Glob(filepath.Join(filepath.Dir(folder), pattern))
 	if err != nil {

@@ -18,7 +18,7 @@ const (
 // cpioAlign is the alignment of headers and contents.
 const cpioAlign = 4
 
-// WriteCPIO writes the file system in cpio's "newc" format, the format of Linux's initramfs.
+// WriteCPIO writes the "newc" format of Linux's initramfs.
 func (f *FS) WriteCPIO(w io.Writer) error {
 	for number, entry := range f.Entries() {
 		if err := writeCPIOEntry(w, number+1, entry); err != nil {

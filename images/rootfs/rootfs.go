@@ -2,7 +2,7 @@
 // container layer (tar), an initramfs (cpio) and a folder. The output depends only on the entries,
 // to the byte: no time, owner or order comes from the building machine.
 //
-// It knows nothing of packages or images.
+// It must know nothing of packages or images.
 package rootfs
 
 import (
@@ -14,19 +14,17 @@ import (
 	"slices"
 )
 
-// Entry is one file, folder, link or device.
+// Entry is a file, folder, link or device.
 type Entry struct {
-	Path string
-	// Mode is the kind of entry and its permissions.
-	Mode     fs.FileMode
-	UID, GID int
-	Data     []byte
-	// Link is the target of a symbolic link.
+	Path         string
+	Mode         fs.FileMode
+	UID, GID     int
+	Data         []byte
 	Link         string
 	Major, Minor uint32
 }
 
-// FS is a file system in memory. It adds the parent folders of entries.
+// FS is a file system in memory. It adds parent folders.
 type FS struct {
 	entries map[string]Entry
 }
@@ -34,7 +32,7 @@ type FS struct {
 // New returns an empty file system.
 func New() *FS { return &FS{entries: map[string]Entry{}} }
 
-// Add adds an entry, and replaces one with the same path.
+// Add adds or replaces an entry.
 func (f *FS) Add(entry Entry) {
 	entry.Path = path.Clean("/" + entry.Path)
 	f.addParents(entry.Path)
@@ -55,7 +53,7 @@ func (f *FS) Dir(name string, mode fs.FileMode) {
 	f.Add(Entry{Path: name, Mode: mode | fs.ModeDir})
 }
 
-// File adds a file with the given content.
+// File adds a file with content.
 func (f *FS) File(name string, perm fs.FileMode, data []byte) {
 	f.Add(Entry{Path: name, Mode: perm, Data: data})
 }
@@ -84,7 +82,7 @@ func (f *FS) Copy(name, source string) error {
 	return nil
 }
 
-// Own sets the owner of an existing entry, and ignores a missing one.
+// Own sets the owner of an entry, if it exists.
 func (f *FS) Own(name string, uid, gid int) {
 	if entry, there := f.entries[path.Clean("/"+name)]; there {
 		entry.UID, entry.GID = uid, gid

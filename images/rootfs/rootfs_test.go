@@ -14,7 +14,6 @@ import (
 	"testing"
 )
 
-// sample has one entry of each kind, in no order.
 func sample() *FS {
 	f := New()
 	f.Symlink("/var/run", "/run")
@@ -82,8 +81,7 @@ func TestATarHoldsEveryEntryWithItsKindAndOwner(t *testing.T) {
 	}
 }
 
-// TestACPIOIsWhatTheKernelReads checks every byte of one entry; every boot of the test guest shows that the kernel
-// accepts a whole archive.
+// Every boot of the test guest shows that the kernel accepts a whole archive.
 func TestACPIOIsWhatTheKernelReads(t *testing.T) {
 	f := New()
 	f.File("/abc", 0o640, []byte("hello"))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// WriteTar writes the file system as a tar archive, the format of container layers.
+// WriteTar writes the format of container layers.
 func (f *FS) WriteTar(w io.Writer) error {
 	archive := tar.NewWriter(w)
 	for _, entry := range f.Entries() {
@@ -55,7 +55,7 @@ func writeTarEntry(archive *tar.Writer, entry Entry) error {
 	return err
 }
 
-// WriteFolder writes the file system into a folder. As root it also sets owners.
+// WriteFolder writes into a folder. As root it also sets owners.
 func (f *FS) WriteFolder(root string) error {
 	for _, entry := range f.Entries() {
 		if err := writeFolderEntry(filepath.Join(root, entry.Path), entry); err != nil {

@@ -1,6 +1,5 @@
-// Package answer writes HTTP responses of virt-api and virt-handler: objects as JSON, and errors as the Status that
-// every Kubernetes client expects. It owns the conversion of errors; the caller decides which error is returned, with
-// which message.
+// Package answer writes HTTP responses of virt-api and virt-handler: objects as JSON, and errors as a Status. It
+// owns the conversion of errors, and must not decide which error is returned.
 package answer
 
 import (
@@ -29,7 +28,7 @@ func Status(err error) metav1.Status {
 	return status
 }
 
-// Error answers a request with the error's Status.
+// Error answers with the error's Status.
 func Error(w http.ResponseWriter, err error) {
 	status := Status(err)
 	_ = JSON(w, int(status.Code), status) // a Status can always be encoded

@@ -45,11 +45,12 @@ import (
 	"drydock.dev/drydock/internal/certs/nodesigner"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/metricsserver"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// These name virt-api's APIServices, which get its certificate's authority.
+// These APIServices get the authority of virt-api's certificate.
 const (
 	apiService      = "v1." + v1.SubresourceGroupName
 	olderAPIService = "v1alpha3." + v1.SubresourceGroupName
@@ -60,11 +61,10 @@ type options struct {
 	address       string
 	uploadAddress string
 	guestfsImage  string
-	// serving configures the server of metrics and health.
-	serving metricsserver.Options
+	serving       metricsserver.Options
 }
 
-// NewCommand returns the command that runs virt-api.
+// NewCommand returns the command virt-api.
 func NewCommand() *cobra.Command {
 	o := options{}
 	cmd := &cobra.Command{
@@ -104,27 +104,27 @@ func run(ctx context.Context, o options) error {
 	return mgr.Start(ctx)
 }
 
-// served assembles virt-api.
 type served struct {
 	options  options
 	config   *rest.Config
 	settings clusterconfig.Current
-	// pace limits the API's requests to the API server, and webhookPace those of the webhooks, if the KubeVirt object
-	// configures limits.
+	// The KubeVirt object may limit the requests to the API server: pace those of the API, webhookPace those of the
+	// webhooks.
 	pace, webhookPace process.Pace
 	// serving is closed once virt-api answers requests, known once kube-apiserver has the certificate's authority.
 	serving chan struct{}
 	known   <-chan struct{}
 }
 
-// manager returns a manager that caches the few objects that virt-api needs: the KubeVirt object, virt-handler's
-// pods, and the objects with its certificates.
+// manager caches only the few objects that virt-api needs: the KubeVirt object, virt-handler's pods, and the objects
+// with its certificates.
 func (p *served) manager() (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme),
 		cdiv1.AddToScheme(scheme), apiregistrationv1.AddToScheme(scheme)); err != nil {
 		return nil, fmt.Errorf("registering API types: %w", err)
 	}
+	pagedlist.Bound(p.config)
 	namespace := map[string]cache.Config{clusterconfig.Namespace: {}}
 	mgr, err := ctrl.NewManager(p.config, ctrl.Options{
 		Scheme:  scheme,
@@ -151,8 +151,8 @@ func (p *served) manager() (manager.Manager, error) {
 	return mgr, metricsserver.Add(mgr, serving)
 }
 
-// ready returns when kube-apiserver can call the webhooks and the API, or with an error when the probe times out: the
-// kubelet emits a warning for each failed probe, so it waits instead of failing at once.
+// ready waits until kube-apiserver can call the webhooks and the API, or the probe times out: the kubelet emits a
+// warning for each failed probe.
 func (p *served) ready(r *http.Request) error {
 	select {
 	case <-p.serving:
@@ -180,7 +180,7 @@ func (p *served) add(mgr manager.Manager) error {
 	serving := certs.NewSource(clientset, certs.APIServer())
 	serving.Restrict(func(config *tls.Config) { p.settings.Get().TLS.Restrict(config) })
 	calling := certs.NewSource(clientset, certs.HandlerClient())
-	// Verbs are judged by the API server's current state, not by a cache.
+	// A verb is judged by the current state.
 	direct, err := client.New(p.config, client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
@@ -224,7 +224,6 @@ func (p *served) add(mgr manager.Manager) error {
 	return errors.Join(nodesigner.Add(mgr), registration.Add(mgr, apiService, registrations...))
 }
 
-// refusals returns the groups that are not served, and their registrations.
 func refusals() ([]server.Group, []registration.Groups) {
 	var groups []server.Group
 	var registrations []registration.Groups
@@ -263,7 +262,6 @@ func (p *served) uploads(clientset kubernetes.Interface, direct client.Client, s
 	return []manager.Runnable{calling, serve}
 }
 
-// ready waits for certificates. It returns false when ctx ends.
 func ready(ctx context.Context, identity *certs.Source) bool {
 	select {
 	case <-identity.Ready():
@@ -273,9 +271,8 @@ func ready(ctx context.Context, identity *certs.Source) bool {
 	}
 }
 
-// handlerTransport returns a transport to virt-handlers with mutual TLS. It uses the names in their certificates
-// (nodecert.DNSName), so no other node can answer for the one that was called. It uses HTTP/1.1, from which streams
-// are upgraded.
+// handlerTransport calls virt-handlers with mutual TLS. Their certificates name the node (nodecert.DNSName), so that
+// no other one can answer. Streams are upgraded from HTTP/1.1.
 func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper {
 	return &http.Transport{
 		TLSClientConfig:     identity.ClientConfig(),
@@ -283,10 +280,11 @@ func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper
 		DialContext:         nodes.Dial,
 		IdleConnTimeout:     time.Minute,
 		MaxIdleConnsPerHost: 4,
+		// A node may have been taken over.
+		MaxResponseHeaderBytes: 16 << 10,
 	}
 }
 
-// serve waits for the certificate and serves until ctx ends.
 func (p *served) serve(ctx context.Context, identity *certs.Source, groups []server.Group) error {
 	if !ready(ctx, identity) {
 		return nil

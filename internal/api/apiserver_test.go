@@ -76,7 +76,7 @@ type world struct {
 }
 
 // patience bounds one wait on a busy machine.
-var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1, Steps: 2400}
+var patience = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 1, Steps: 6000}
 
 // start starts virt-api once for all the subtests of t.
 func start(t *testing.T) *world {
@@ -116,8 +116,7 @@ func start(t *testing.T) *world {
 	return w
 }
 
-// freeAddress returns an unused address. Its port is outside the kernel's ephemeral range, so that it is still free
-// when virt-api listens there.
+// The port is outside the kernel's ephemeral range, so that it is still free when virt-api listens there.
 func freeAddress(t *testing.T, host string) string {
 	t.Helper()
 	const first, count = 12000, 20000
@@ -134,8 +133,7 @@ func freeAddress(t *testing.T, host string) string {
 	return ""
 }
 
-// impersonating makes a kubeconfig with exactly the rights of virt-api's service account, so that the tests also test
-// its RBAC.
+// The kubeconfig has exactly the rights of virt-api's service account, to test its RBAC.
 func impersonating(t *testing.T, path string) string {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(path)
@@ -174,7 +172,6 @@ func (w *world) install(address string) {
 	}
 }
 
-// leaveSharedKey makes the Secret in which an earlier version kept the key of all virt-handlers.
 func (w *world) leaveSharedKey() {
 	w.t.Helper()
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: sharedSecret}}
@@ -296,8 +293,14 @@ func (w *world) removeNamespace(ns *corev1.Namespace) {
 	for i := range vmis.Items {
 		bare := vmis.Items[i].DeepCopy()
 		bare.Finalizers = nil
-		if err := w.admin.Patch(ctx, bare, client.MergeFrom(&vmis.Items[i])); err != nil {
-			w.t.Errorf("freeing VMI %s: %v", bare.Name, err)
+		var last error
+		// The API server may still know the label, and calls them.
+		err := wait.ExponentialBackoffWithContext(ctx, patience, func(ctx context.Context) (bool, error) {
+			last = client.IgnoreNotFound(w.admin.Patch(ctx, bare, client.MergeFrom(&vmis.Items[i])))
+			return last == nil, nil
+		})
+		if err != nil {
+			w.t.Errorf("freeing VMI %s: %v", bare.Name, last)
 		}
 	}
 	if err := w.admin.Delete(ctx, ns); err != nil {
@@ -393,7 +396,6 @@ func (w *world) vmi(name string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// component returns a client with the name and the rights of one of Drydock's components.
 func (w *world) component(account string) client.Client {
 	config := rest.CopyConfig(w.config)
 	config.Impersonate = rest.ImpersonationConfig{

@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// addDataVolumes adds the rules for DataVolumes. If CDI serves them, CDI judges them, except for the note on who may
-// clone: a note that a user wrote in that time would count when Drydock serves again.
+// If CDI serves DataVolumes, CDI judges them, except for the note on who may clone: a note that a user wrote in that
+// time would count when Drydock serves again.
 func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
 	mutating, err := admission.MutatingAsking(func(ctx context.Context, r admission.Request[cdiv1.DataVolume]) error {
 		mayClone := false
@@ -50,7 +50,7 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 		return validate.DataVolumeWarnings(dv, old)
 	}))
 	add(validateDV, validating, err)
-	// No CDI object is refused, since the same manifest may install CDI.
+	// The same manifest may install CDI, so no CDI object is refused.
 	objects, err := admission.Validating(func(admission.Request[cdiv1.CDI]) field.ErrorList { return nil }, advice(func(object, old *cdiv1.CDI) []string {
 		if settings.Get().CDI {
 			return nil

@@ -20,8 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// markAttempts is how often an eviction is judged again after a conflict on the VMI. Clients of evictions retry
-// anyway.
+// An eviction is judged so often after conflicts on the VMI. Clients of evictions retry anyway.
 const markAttempts = 4
 
 // evictions answers evictions of launcher pods. cluster must not be a cache: an answer from old data may stop a
@@ -61,8 +60,7 @@ func (e *evictions) judge(ctx context.Context, r admission.Request[policyv1.Evic
 	return fmt.Sprintf("the VMI of pod %s changes faster than it can be marked for its evacuation", pod.Name), nil
 }
 
-// dryRun reports whether an eviction is a dry run. Its sender may set that only in the delete options, which the
-// admission request does not show.
+// The sender may request a dry run only in the delete options, which the admission request does not show.
 func dryRun(e *policyv1.Eviction) bool {
 	return e != nil && e.DeleteOptions != nil && len(e.DeleteOptions.DryRun) > 0
 }
@@ -111,7 +109,7 @@ func ignoreNotFound(err error, kind string, key types.NamespacedName) error {
 	return fmt.Errorf("reading %s %s: %w", kind, key, err)
 }
 
-// mark marks the VMI for evacuation from its node. It reports false after a conflict.
+// mark reports false after a conflict.
 func (e *evictions) mark(ctx context.Context, vmi *v1.VirtualMachineInstance) (marked bool, err error) {
 	cordoned, err := e.cordoned(ctx, vmi.Status.NodeName)
 	if err != nil {

@@ -22,8 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// webhookVersion is the API version of the admission webhooks. kube-apiserver authenticates itself to an aggregated
-// API, and not to any other webhook (decision 614).
+// kube-apiserver authenticates itself to an aggregated API, and not to any other webhook (decision 614).
 var webhookVersion = schema.GroupVersion{Group: "admission.drydock.dev", Version: "v1"}
 
 // These are the paths of the webhooks below webhookVersion, as registered in config/deploy/api.yaml.
@@ -58,7 +57,7 @@ func webhookAPI(hooks map[string]http.Handler, turns *room) server.Group {
 
 func webhookPath(path string) string { return "/apis/" + webhookVersion.String() + path }
 
-// webhooks returns the handlers by path. cluster must not be a cache.
+// cluster must not be a cache.
 func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[string]http.Handler, error) {
 	served := map[string]http.Handler{}
 	var failed error
@@ -80,7 +79,7 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 	return served, failed
 }
 
-// advice returns a function for warnings, which are only for users, not for components.
+// Only users get warnings, not components.
 func advice[T any](of func(object, old *T) []string) func(admission.Request[T]) []string {
 	return func(r admission.Request[T]) []string {
 		if r.Component() || r.New == nil {
@@ -109,22 +108,23 @@ func addMutating(add adder, settings *clusterconfig.Current, vms virtualMachines
 }
 
 func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachines) {
-	vm, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
+	vm, err := admission.Judging(func(ctx context.Context, r admission.Request[v1.VirtualMachine]) (admission.Verdict, error) {
 		if r.Component() && r.Operation == admissionv1.Update {
 			// The VM was judged when its owner wrote it. A component's update must not fail on a field that an
 			// earlier release admitted.
-			return nil, nil
+			return admission.Verdict{}, nil
 		}
-		errs, err := vms.judge(ctx, r)
+		verdict, err := vms.judge(ctx, r)
 		// This also applies to virt-controller: a user wrote the manifest that a restore or a clone creates.
-		errs = append(errs, validate.MaintenanceLock(r.New, r.Old)...)
+		verdict.Errors = append(verdict.Errors, validate.MaintenanceLock(r.New, r.Old)...)
 		if err != nil {
-			return errs, err
+			return verdict, err
 		}
 		// This also applies where CDI serves DataVolumes: CDI checks the right of the DataVolume's creator, which is
 		// virt-controller, and that may clone everything.
 		more, err := mayCloneAll(ctx, r, vms.right)
-		return append(errs, more...), err
+		verdict.Errors = append(verdict.Errors, more...)
+		return verdict, err
 	}, advice(func(vm, old *v1.VirtualMachine) []string { return validate.VMWarnings(vm, old, settings.Get()) }))
 	add(validateVM, vm, err)
 	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
@@ -160,7 +160,6 @@ func judgeKubeVirt(ctx context.Context, r admission.Request[v1.KubeVirt], cluste
 	return validate.KubeVirt(r.New, r.Old), nil
 }
 
-// onlyOne refuses a second KubeVirt object.
 func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error) {
 	var all v1.KubeVirtList
 	if err := cluster.List(ctx, &all, client.Limit(1)); err != nil {
@@ -173,7 +172,7 @@ func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error
 		fmt.Sprintf("the cluster has a KubeVirt object, %s/%s, and can have but one: change that, or delete it before", all.Items[0].Namespace, all.Items[0].Name))}, nil
 }
 
-// mayUninstall refuses the deletion of the KubeVirt object while objects exist that its uninstallStrategy protects.
+// mayUninstall refuses to delete the KubeVirt object while objects exist that its uninstallStrategy protects.
 func mayUninstall(ctx context.Context, kv *v1.KubeVirt, cluster client.Reader) (field.ErrorList, error) {
 	if kv == nil || kv.Spec.UninstallStrategy != v1.KubeVirtUninstallStrategyBlockUninstallIfWorkloadsExist {
 		return nil, nil

@@ -18,11 +18,15 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
@@ -44,8 +48,8 @@ const vmThatClones = `{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","me
 	"dataVolumeTemplates":[{"metadata":{"name":"disk"},"spec":{"source":{"pvc":{"namespace":"theirs","name":"secret"}},"storage":{}}}],
 	"template":{"spec":{"domain":{"memory":{"guest":"64Mi"},"devices":{}},"volumes":[{"name":"disk","dataVolume":{"name":"disk"}}]}}}}`
 
-// Where CDI serves DataVolumes, it judges their creator, which for a VM's templates is virt-controller. So virt-api
-// must ask for the right.
+// CDI judges the creator of DataVolumes, which for a VM's templates is virt-controller. So virt-api must ask for the
+// right.
 func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 	for name, c := range map[string]struct {
 		cdi     corev1.ConditionStatus
@@ -107,6 +111,27 @@ func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
 		response := ask(t, served[path], object)
 		if !response.Allowed || len(response.Warnings) != 1 || !strings.HasSuffix(response.Warnings[0], told) {
 			t.Errorf("%s: allowed %v, warnings %q", path, response.Allowed, response.Warnings)
+		}
+	}
+}
+
+// TestAVMIsToldThatItsInstanceTypeHasNoMemory: as in KubeVirt, both are stored.
+func TestAVMIsToldThatItsInstanceTypeHasNoMemory(t *testing.T) {
+	scheme := runtime.NewScheme()
+	must(t, v1.AddToScheme(scheme))
+	must(t, instancetypev1.AddToScheme(scheme))
+	const vm = `{"spec":{"runStrategy":"Halted","instancetype":{"name":"tiny","kind":"VirtualMachineInstancetype"},"template":{"spec":{"domain":{"devices":{}}}}}}`
+	for memory, want := range map[string][]string{
+		"0":    {"spec.instancetype: the memory of the instance type tiny is 0: no guest can start without memory"},
+		"64Mi": nil,
+	} {
+		kind := &instancetypev1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "tiny"}}
+		kind.Spec.CPU.Guest, kind.Spec.Memory.Guest = 1, resource.MustParse(memory)
+		served, err := webhooks(&clusterconfig.Current{}, fake.NewClientBuilder().WithScheme(scheme).WithObjects(kind).Build())
+		must(t, err)
+		response := ask(t, served[validateVM], vm)
+		if !response.Allowed || !slices.Equal(response.Warnings, want) {
+			t.Errorf("a type with memory %s: allowed %v, warnings %q, want %q: %v", memory, response.Allowed, response.Warnings, want, response.Result)
 		}
 	}
 }
@@ -185,8 +210,8 @@ func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
 	}
 }
 
-// A caller of a webhook is proven only by kube-apiserver's aggregation layer, and a webhook that is missing in the
-// manifests is never called.
+// Only kube-apiserver's aggregation layer proves a caller, and a webhook that is missing in the manifests is never
+// called.
 func TestEveryWebhookIsCalledThroughTheAggregationLayer(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)

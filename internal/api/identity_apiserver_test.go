@@ -95,7 +95,6 @@ func (w *world) modifiedUUID(t *testing.T) {
 	}
 }
 
-// deletedUUID removes it by an update, by a JSON patch and by a merge patch.
 func (w *world) deletedUUID(t *testing.T) {
 	vm := w.vmWith(t, "scenario10", v1.RunStrategyHalted, givenUUID)
 	must(t, w.admin.Create(t.Context(), vm))

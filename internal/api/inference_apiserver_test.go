@@ -21,8 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
-// bearers are volumes with and without a default type. The claim "labeled" and the DataSource "says" have it in their
-// labels.
+// The claim "labeled" and the DataSource "says" have a default type.
 const bearers = `
 apiVersion: v1
 kind: PersistentVolumeClaim
@@ -71,8 +70,7 @@ func (w *world) inferred(t *testing.T) {
 		volume, makes string
 		ignore        bool
 		memory        bool
-		// want is the refusal of the VM; without it, typed means that it gets the type, and kept that it keeps its
-		// memory.
+		// want is the refusal; without it, typed means that the VM gets the type, and kept that it keeps its memory.
 		want        string
 		typed, kept bool
 	}{

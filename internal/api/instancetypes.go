@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
-// These are the paths of the webhooks of instance types and preferences.
 const (
 	validateType              = "/validate/virtualmachineinstancetypes"
 	validateClusterType       = "/validate/virtualmachineclusterinstancetypes"
@@ -58,12 +57,10 @@ func addPreferences[T any](add adder, path string, spec func(*T) *instancetypev1
 	add(path, handler, err)
 }
 
-// annotationWarnings returns warnings about annotations of a type or preference that have no effect on VMIs.
 func annotationWarnings(annotations map[string]string) []string {
 	return supported.VMIAnnotationWarnings(annotations, field.NewPath("spec", "annotations"))
 }
 
-// virtualMachines judges VMs, which may refer to instance types and preferences.
 type virtualMachines struct {
 	settings *clusterconfig.Current
 	// cluster must not be a cache.
@@ -71,8 +68,7 @@ type virtualMachines struct {
 	right   cloneright.Checker
 }
 
-// complete fills in the fields that a VM needs from its creation. A reference that can't be inferred stays, so that
-// judge reports why.
+// A reference that can't be inferred stays, so that judge reports why.
 func (v virtualMachines) complete(ctx context.Context, r admission.Request[v1.VirtualMachine]) error {
 	vm := r.New
 	if instancetype.Refers(vm) {
@@ -98,7 +94,7 @@ func (v virtualMachines) inferrer(r admission.Request[v1.VirtualMachine]) infere
 	return inference.Inferrer{Cluster: v.cluster, MayClone: v.right.Allowed, User: r.User}
 }
 
-// preferMachine gives a new VM its preferred machine type, before the cluster's default is written into it.
+// preferMachine gives a new VM its preferred machine type, before the cluster's default is written.
 func (v virtualMachines) preferMachine(ctx context.Context, r admission.Request[v1.VirtualMachine]) error {
 	_, preference := instancetype.References(r.New)
 	if r.Old != nil || preference == nil {
@@ -112,22 +108,26 @@ func (v virtualMachines) preferMachine(ctx context.Context, r admission.Request[
 }
 
 // judge validates a VM as its guest will be.
-func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.VirtualMachine]) (field.ErrorList, error) {
+func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.VirtualMachine]) (admission.Verdict, error) {
 	if validate.Unchanged(r.New, r.Old) {
-		return nil, nil
+		return admission.Verdict{}, nil
 	}
 	if !instancetype.Refers(r.New) {
-		return validate.VM(r.New, r.Old, v.settings.Get()), nil
+		return admission.Verdict{Errors: validate.VM(r.New, r.Old, v.settings.Get())}, nil
 	}
 	vm := r.New.DeepCopy()
 	vm.Namespace = r.Namespace
 	if errs, err := v.inferrer(r).Infer(ctx, vm); len(errs) > 0 || err != nil {
-		return errs, err
+		return admission.Verdict{Errors: errs}, err
 	}
 	settings := v.settings.Get()
 	expanded, errs, err := expansion.VM(ctx, v.cluster, vm, settings.DefaultNetworkInterface)
 	if len(errs) > 0 || err != nil {
-		return errs, err
+		return admission.Verdict{Errors: errs}, err
 	}
-	return validate.ExpandedVM(r.New, expanded, r.Old, settings), nil
+	verdict := admission.Verdict{Errors: validate.ExpandedVM(r.New, expanded, r.Old, settings)}
+	if !r.Component() {
+		verdict.Warnings = validate.ExpandedVMWarnings(vm, expanded)
+	}
+	return verdict, nil
 }

@@ -67,8 +67,7 @@ func domainOf(vm *unstructured.Unstructured, part ...string) any {
 	return value
 }
 
-// typedVM creates a VM: its kinds must stay as written, the preferred machine must be pinned, and nothing else may be
-// added.
+// A VM's kinds must stay as written, the preferred machine must be pinned, and nothing else may be added.
 func (w *world) typedVM(t *testing.T) {
 	vm := w.typed("typed")
 	must(t, w.admin.Create(t.Context(), vm))

@@ -12,8 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// TestWhoConfiguresTheClusterFromANamespace judges writes by config/rbac/kubevirt-policy.yaml, with the API server's
-// own code: every right in a namespace must not suffice.
+// Every right in a namespace must not suffice. The API server's own code judges config/rbac/kubevirt-policy.yaml.
 func TestWhoConfiguresTheClusterFromANamespace(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/kubevirt-policy.yaml", "drydock-kubevirt-object")
 	all := func(string, string) bool { return true }

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// addMaintenance adds the rules for maintenance pods. Only pods with the label reach the webhooks.
+// Only pods with the label reach the webhooks.
 func addMaintenance(add adder, cluster client.Reader) {
 	mutating, err := admission.MutatingAsking(func(ctx context.Context, r admission.Request[corev1.Pod]) error {
 		if r.Operation != admissionv1.Create {
@@ -48,7 +48,6 @@ func addMaintenance(add adder, cluster client.Reader) {
 	add(validateMaintenance, validating, err)
 }
 
-// maintained reads the machine that a new pod names, nil for none.
 func maintained(ctx context.Context, cluster client.Reader, r admission.Request[corev1.Pod]) (lock.Machine, error) {
 	name := types.NamespacedName{Namespace: r.Namespace, Name: lock.For(r.New)}
 	if len(validation.IsDNS1123Subdomain(name.Name)) > 0 {

@@ -44,7 +44,6 @@ func (w *world) maintenance(t *testing.T) {
 	t.Run("what is refused", w.refusesMaintenance)
 }
 
-// maintainInstance requests a pod for the VMI, checks its form after admission, and releases it.
 func (w *world) maintainInstance(t *testing.T, vmi *v1.VirtualMachineInstance, claim string) {
 	path := w.subresource("virtualmachineinstances", vmi.Name, "maintenance")
 	state := w.maintenanceState(t, http.MethodPost, path, `{"image":"example.com/tools:1","command":["sleep","60"],"readOnly":true}`)

@@ -41,7 +41,7 @@ type verdict struct {
 	refusals, warnings []string
 }
 
-// judge applies manifests as kubectl does: with strict validation of the fields, and with warnings.
+// kubectl applies with strict validation and warnings.
 type judge struct {
 	client    client.Client
 	namespace string
@@ -309,7 +309,6 @@ func (v verdict) kind() corpus.Verdict {
 	return corpus.Accepted
 }
 
-// others logs how many of others' manifests are accepted, and why the rest is not.
 func (w *world) others(t *testing.T) {
 	paths, err := filepath.Glob(filepath.Join(otherPeoples, "*.yaml"))
 	must(t, err)

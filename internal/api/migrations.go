@@ -6,6 +6,7 @@ import (
 
 	admissionv1 "k8s.io/api/admission/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,10 +17,10 @@ import (
 	"drydock.dev/drydock/internal/api/admission"
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/pagedlist"
 )
 
-// addMigrations adds the rules for migrations and their policies. A new migration is judged by its VMI in the API
-// server.
+// A new migration is judged by its VMI in the API server.
 func addMigrations(add adder, cluster client.Reader) {
 	mutating, err := admission.Mutating(func(r admission.Request[v1.VirtualMachineInstanceMigration]) {
 		if r.Operation == admissionv1.Create {
@@ -54,9 +55,16 @@ func newMigration(ctx context.Context, r admission.Request[v1.VirtualMachineInst
 	case err != nil:
 		return nil, fmt.Errorf("reading VMI %s: %w", name, err)
 	}
-	others := &v1.VirtualMachineInstanceMigrationList{}
-	if err := cluster.List(ctx, others, client.InNamespace(r.Namespace), client.MatchingFields{"spec.vmiName": name.Name}); err != nil {
+	// Ended ones stay until somebody deletes them.
+	others, err := pagedlist.Collect(ctx, cluster, &v1.VirtualMachineInstanceMigrationList{},
+		func(other *v1.VirtualMachineInstanceMigration) (v1.VirtualMachineInstanceMigration, bool) {
+			return v1.VirtualMachineInstanceMigration{
+				ObjectMeta: metav1.ObjectMeta{Name: other.Name}, Spec: v1.VirtualMachineInstanceMigrationSpec{VMIName: other.Spec.VMIName},
+				Status: v1.VirtualMachineInstanceMigrationStatus{Phase: other.Status.Phase},
+			}, other.Name == r.New.Name || !other.IsFinal()
+		}, client.InNamespace(r.Namespace), client.MatchingFields{"spec.vmiName": name.Name})
+	if err != nil {
 		return nil, fmt.Errorf("looking for other migrations of VMI %s: %w", name, err)
 	}
-	return validate.Migration(r.New, r.Component(), vmi, others.Items), nil
+	return validate.Migration(r.New, r.Component(), vmi, others), nil
 }

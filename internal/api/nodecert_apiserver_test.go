@@ -33,10 +33,10 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
-// sharedSecret is the Secret in which an earlier version kept the key of all virt-handlers.
+// An earlier version kept the key of all virt-handlers there.
 const sharedSecret = "kubevirt-virt-handler-server-certs"
 
-// nodeCertificates has an attacker on a node: with its virt-handler's token and key, he must be that node and no other.
+// With a virt-handler's token and key, an attacker must be that node and no other.
 func (w *world) nodeCertificates(t *testing.T) {
 	w.newKubernetesNode("api-test-other")
 	t.Run("its own is good for its own guests", w.ownNode)
@@ -272,7 +272,7 @@ func (w *world) sharedKey(t *testing.T) {
 	})
 }
 
-// requestPolicy installs the policy: a request that virt-api would refuse must not even be created.
+// A request that virt-api would refuse must not even be created.
 func (w *world) requestPolicy(t *testing.T) {
 	for _, object := range manifests(t, "../../config/rbac/handler-policy.yaml") {
 		if object.GetName() != "virt-handler-certificates" {

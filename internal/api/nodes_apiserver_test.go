@@ -36,7 +36,7 @@ type node struct {
 	as *rest.Config
 }
 
-// nodeIP is an address of its own, so that the port is free whatever else runs.
+// The port is free there whatever else runs.
 const nodeIP = "127.0.0.29"
 
 func (w *world) newNode() *node {
@@ -74,13 +74,13 @@ func (w *world) keep(t *testing.T, as *rest.Config, nodeName string) *certs.Sour
 	})
 	select {
 	case <-identity.Ready():
-	case <-time.After(2 * time.Minute):
+	case <-time.After(5 * time.Minute):
 		t.Fatalf("the virt-handler on %s got no certificate", nodeName)
 	}
 	return identity
 }
 
-// newKubernetesNode makes a node, because the cluster's collector of lost pods would delete the pods of a missing node.
+// The cluster's collector of lost pods would delete the pods of a missing node.
 func (w *world) newKubernetesNode(name string) {
 	w.t.Helper()
 	object := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}

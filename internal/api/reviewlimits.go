@@ -17,8 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/listbounds"
 )
 
-// These are the costs of judging a text: allocated bytes, of which a part is in use at one time. TestWhatAReviewCosts
-// measures them.
+// A text costs allocated bytes, of which a part is in use at one time. TestWhatAReviewCosts measures them.
 const (
 	costOfAByte  = 80
 	costOfAValue = 8 << 10
@@ -26,12 +25,12 @@ const (
 	leastCost = 64 << 10
 )
 
-// The texts that are judged at one time may cost 640 MiB, which fit into virt-api's limit in config/deploy/api.yaml.
-// Large texts can't use the part for small ones.
+// The texts that are judged at one time may cost 640 MiB, within virt-api's limit in config/deploy/api.yaml. Large
+// texts can't use the part for small ones.
 const (
 	smallRoom = 192 << 20
 	largeRoom = 448 << 20
-	// smallCost bounds the cost of a small text, so that many are judged at one time and none waits for long.
+	// smallCost lets many small texts be judged at one time, so that none waits for long.
 	smallCost = 16 << 20
 	// textsAtATime bounds, in bytes, the texts that wait to be judged, separately for small and large ones.
 	textsAtATime = 24 << 20
@@ -47,8 +46,7 @@ const (
 	// smallBody bounds, in bytes, another body that is read at once. Users may send as slowly as they like.
 	smallBody = 4 << 10
 	// headSize is how many bytes of a large text are read to determine its lane.
-	headSize = 64 << 10
-	// readTimeout bounds the arrival of a text.
+	headSize    = 64 << 10
 	readTimeout = 10 * time.Second
 	// maxWaiting is how many large texts of one lane may wait or be judged. The next is refused at once.
 	maxWaiting = 5
@@ -69,23 +67,19 @@ func newRoom() *room {
 	return &room{small: semaphore.NewWeighted(smallRoom), large: semaphore.NewWeighted(largeRoom), lanes: lanes{taken: map[string]*lane{}}}
 }
 
-// sender is a kind of requests.
 type sender interface {
 	// lane returns the lane of a large request from the beginning of its text.
 	lane(r *http.Request, head []byte) string
-	// refuse answers a request for which there is no room.
 	refuse(w http.ResponseWriter, head []byte, err error)
 }
 
-// entrance admits the requests of one kind to the room.
 type entrance struct {
 	room *room
 	from sender
 	// small bounds, in bytes, a text that is read at once.
 	small int64
 	// patience bounds the arrival of a text.
-	patience time.Duration
-	// smallTexts and largeTexts limit the texts that are read and wait.
+	patience               time.Duration
 	smallTexts, largeTexts *semaphore.Weighted
 }
 
@@ -96,11 +90,12 @@ func (m *room) entrance(from sender, small int64) *entrance {
 	}
 }
 
-// inTurn makes requests wait that would together exceed virt-api's memory. Requests without a body cost nothing, and
-// streams have none.
+// Requests that would together exceed virt-api's memory wait. Those without a body cost nothing. A GET has none that
+// anybody reads, so that a stream takes no turn, which would last as long as the stream.
 func (e *entrance) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.ContentLength == 0 || r.Header.Get("Upgrade") != "" {
+		if r.ContentLength == 0 || r.Method == http.MethodGet {
+			r.Body, r.ContentLength = http.NoBody, 0
 			next.ServeHTTP(w, r)
 			return
 		}
@@ -116,7 +111,6 @@ func (e *entrance) inTurn(next http.Handler) http.Handler {
 	})
 }
 
-// visit is the state of one request.
 type visit struct {
 	*entrance
 	w          http.ResponseWriter
@@ -132,7 +126,6 @@ func (v *visit) leave() {
 	}
 }
 
-// enter waits until there is room for the request, and reads its text.
 func (v *visit) enter(ctx context.Context) error {
 	length := v.r.ContentLength
 	if length < 0 || length > longestText {
@@ -165,7 +158,7 @@ func (v *visit) enter(ctx context.Context) error {
 	return v.take(ctx, v.room.large, min(costOf(v.text), largeRoom))
 }
 
-// look reads the beginning of the text. The rest may wait for its turn as long as the client does.
+// The rest of the text may wait as long as the client does.
 func (v *visit) look() error {
 	v.mustArriveBy(time.Now().Add(v.patience))
 	defer v.mustArriveBy(time.Time{})
@@ -177,7 +170,6 @@ func (v *visit) look() error {
 	return nil
 }
 
-// read reads the text, once there is room for it.
 func (v *visit) read(ctx context.Context, texts *semaphore.Weighted, length int64) error {
 	if err := v.take(ctx, texts, length); err != nil {
 		return err
@@ -192,8 +184,7 @@ func (v *visit) read(ctx context.Context, texts *semaphore.Weighted, length int6
 	return nil
 }
 
-// discard reads and drops the rest of a refused text: a client that can't send all of it would not see the response.
-// A slow sender loses the connection.
+// A client that can't send all of a refused text would not see the response. A slow sender loses the connection.
 func (v *visit) discard() {
 	v.mustArriveBy(time.Now().Add(v.patience))
 	_, _ = io.Copy(io.Discard, io.LimitReader(v.body, longestText))
@@ -234,7 +225,7 @@ type lane struct {
 	visits int
 }
 
-// enter waits for its turn in a lane. If too many wait already, it returns an error at once.
+// If too many wait already, enter returns an error at once.
 func (l *lanes) enter(ctx context.Context, name string) (leave func(), err error) {
 	l.mu.Lock()
 	entered := l.taken[name]

@@ -39,7 +39,7 @@ func newJudging(e *entrance) *judging {
 	return j
 }
 
-// send sends a text, and returns when it is in work, waits or is answered.
+// send returns when the text is in work, waits or is answered.
 func (j *judging) send(ctx context.Context, from, text string) *httptest.ResponseRecorder {
 	r := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader(text))
 	r.Header.Set("From", from)
@@ -154,6 +154,42 @@ func TestLargeBodiesTakeTurns(t *testing.T) {
 		j.send(by("another"), "another", strings.Repeat(" ", 1<<20))
 		j.send(by("viewer"), "without a body", "")
 		if j.judged["viewer"] != 1 || refused != 10-maxWaiting || j.judged["small"] != 1 || j.judged["another"] != 1 || j.judged["without a body"] != 1 {
+			t.Errorf("judged are %v, and %d refused", j.judged, refused)
+		}
+		close(j.release)
+	})
+}
+
+// A client may ask for an upgrade with any request: it must not spare a body its turn. A stream's request has no body, and
+// must not wait.
+func TestABodyWithAnUpgradeTakesItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := newJudging(newRoom().entrance(bodies{}, smallBody))
+		upgrade := func(method, from string, body io.Reader) *httptest.ResponseRecorder {
+			ctx := request.WithUser(t.Context(), &user.DefaultInfo{Name: "viewer"})
+			r := httptest.NewRequestWithContext(ctx, method, "/", body)
+			r.Header.Set("Connection", "Upgrade")
+			r.Header.Set("Upgrade", "x")
+			r.Header.Set("From", from)
+			w := httptest.NewRecorder()
+			w.Code = 0
+			go j.turns.ServeHTTP(w, r)
+			synctest.Wait()
+			return w
+		}
+		refused := 0
+		for range 10 {
+			if w := upgrade(http.MethodPut, "body", strings.NewReader(strings.Repeat(" ", 3<<20))); w.Code == http.StatusTooManyRequests {
+				refused++
+			}
+		}
+		// Of unknown length, as a chunked one.
+		if w := upgrade(http.MethodPut, "chunked", io.MultiReader(strings.NewReader("{}"))); w.Code == http.StatusTooManyRequests {
+			refused++
+		}
+		upgrade(http.MethodGet, "stream", http.NoBody)
+		upgrade(http.MethodGet, "stream", strings.NewReader(strings.Repeat(" ", 3<<20)))
+		if j.judged["body"] != 1 || j.judged["chunked"] != 0 || refused != 11-maxWaiting || j.judged["stream"] != 2 {
 			t.Errorf("judged are %v, and %d refused", j.judged, refused)
 		}
 		close(j.release)

@@ -17,13 +17,12 @@ import (
 // reviews are kube-apiserver's admission requests. That single caller sends the requests of many tenants.
 type reviews struct{}
 
-// reviewHead has the fields at the beginning of a review.
 type reviewHead struct {
 	uid                 types.UID
 	namespace, username string
 }
 
-// lane gives the large objects of a namespace one lane, and those of Drydock's components there another, so that a VM
+// The large objects of a namespace have one lane, and those of Drydock's components there another, so that a VM
 // starts while other VMs of its namespace are judged.
 func (reviews) lane(_ *http.Request, head []byte) string {
 	review := readHead(head)
@@ -33,7 +32,7 @@ func (reviews) lane(_ *http.Request, head []byte) string {
 	return "user " + review.namespace
 }
 
-// refuse answers with a review: kube-apiserver would report an HTTP error to the user as a failure of the webhook.
+// kube-apiserver would report an HTTP error to the user as a failure of the webhook.
 func (reviews) refuse(w http.ResponseWriter, head []byte, err error) {
 	review := readHead(head)
 	if review.uid == "" {
@@ -49,7 +48,7 @@ func (reviews) refuse(w http.ResponseWriter, head []byte, err error) {
 	}
 }
 
-// readHead reads the available beginning of a review. kube-apiserver writes these fields before the objects.
+// kube-apiserver writes these fields before the objects.
 func readHead(text []byte) reviewHead {
 	var head reviewHead
 	decoder := json.NewDecoder(bytes.NewReader(text))
@@ -74,7 +73,6 @@ func readHead(text []byte) reviewHead {
 	return head
 }
 
-// enterField reads an object up to the value of a field.
 func enterField(decoder *json.Decoder, name string) bool {
 	opening, err := decoder.Token()
 	for err == nil && opening == json.Delim('{') {
@@ -93,7 +91,6 @@ func enterField(decoder *json.Decoder, name string) bool {
 // bodies are users' requests that virt-api serves itself.
 type bodies struct{}
 
-// lane gives the large bodies of one user one lane.
 func (bodies) lane(r *http.Request, _ []byte) string {
 	if caller, known := request.UserFrom(r.Context()); known {
 		return "caller " + caller.GetName()

@@ -78,8 +78,7 @@ func costly() map[string]string {
 	}
 }
 
-// A review's allocations must be within its share, so that all reviews together stay within virt-api's limit, whatever
-// tenants send.
+// All reviews together must stay within virt-api's limit, whatever tenants send.
 func TestWhatAReviewCosts(t *testing.T) {
 	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
 	must(t, err)

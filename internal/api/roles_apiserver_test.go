@@ -25,8 +25,7 @@ func (a access) String() string {
 	return fmt.Sprintf("%s %s.%s/%s", a.verb, a.resource, a.group, a.subresource)
 }
 
-// migrationRoles asks the authorizer who may migrate: only users of the role that an administrator binds (decision
-// 285).
+// Only users of the role that an administrator binds may migrate (decision 285).
 func (w *world) migrationRoles(t *testing.T) {
 	for user, role := range migrators {
 		if role == "" {
@@ -83,7 +82,6 @@ func (w *world) snapshotRoles(t *testing.T) {
 	}
 }
 
-// maintenanceRoles asks the authorizer who may use the disks of VMs, and who may see who has them.
 func (w *world) maintenanceRoles(t *testing.T) {
 	for _, resource := range []string{"virtualmachines", "virtualmachineinstances"} {
 		w.allows(t, access{"get", v1.SubresourceGroupName, resource, "maintenance"}, "m-admin", "m-editor", "m-viewer")

@@ -291,9 +291,11 @@ func (w *world) discovery(t *testing.T) {
 			t.Errorf("discovery does not tell about %s", name)
 		}
 	}
-	if _, err := d.ServerPreferredResources(); err != nil {
-		t.Errorf("discovery of everything: %v", err)
-	}
+	// A busy API server may find another group late.
+	w.eventually(t, "discovery of everything", func() error {
+		_, err := d.ServerPreferredResources()
+		return err
+	})
 	// kubevirt.io/client-go asks like this.
 	var group metav1.APIGroup
 	w.get(t, "/apis/subresources.kubevirt.io", &group)
@@ -478,8 +480,7 @@ func (w *world) roles(t *testing.T) {
 	}
 }
 
-// rotation deletes virt-api's certificate; it must make a new one, and kube-apiserver must call it with that, without a
-// restart.
+// kube-apiserver must call virt-api with its new certificate, without a restart.
 func (w *world) rotation(t *testing.T) {
 	key := client.ObjectKey{Namespace: clusterconfig.Namespace, Name: certs.APISecret}
 	secret := &corev1.Secret{}

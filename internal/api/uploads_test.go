@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	v1 "kubevirt.io/api/core/v1"
 	uploadv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/upload/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -36,6 +37,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/upload"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // workerIP is an address of this machine on which only the test's worker listens.
@@ -156,7 +158,9 @@ func (w *world) uploadWorker(t *testing.T, claim string) (job.Places, <-chan err
 func (w *world) workerPod(t *testing.T, claim string) {
 	t.Helper()
 	pod := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: transfer.UploadName(claim), Namespace: w.namespace},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: transfer.UploadName(claim), Namespace: w.namespace, Labels: map[string]string{v1.AppLabel: datavolume.WorkerAppLabel},
+		},
 		Spec: corev1.PodSpec{NodeName: "api-test-node", AutomountServiceAccountToken: new(false),
 			Containers: []corev1.Container{{Name: "a", Image: "a"}}},
 	}
@@ -170,7 +174,6 @@ func (w *world) workerPod(t *testing.T, claim string) {
 	must(t, w.admin.Status().Update(t.Context(), pod))
 }
 
-// sendImage calls the proxy by the name of its Service, and trusts the published CA.
 func (w *world) sendImage(t *testing.T, token string, image []byte) (int, string) {
 	t.Helper()
 	trust := &corev1.ConfigMap{}

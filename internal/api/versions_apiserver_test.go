@@ -59,8 +59,7 @@ func (w *world) olderVersions(t *testing.T) {
 	must(t, w.admin.Delete(t.Context(), old))
 }
 
-// olderVersionsAreJudged requests a snapshot in the deprecated version, and objects that the policies of the current
-// version refuse.
+// The policies of the current version must refuse objects in the deprecated one.
 func (w *world) olderVersionsAreJudged(t *testing.T) {
 	for _, file := range []string{"snapshot-policy.yaml", "clone-policy.yaml"} {
 		for _, object := range manifests(t, "../../config/rbac/"+file) {

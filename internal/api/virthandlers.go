@@ -19,7 +19,6 @@ import (
 // handlers finds virt-handlers among the cached pods.
 type handlers struct{ pods client.Reader }
 
-// dialTimeout bounds a connection to a node.
 const dialTimeout = 5 * time.Second
 
 // Dial connects to the virt-handler that the address names by nodecert.DNSName.

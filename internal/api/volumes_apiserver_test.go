@@ -35,7 +35,6 @@ func (w *world) volumes(t *testing.T) {
 	w.volumesThatAreHeld(t)
 }
 
-// volumesThatAreHeld tries to change the volumes of a VM that is being snapshotted, then restored.
 func (w *world) volumesThatAreHeld(t *testing.T) {
 	vm := w.vm("held")
 	must(t, w.admin.Create(t.Context(), vm))

@@ -53,7 +53,6 @@ func bundle(trusted ...issued) string {
 	return string(all)
 }
 
-// serve answers with the name in the client's certificate.
 func serve(t *testing.T, config *tls.Config) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,7 +70,6 @@ func serve(t *testing.T, config *tls.Config) string {
 	return listener.Addr().String()
 }
 
-// call calls a server, at any address, by its expected name.
 func call(t *testing.T, address, name string, config *tls.Config) (string, error) {
 	t.Helper()
 	c := &http.Client{Transport: &http.Transport{TLSClientConfig: config, DisableKeepAlives: true,
@@ -87,7 +85,6 @@ func call(t *testing.T, address, name string, config *tls.Config) (string, error
 	return string(body), err
 }
 
-// request is that of a node's virt-handler, as the API server stores it.
 func request(t *testing.T, name string, usages nodecert.Usages) (*certificatesv1.CertificateSigningRequest, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -105,7 +102,6 @@ func request(t *testing.T, name string, usages nodecert.Usages) (*certificatesv1
 	return request, key
 }
 
-// node is the virt-handler of a node with a certificate of the CA.
 func node(t *testing.T, name string, authority issued, trusted ...issued) *Source {
 	t.Helper()
 	s := NewSource(nil, HandlerServer())
@@ -141,8 +137,8 @@ func TestMutualTLS(t *testing.T) {
 	}
 }
 
-// An attacked node redirects the connections for another node to itself: it has a certificate of the right CA, but must
-// not pass for the other node.
+// An attacked node redirects another node's connections to itself: it has a certificate of the right CA, but must
+// not pass for the other.
 func TestANodeDoesNotPassForAnother(t *testing.T) {
 	handlers := issue(t, HandlerAuthoritySecret)
 	api := issue(t, HandlerClientSecret)
@@ -161,7 +157,7 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 	if _, err := call(t, address, "127.0.0.1", config); err == nil || !strings.Contains(err.Error(), "must be called by a name") {
 		t.Errorf("as an address: error is %v", err)
 	}
-	// cert-controller makes another certificate beside the CA, which belongs to nobody.
+	// cert-controller makes another certificate beside the CA.
 	beside := serve(t, source(HandlerServer(), handlers, api).ServerConfig())
 	for _, name := range []string{nodecert.DNSName("node1"), "virt-handler-ca.kubevirt.svc"} {
 		if _, err := call(t, beside, name, config); err == nil {
@@ -170,8 +166,7 @@ func TestANodeDoesNotPassForAnother(t *testing.T) {
 	}
 }
 
-// Both sides rotate while they run, including their CAs; the ConfigMap has the old and the new one side by side, and
-// both must be trusted.
+// Both sides rotate while they run, including their CAs: the old one and the new one must be trusted.
 func TestRotationNeedsNoRestart(t *testing.T) {
 	oldHandler, newHandler := issue(t, HandlerAuthoritySecret), issue(t, HandlerAuthoritySecret)
 	oldAPI, newAPI := issue(t, HandlerClientSecret), issue(t, HandlerClientSecret)

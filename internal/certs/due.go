@@ -27,13 +27,12 @@ const (
 	settling = 10 * time.Minute
 )
 
-// issuance is the content of a Secret.
 type issuance struct {
 	authority, certificate *x509.Certificate
 	authorityKey           *rsa.PrivateKey
 }
 
-// issuanceOf reads a Secret's data. It reports false if the data is unusable, which the rotator repairs.
+// issuanceOf reports false for unusable data, which the rotator repairs.
 func issuanceOf(data map[string][]byte, certEntry, keyEntry string) (issuance, bool) {
 	authority, err := tls.X509KeyPair(data[AuthorityEntry], data[AuthorityKeyEntry])
 	if err != nil {

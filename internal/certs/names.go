@@ -25,7 +25,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// These are the names of the Secrets and of the ConfigMap in clusterconfig.Namespace.
+// The Secrets and the ConfigMap are in clusterconfig.Namespace.
 const (
 	APISecret              = "kubevirt-virt-api-certs"
 	HandlerAuthoritySecret = "kubevirt-virt-handler-ca"
@@ -35,7 +35,7 @@ const (
 	TrustConfigMap         = "kubevirt-ca"
 )
 
-// UploadProxyService is the Service of virt-api's upload proxy, in clusterconfig.Namespace.
+// UploadProxyService is the Service of virt-api's upload proxy.
 const UploadProxyService = "cdi-uploadproxy"
 
 // MetricsName is the name in the metrics' certificate of all components: the name of their Service.
@@ -45,11 +45,10 @@ const MetricsName = "kubevirt-prometheus-metrics." + clusterconfig.Namespace + "
 type Identity struct {
 	// Secret has tls.crt and tls.key. It is empty if the holder's key is in no Secret (Use).
 	Secret string
-	// TrustKey is the entry of TrustConfigMap with the peers' authorities. It is empty if the holder does not verify
-	// peers' certificates.
+	// TrustKey is the entry of TrustConfigMap with the peers' authorities, empty if the holder does not verify
+	// peers.
 	TrustKey string
-	// OwnKey is the entry of TrustConfigMap with the authorities of the holder's own certificate. It is empty if the
-	// holder does not need them.
+	// OwnKey is the entry with the authorities of the holder's own certificate, empty if it does not need them.
 	OwnKey string
 }
 

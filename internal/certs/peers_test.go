@@ -16,7 +16,6 @@ import (
 
 const protocol = "test/1"
 
-// peer is node with the CAs of its kind.
 func peer(t *testing.T, name string, authority issued, known ...issued) *Source {
 	t.Helper()
 	s := node(t, name, authority)
@@ -164,7 +163,6 @@ func TestAVirtHandlersCertificateOpensNothingElse(t *testing.T) {
 	}
 }
 
-// certificate is the certificate of a node's virt-handler.
 func certificate(t *testing.T, name string, authority issued, usages nodecert.Usages) *tls.Certificate {
 	t.Helper()
 	request, key := request(t, name, usages)

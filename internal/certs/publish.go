@@ -29,8 +29,8 @@ const keptAuthorities = 3
 // AuthorityKeyEntry is the entry of a rotated Secret with its authority's key.
 const AuthorityKeyEntry = "ca.key"
 
-// publisher copies the authorities' certificates into the ConfigMap kubevirt-ca. A replaced authority stays trusted
-// beside its successor until it expires, so that holders of old certificates are not cut off at the rotation.
+// publisher copies the authorities' certificates into the ConfigMap kubevirt-ca. A replaced authority stays
+// trusted until it expires, so that holders of old certificates are not cut off.
 type publisher struct {
 	client client.Client
 }

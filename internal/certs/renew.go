@@ -26,7 +26,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// lookAgain bounds how long a timer is relied on: it is late on a machine that was suspended.
+// lookAgain bounds the trust in a timer, which is late on a machine that was suspended.
 const lookAgain = 12 * time.Hour
 
 // renewer renews certificates before they expire, by the lifetimes that the KubeVirt object currently configures. The

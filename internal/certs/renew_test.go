@@ -64,8 +64,8 @@ func TestWhatIsDue(t *testing.T) {
 	}
 }
 
-// A year with each of these strategies: renewing must end each time, nothing may ever expire, and two rotations must be
-// at least the strategy's steps apart.
+// Each strategy runs a year: renewing must end, nothing may expire, and two rotations must be at least the
+// strategy's steps apart.
 func TestRenewingComesToAnEnd(t *testing.T) {
 	const least = 20 * time.Minute
 	for _, want := range []clusterconfig.Certificates{
@@ -108,7 +108,7 @@ func TestRenewingComesToAnEnd(t *testing.T) {
 	}
 }
 
-// renewing is a renewer with one Secret that was made an hour ago.
+// The Secret was made an hour ago.
 type renewing struct {
 	*renewer
 	t *testing.T
@@ -165,7 +165,6 @@ func (r *renewing) reconcile() time.Duration {
 	return result.RequeueAfter
 }
 
-// issued returns the Secret's content, for the helpers of the other tests.
 func (r *renewing) issued() issued {
 	data := r.secret().Data
 	return issued{data[AuthorityEntry], data[AuthorityKeyEntry], data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey]}

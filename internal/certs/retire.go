@@ -14,18 +14,17 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// retiredSecret had the key with which all virt-handlers served, and their authority's. Each of them could read both.
+// retiredSecret had the key with which all virt-handlers served: each node could read it, and its authority's.
 const retiredSecret = "kubevirt-virt-handler-server-certs"
 
-// retirement removes an earlier version's Secret and the trust in its authority. It does so once, at the start of the
-// process: a downgrade to that version applies the Secret again.
+// retirement removes an earlier version's Secret and the trust in its authority, once at the start: a downgrade
+// applies the Secret again.
 type retirement struct {
 	client client.Client
 	reader client.Reader
 }
 
-// Start retries until the removal succeeds, however long the API server is unavailable. It implements
-// controller-runtime's Runnable.
+// Start retries until the removal succeeds. It implements controller-runtime's Runnable.
 func (r *retirement) Start(ctx context.Context) error {
 	backoff.Retry(ctx, backoff.Doubling(time.Second, time.Minute), func(ctx context.Context) bool {
 		err := r.remove(ctx)

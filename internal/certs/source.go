@@ -18,8 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// Source watches one Identity through the API and returns TLS configurations that always use its newest certificate
-// and trust.
+// Source watches one Identity and returns TLS configurations that always use its newest certificate and trust.
 type Source struct {
 	client   kubernetes.Interface
 	identity Identity
@@ -77,7 +76,7 @@ func (s *Source) informer(resource, name string, kind runtime.Object, seen func(
 	lw := cache.NewListWatchFromClient(s.client.CoreV1().RESTClient(), resource,
 		clusterconfig.Namespace, fields.OneTermEqualSelector("metadata.name", name))
 	informer := cache.NewSharedInformer(lw, kind, 0)
-	// Adding a handler to an informer fails only after its start.
+	// Adding a handler fails only after the informer's start.
 	_, _ = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    seen,
 		UpdateFunc: func(_, obj any) { seen(obj) },
@@ -129,7 +128,7 @@ func (s *Source) changed() {
 	}
 }
 
-// Ready is closed once there is a certificate to serve with and, if needed, an authority to trust.
+// Ready is closed once there is a certificate and, if needed, an authority to trust.
 func (s *Source) Ready() <-chan struct{} { return s.ready }
 
 func (s *Source) complete() error {
@@ -200,8 +199,7 @@ func (s *Source) ClientConfigFor(server string) *tls.Config {
 			}
 			return s.pair.Load().tls, nil
 		},
-		// The roots change with a rotation, and RootCAs can't. So VerifyConnection verifies the chain instead, as
-		// strictly.
+		// RootCAs can't follow a rotation, so VerifyConnection verifies the chain, as strictly.
 		InsecureSkipVerify: true,
 		VerifyConnection:   s.verifyServer,
 	}

@@ -33,7 +33,6 @@ func (w *world) budget() *policyv1.PodDisruptionBudget {
 	return &budget
 }
 
-// forbidBudgets allows the namespace no more disruption budgets than it has.
 func (w *world) forbidBudgets() *corev1.ResourceQuota {
 	w.t.Helper()
 	const budgets = "count/poddisruptionbudgets.policy"
@@ -50,7 +49,6 @@ func (w *world) forbidBudgets() *corev1.ResourceQuota {
 	return quota
 }
 
-// warnings returns the messages of warning events about an object.
 func (w *world) warnings(object client.Object, reason string) []string {
 	w.t.Helper()
 	var list corev1.EventList

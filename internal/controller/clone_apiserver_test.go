@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot/clone"
 )
 
-// clone makes a clone of a VM or of a snapshot. Without a target its name is generated.
+// Without a target its name is generated.
 func (w *world) clone(name, kind, source, target string, edits ...func(*clonev1.VirtualMachineCloneSpec)) {
 	w.t.Helper()
 	group := "kubevirt.io"
@@ -95,7 +95,6 @@ func TestClones(t *testing.T) {
 	w.nothingOnTheWay(0)
 }
 
-// asAsked compares a clone's VM with its source and with the changes that the clone of TestClones asks for.
 func (w *world) asAsked(vm, copied *v1.VirtualMachine) {
 	w.t.Helper()
 	spec := copied.Spec.Template.Spec
@@ -106,7 +105,7 @@ func (w *world) asAsked(vm, copied *v1.VirtualMachine) {
 	}
 }
 
-// The snapshot's source is deleted. A clone with the source's name must be a different VM.
+// The snapshot's source is deleted. A clone with its name must be a different VM.
 func TestClonesOfASnapshot(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")
@@ -174,7 +173,7 @@ func TestClonesThatFailLeaveNothing(t *testing.T) {
 	w.remove(&clonev1.VirtualMachineClone{}, "waits")
 }
 
-// The loops are restarted with empty memories at every step of a clone; then a clone is deleted in the middle.
+// The loops restart with empty memories at every step; then a clone is deleted in the middle.
 func TestTheLoopsMayEndDuringAClone(t *testing.T) {
 	w := newWorld(t)
 	w.createBoundClaim("one")

@@ -110,7 +110,7 @@ func TestWhichClonesAreAdmitted(t *testing.T) {
 	}
 }
 
-// A clone with many errors must be refused with all of them, each value quoted and truncated.
+// A clone with many errors must be refused with all, each value quoted and truncated.
 func TestAllThatIsWrongWithACloneIsToldAtOnce(t *testing.T) {
 	policy := policytest.Load(t, "../../config/rbac/clone-policy.yaml", "drydock-clones")
 	long := strings.Repeat("\n\"", 1000)

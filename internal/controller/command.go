@@ -1,7 +1,6 @@
 // Package controller is virt-controller: the process, its manager and the list of its loops.
 //
-// It owns how the loops run: leader election, caches, metrics, health. It must not decide about any object; the loops
-// and the rule packages do.
+// It owns how the loops run: leader election, caches, metrics, health. It must not decide about any object.
 package controller
 
 import (
@@ -29,25 +28,24 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// options are the command's flags.
 type options struct {
 	namespace     string
 	launcherImage string
 	importerImage string
-	// serving configures the server of metrics and health.
-	serving metricsserver.Options
-	// pprofAddr is the address of the profiles, "" for none.
+	serving       metricsserver.Options
+	// pprofAddr is "" for no profiles.
 	pprofAddr string
 	// deniedNetworks are denied to imports in addition to those that always are. allowedNetworks are allowed despite
 	// either.
 	deniedNetworks, allowedNetworks []string
 	// maxAttachmentPods is how many attachment pods a VMI keeps when nothing changes.
 	maxAttachmentPods int
-	// identity names this process in the leader election.
-	identity string
-	// several allows more than one manager in a process, for tests.
+	identity          string
+	// Tests have several managers in a process.
 	several bool
-	// mapper maps kinds to resources. If it is nil, the API server is asked for all of them.
+	// leaseSlack lengthens the lease in tests, where nobody else takes it and a busy API server must not end the loops.
+	leaseSlack time.Duration
+	// A nil mapper asks the API server.
 	mapper meta.RESTMapper
 	// guests quiesces guests while their disks are snapshotted. If it is nil, it is made from the manager's
 	// configuration.
@@ -123,8 +121,8 @@ func prepare(ctx context.Context, config *rest.Config) error {
 	return cdi.Install(ctx, c)
 }
 
-// defaultIdentity returns the pod's name. A container restarted in the same pod keeps the name and thereby the lease:
-// the process that held it has ended, and waiting for the lease to expire would be an outage.
+// A container restarted in the same pod keeps the pod's name and thereby the lease: the process that held it has
+// ended, and waiting for the lease to expire would be an outage.
 func defaultIdentity() string {
 	if name := os.Getenv("POD_NAME"); name != "" {
 		return name

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
-// removeCommonTypes removes the common types, which the loops of every test make.
+// The loops of every test make the common types.
 func removeCommonTypes(c client.Client) error {
 	ours := client.MatchingLabels{commontypes.VendorLabel: commontypes.Vendor}
 	return errors.Join(
@@ -27,7 +27,6 @@ func removeCommonTypes(c client.Client) error {
 		c.DeleteAllOf(context.Background(), &instancetypev1.VirtualMachineClusterPreference{}, ours))
 }
 
-// commonTypes returns the cluster's common instance types by name, and the number of common preferences.
 func (w *world) commonTypes() (types map[string]*instancetypev1.VirtualMachineClusterInstancetype, preferences int) {
 	w.t.Helper()
 	var list instancetypev1.VirtualMachineClusterInstancetypeList
@@ -41,7 +40,6 @@ func (w *world) commonTypes() (types map[string]*instancetypev1.VirtualMachineCl
 	return types, len(preferred.Items)
 }
 
-// awaitCommonTypes waits until there are this many instance types and preferences.
 func (w *world) awaitCommonTypes(types, preferences int) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%d instance types and %d preferences", types, preferences), func() (bool, string) {
@@ -50,7 +48,6 @@ func (w *world) awaitCommonTypes(types, preferences int) {
 	})
 }
 
-// commonWrites returns the loops' writes of cluster types and preferences, with the API server's answers.
 func (w *world) commonWrites() []string {
 	w.writes.mu.Lock()
 	defer w.writes.mu.Unlock()
@@ -79,7 +76,6 @@ func (w *world) commonEffects(from int, method string) int {
 	return effects
 }
 
-// sayCommonTypes enables or disables the common types in the KubeVirt object.
 func (w *world) sayCommonTypes(wanted bool) {
 	w.t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"configuration":{"commonInstancetypesDeployment":{"enabled":%t}}}}`, wanted)
@@ -115,8 +111,7 @@ func TestTheClusterHasTheCommonTypes(t *testing.T) {
 	}
 }
 
-// The KubeVirt object disables and enables the common types. Objects that others made or changed must stay, with an
-// event.
+// Objects that others made or changed must stay, with an event.
 func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 	all, preferences := len(commontypes.Instancetypes()), len(commontypes.Preferences())
 	w := newWorld(t)
@@ -139,7 +134,7 @@ func TestTheCommonTypesAreTurnedOff(t *testing.T) {
 	before := len(w.commonWrites())
 	w.startLoops()
 	w.awaitSettled()
-	// Observations from before there was an object for the event must be reported when there is one.
+	// Observations from before there was an object for the event must be reported then.
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
 	w.do("creating the KubeVirt object", w.client.Create(w.ctx, kv))
 	w.awaitLeft("VirtualMachineClusterInstancetype left as somebody has changed them: u1.nano; left as others have made them: u1.large; " +

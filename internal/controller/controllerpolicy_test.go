@@ -27,7 +27,6 @@ import (
 
 const controllerPolicies = "../../config/rbac/controller-policy.yaml"
 
-// launchers returns the launcher pods, provisioning pods and target pods of the VMIs in launcherpod's tests.
 func launchers(t *testing.T) map[string]*corev1.Pod {
 	t.Helper()
 	files, err := filepath.Glob("../rules/pod/launcherpod/testdata/*.vmi.yaml")
@@ -68,7 +67,6 @@ func launchers(t *testing.T) map[string]*corev1.Pod {
 	return out
 }
 
-// workerPods returns one pod of each kind that fills claims, and their helper objects.
 func workerPods(t *testing.T) map[string]*corev1.Pod {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "shop", UID: "11-2"}}
@@ -187,7 +185,7 @@ func nodeFolder(path string) corev1.VolumeSource {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectory)}}
 }
 
-// badPods returns the pods that an attacker with virt-controller's account would like to make.
+// An attacker with virt-controller's account would like to make these pods.
 func badPods() map[string]badPod {
 	const node, ours, privileges, volumes, token = "share nothing with their node", "one container of Drydock's", "no pods with privileges",
 		"volumes that Drydock's pods have", "only pods without a token"
@@ -341,8 +339,7 @@ func certificateOf(signer string) corev1.VolumeSource {
 	}}
 }
 
-// The webhooks of meshes, vaults and clouds add containers, volumes and more to Drydock's pods. The policy must allow
-// it.
+// The policy must allow the containers and volumes that webhooks of meshes, vaults and clouds add.
 func TestWhatOthersPutIntoVirtControllersPods(t *testing.T) {
 	policy := policytest.Load(t, controllerPolicies, "virt-controller-pods")
 	token := func(audience string) corev1.VolumeSource { return tokenFor(audience).VolumeSource }

@@ -19,17 +19,13 @@ import (
 	"drydock.dev/drydock/internal/controller/snapshot"
 )
 
-// loop watches objects of a kind and acts on them.
 type loop struct {
-	// of names the loop's objects in errors.
-	of string
-	// workers is the loop's concurrency.
+	of      string
 	workers int
-	// add makes the loop and adds it to the manager. Its watches are in its package's SetupWithManager.
+	// Each loop's watches are in its package's SetupWithManager.
 	add func(ctx context.Context, p *parts, pace controller.Options) error
 }
 
-// loops are all loops of virt-controller.
 var loops = []loop{
 	{"VirtualMachineInstances", workers, addVMIs},
 	{"claims with a selected node", 1, addSelectedNodes},
@@ -46,6 +42,7 @@ var loops = []loop{
 	{"maintenance pods", snapshotWorkers, addMaintenance},
 	{"VirtualMachineRestores", snapshotWorkers, addRestores},
 	{"DataVolumes", workers, addDataVolumes},
+	{"what DataVolumes left in other namespaces", 1, addLeftovers},
 	{"claims that take uploads", 1, addUploadClaims},
 	{"DataSources", 1, addDataSources},
 	{"CDI's definitions", 1, addCDI},
@@ -58,7 +55,7 @@ var loops = []loop{
 // handful of API requests, so more workers than CPUs are right.
 const workers = 16
 
-// migrationWorkers is the concurrency of each loop of migrations and evacuations: about as many migrations run.
+// migrationWorkers is about the number of concurrent migrations.
 const migrationWorkers = 4
 
 // snapshotWorkers is the concurrency of each loop of snapshots, restores, clones and maintenance pods. Each object

@@ -75,7 +75,7 @@ func TestALeaderThatWasKilledNeedNotWaitForItsOwnLease(t *testing.T) {
 	key := client.ObjectKey{Namespace: w.namespace, Name: leaseName}
 	w.do("reading the lease", w.client.Get(w.ctx, key, &lease))
 	lease.Spec.HolderIdentity = &w.options.identity
-	// The lease outlasts the test, so a loop that waits for its end fails.
+	// A loop that waits for the lease's end fails.
 	lease.Spec.LeaseDurationSeconds = new(int32(10 * patience / time.Second))
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: time.Now()}
 	w.do("leaving the lease as a killed process does", w.client.Update(w.ctx, &lease))

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// blockSnapshot makes a ready VolumeSnapshot of a block volume, of a driver that does not exist.
+// The VolumeSnapshot is ready; its driver does not exist.
 func (w *world) blockSnapshot(namespace, name string) {
 	w.t.Helper()
 	const api = "snapshot.storage.k8s.io/v1"
@@ -51,7 +51,7 @@ func (w *world) blockSnapshot(namespace, name string) {
 	})
 }
 
-// A snapshot of a block volume in another namespace fills a file system here. The temporary claim there must be
+// Another namespace's snapshot of a block volume fills a file system here. The temporary claim there must be
 // deleted.
 func TestASnapshotElsewhereIsCopiedAndLeavesNothingBehind(t *testing.T) {
 	w := newWorld(t)

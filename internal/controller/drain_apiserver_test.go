@@ -58,7 +58,6 @@ func (w *world) migratable(status corev1.ConditionStatus) {
 	})
 }
 
-// madeForDrains returns the DataVolumes that were made for drains.
 func (w *world) madeForDrains() []cdiv1.DataVolume {
 	w.t.Helper()
 	var list cdiv1.DataVolumeList
@@ -66,7 +65,6 @@ func (w *world) madeForDrains() []cdiv1.DataVolume {
 	return list.Items
 }
 
-// templateOf returns the claim in the VM's template.
 func (w *world) templateOf() string {
 	w.t.Helper()
 	for _, v := range w.vm("vm").Spec.Template.Spec.Volumes {

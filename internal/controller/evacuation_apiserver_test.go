@@ -49,7 +49,6 @@ func (w *world) evicts(vmi string, cordoned bool) {
 	})
 }
 
-// cordonedNode makes a cordoned node for this test.
 func (w *world) cordonedNode() string {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: w.namespace + "-cordoned"}, Spec: corev1.NodeSpec{Unschedulable: true}}
@@ -76,7 +75,6 @@ func (w *world) evacuations() []v1.VirtualMachineInstanceMigration {
 	return out.Items
 }
 
-// awaitEvacuation waits for the only migration of a VMI that has not ended.
 func (w *world) awaitEvacuation(vmi string) *v1.VirtualMachineInstanceMigration {
 	w.t.Helper()
 	var found *v1.VirtualMachineInstanceMigration
@@ -93,7 +91,6 @@ func (w *world) awaitEvacuation(vmi string) *v1.VirtualMachineInstanceMigration 
 	return found
 }
 
-// runOn brings a VMI to Running on a node.
 func (w *world) runOn(name, node string) *corev1.Pod {
 	w.t.Helper()
 	pod := w.awaitLauncher(name)

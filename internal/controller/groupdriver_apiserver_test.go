@@ -24,9 +24,9 @@ const (
 	snapshots      = "snapshot.storage.k8s.io/v1"
 )
 
-// groupDriver plays a CSI driver that snapshots several volumes at once, its sidecars and the part of the cluster's
-// snapshot-controller that serves groups; and the garbage collector, which discovers new kinds only within half a
-// minute. It has no data. The embedded cluster's snapshot-controller binds the VolumeSnapshots that it makes.
+// groupDriver plays a CSI driver that snapshots several volumes at once, its sidecars and the
+// snapshot-controller's part for groups; and the garbage collector, which discovers new kinds only within half a
+// minute. It has no data. The embedded cluster's snapshot-controller binds its VolumeSnapshots.
 type groupDriver struct {
 	w    *world
 	name string
@@ -79,7 +79,7 @@ func (d *groupDriver) set(change func(*groupDriver)) {
 	change(d)
 }
 
-// define makes a definition like external-snapshotter's, but without its schema.
+// The definition lacks external-snapshotter's schema.
 func (d *groupDriver) define(kind string) {
 	d.w.t.Helper()
 	scope, plural, group := apiextensionsv1.ClusterScoped, map[string]string{
@@ -134,7 +134,6 @@ func made(api, kind, namespace, name string, fields map[string]any) *unstructure
 	return object
 }
 
-// volume makes a volume of the driver for a claim.
 func (d *groupDriver) volume(claim string) *corev1.PersistentVolume {
 	d.w.t.Helper()
 	volume := &corev1.PersistentVolume{
@@ -151,7 +150,6 @@ func (d *groupDriver) volume(claim string) *corev1.PersistentVolume {
 	return volume
 }
 
-// claim makes a claim on a volume of the driver.
 func (d *groupDriver) claim(name string, labels map[string]string) {
 	d.w.t.Helper()
 	volume := d.volume(name)
@@ -178,7 +176,7 @@ func (d *groupDriver) groups(ctx context.Context) ([]unstructured.Unstructured, 
 	return list.Items, err
 }
 
-// work snapshots the new groups, and deletes objects without an owner.
+// Objects without an owner are deleted.
 func (d *groupDriver) work(ctx context.Context) error {
 	groups, err := d.groups(ctx)
 	if err != nil {
@@ -196,7 +194,7 @@ func (d *groupDriver) work(ctx context.Context) error {
 	return d.collect(ctx, groups)
 }
 
-// collect deletes groups whose contents are gone, and VolumeSnapshots that belong to none of these groups.
+// A group goes with its contents, and a VolumeSnapshot with its group.
 func (d *groupDriver) collect(ctx context.Context, groups []unstructured.Unstructured) error {
 	here := map[types.UID]bool{}
 	for i := range groups {
@@ -228,7 +226,6 @@ func (d *groupDriver) collect(ctx context.Context, groups []unstructured.Unstruc
 	return nil
 }
 
-// take snapshots the claims that a group selects.
 func (d *groupDriver) take(ctx context.Context, group *unstructured.Unstructured) error {
 	d.mu.Lock()
 	meddle, refusal := d.meddle, d.refusal
@@ -289,7 +286,7 @@ func (d *groupDriver) member(ctx context.Context, group *unstructured.Unstructur
 	return d.w.client.Create(ctx, member)
 }
 
-// status writes the status of an object that other controllers write, too.
+// Other controllers write the object, too.
 func (d *groupDriver) status(ctx context.Context, object *unstructured.Unstructured, status map[string]any) error {
 	from := object.DeepCopy()
 	unstructured.RemoveNestedField(from.Object, "status")
@@ -298,7 +295,7 @@ func (d *groupDriver) status(ctx context.Context, object *unstructured.Unstructu
 	return d.w.client.Status().Patch(ctx, to, client.MergeFrom(from))
 }
 
-// sweep removes the driver's objects, because nobody else removes their finalizers.
+// Nobody else removes the finalizers.
 func (d *groupDriver) sweep() {
 	for api, kind := range map[string]string{snapshots: "VolumeSnapshotContentList", groupSnapshots: "VolumeGroupSnapshotContentList"} {
 		list := &unstructured.UnstructuredList{}

@@ -41,7 +41,6 @@ func newPlugWorld(t *testing.T) *plugWorld {
 	return w
 }
 
-// claim makes a bound claim, on a volume of the node if one is named.
 func (w *plugWorld) claim(name, node string) {
 	w.t.Helper()
 	size := corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}
@@ -88,7 +87,6 @@ func (w *plugWorld) pendingClaim(name, volume string) {
 	}))
 }
 
-// edit changes the VMI as virt-api or virt-handler would.
 func (w *plugWorld) edit(change func(*v1.VirtualMachineInstance)) {
 	w.t.Helper()
 	w.eventually("the VMI to be changed", func() (bool, string) {
@@ -163,7 +161,6 @@ func (w *plugWorld) setVolume(name string, phase v1.VolumePhase, through *corev1
 	})
 }
 
-// attachmentPods returns the existing attachment pods, oldest first.
 func (w *plugWorld) attachmentPods() []corev1.Pod {
 	w.t.Helper()
 	pods := w.pods()
@@ -172,7 +169,7 @@ func (w *plugWorld) attachmentPods() []corev1.Pod {
 	return pods
 }
 
-// generation pads the number in a name, so that names sort by it.
+// Names sort by the padded number.
 func generation(name string) string { return fmt.Sprintf("%4s", name[strings.LastIndex(name, "-"):]) }
 
 func (w *plugWorld) awaitAttachmentPods(n int) []corev1.Pod {
@@ -353,8 +350,7 @@ func TestManyAttachmentPodsAreMergedByAHandover(t *testing.T) {
 	w.awaitSettled()
 }
 
-// TestTheLoopMayEndAtAnyMomentOfAPlug restarts the loops again and again while volumes are plugged and unplugged. The
-// invariants must hold.
+// TestTheLoopMayEndAtAnyMomentOfAPlug restarts the loops again and again. The invariants must hold.
 func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	w := newPlugWorld(t)
 	for i := range 4 {
@@ -382,8 +378,8 @@ func TestTheLoopMayEndAtAnyMomentOfAPlug(t *testing.T) {
 	w.awaitHistory(4, 0)
 }
 
-// Attachment pods have predictable names: a tenant who may make pods can make one first. It must be reported and not
-// used.
+// A tenant who may make pods can make one of an attachment pod's predictable name first. It must be reported and
+// not used.
 func TestAForeignPodOfAnAttachmentPodsNameIsReportedAndNotUsed(t *testing.T) {
 	w := newPlugWorld(t)
 	foreign := &corev1.Pod{

@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// awaitObstacle waits until a maintenance pod reports this obstacle.
 func (w *world) awaitObstacle(pod *corev1.Pod, part string) {
 	w.t.Helper()
 	w.eventually("the pod "+pod.Name+" to be told of its obstacle", func() (bool, string) {
@@ -33,8 +32,8 @@ func (w *world) awaitObstacle(pod *corev1.Pod, part string) {
 	})
 }
 
-// TestAVolumeWaitsForAnotherVMsMaintenance plugs a claim that the maintenance pod of a VM uses. The guest must get it
-// only after that pod has ended, while the loops restart again and again. Another volume must not wait.
+// TestAVolumeWaitsForAnotherVMsMaintenance plugs a claim that a VM's maintenance pod uses. The guest must get it
+// only after that pod has ended, while the loops restart. Another volume must not wait.
 func TestAVolumeWaitsForAnotherVMsMaintenance(t *testing.T) {
 	w := newPlugWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -61,8 +60,8 @@ func TestAVolumeWaitsForAnotherVMsMaintenance(t *testing.T) {
 	w.letsGo(fix)
 }
 
-// TestMaintenanceWaitsForAPluggedDisk makes a maintenance pod wait for a disk of its VM that is plugged into another
-// guest, also while the attachment pod is replaced.
+// TestMaintenanceWaitsForAPluggedDisk plugs a VM's disk into another guest, whose attachment pod is replaced
+// meanwhile.
 func TestMaintenanceWaitsForAPluggedDisk(t *testing.T) {
 	w := newPlugWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -84,8 +83,8 @@ func TestMaintenanceWaitsForAPluggedDisk(t *testing.T) {
 	w.awaitHolder(fix)
 }
 
-// TestPluggedDisksGoToMaintenanceAndComeBack takes a VMI with a plugged disk to maintenance and back. The guest's
-// attachment pod must be gone before the maintenance pod runs, and the disk must be plugged again with the guest.
+// TestPluggedDisksGoToMaintenanceAndComeBack: the attachment pod must be gone before the maintenance pod runs,
+// and the disk be plugged again with the guest.
 func TestPluggedDisksGoToMaintenanceAndComeBack(t *testing.T) {
 	w := newPlugWorld(t)
 	w.claim("a", "")

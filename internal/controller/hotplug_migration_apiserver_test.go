@@ -22,7 +22,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// record returns the VMI's record of attachment pods.
 func (w *plugWorld) record() hotplug.Record {
 	w.t.Helper()
 	record, err := hotplug.ReadRecord(w.vmi("vmi").Annotations)
@@ -52,7 +51,6 @@ func comes(record hotplug.Record, m *v1.VirtualMachineInstanceMigration, pod *co
 	return in != nil && in.Migration == m.UID && len(in.Pods) == 1 && in.Pods[0].Name == pod.Name && in.Pods[0].UID == pod.UID
 }
 
-// startElsewhere plays the scheduler, and the kubelet of the migration's target node.
 func (w *plugWorld) startElsewhere(pod *corev1.Pod) {
 	w.t.Helper()
 	if node := hotplugpod.Node(pod); node != otherNode {
@@ -62,7 +60,6 @@ func (w *plugWorld) startElsewhere(pod *corev1.Pod) {
 	w.runs(pod)
 }
 
-// expectOwner checks which launcher pod owns an attachment pod.
 func (w *plugWorld) expectOwner(pod, launcher *corev1.Pod) {
 	w.t.Helper()
 	if owner := metav1.GetControllerOf(pod); owner == nil || owner.UID != launcher.UID {
@@ -114,8 +111,8 @@ func newTravelsAfter(t *testing.T, before, between func(*plugWorld)) *travels {
 	return &travels{plugWorld: w, source: source, target: target, first: &first, next: &next, migration: m}
 }
 
-// TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt plugs a volume, migrates and unplugs it. The attachment pod at the
-// target must run before the guest moves, and the one at the source must stay until it has.
+// TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt: the attachment pod at the target must run before the guest
+// moves, and the one at the source stay until it has.
 func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 	for name, between := range map[string]func(*plugWorld){
 		"under one leader":                func(w *plugWorld) { w.awaitSettled() },
@@ -156,8 +153,8 @@ func TestAVolumesPodComesBeforeItsGuestAndGoesAfterIt(t *testing.T) {
 	}
 }
 
-// TestAVolumeComesToAnotherClaimWithItsGuest checks that the pod at the target has the claim of the copy, and that the
-// VMI gets that claim and that pod with its new node.
+// TestAVolumeComesToAnotherClaimWithItsGuest: the target's pod must have the copy's claim, and the VMI get claim
+// and pod with its new node.
 func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 	g := newTravelsAfter(t, func(w *plugWorld) {
 		w.claim("x", "")
@@ -205,8 +202,8 @@ func TestAVolumeComesToAnotherClaimWithItsGuest(t *testing.T) {
 	}
 }
 
-// TestAVolumesPodsOfAMigrationThatIsCanceled checks that the target's attachment pod is deleted after the target's
-// launcher pod, and that the source's pod is untouched.
+// TestAVolumesPodsOfAMigrationThatIsCanceled: the target's attachment pod must go after its launcher pod, and the
+// source's stay.
 func TestAVolumesPodsOfAMigrationThatIsCanceled(t *testing.T) {
 	g := newTravels(t, func(w *plugWorld) { w.awaitSettled() })
 	// A deleted pod is replaced.

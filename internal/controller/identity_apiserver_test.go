@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// beforeTheRule makes a VM without a UUID in its template, while virt-controller is stopped.
+// virt-controller is stopped meanwhile.
 func (w *world) beforeTheRule(name string, strategy v1.VirtualMachineRunStrategy) {
 	w.t.Helper()
 	w.stop()
@@ -60,8 +60,7 @@ func TestScenario2AStoppedVMWithAUUIDIsLeftAlone(t *testing.T) {
 	}
 }
 
-// The running VM is older than the rule. Its guest must keep the UUID from its start, and its template must get the
-// same.
+// The running VM is older than the rule: its guest must keep its UUID, and its template get the same.
 func TestScenario3ARunningVMWithoutAUUIDGetsWhatItsGuestHas(t *testing.T) {
 	w := newWorld(t)
 	w.beforeTheRule("vm-cirros", v1.RunStrategyAlways)

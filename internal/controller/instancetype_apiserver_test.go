@@ -46,7 +46,6 @@ func (w *world) createPreference(name string, topology instancetypev1.PreferredC
 	return out
 }
 
-// createTypedVM makes a running VM with the type three and the preference cores.
 func (w *world) createTypedVM(name string, edits ...func(*v1.VirtualMachine)) {
 	w.t.Helper()
 	spec := testSpec()
@@ -74,7 +73,6 @@ func (w *world) hasShape(name string, sockets, cores uint32) {
 	}
 }
 
-// keptFor returns the revisions of types and preferences that a VM owns.
 func (w *world) keptFor(vm string) []string {
 	w.t.Helper()
 	var list appsv1.ControllerRevisionList
@@ -89,7 +87,6 @@ func (w *world) keptFor(vm string) []string {
 	return names
 }
 
-// again ends the running guest, and runs the next one.
 func (w *world) again(name string, pod *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	first := w.vmi(name)
@@ -98,8 +95,9 @@ func (w *world) again(name string, pod *corev1.Pod) *corev1.Pod {
 	return w.run(name)
 }
 
-// The type and the preference of a running VM change, and are deleted. Its later guests must be the same, and nothing
-// may be written. Another VM must get the new versions, and so must the first one when it selects the type anew.
+// The type and the preference of a running VM change, and are deleted. Its later guests must be the same, and
+// nothing be written. Another VM must get the new versions, and so must the first one when it selects the type
+// anew.
 func TestARunningVMKeepsTheShapeOfItsType(t *testing.T) {
 	w := newWorld(t)
 	three, cores := w.createType("three", 3), w.createPreference("cores", instancetypev1.Cores)
@@ -149,7 +147,7 @@ func TestARunningVMKeepsTheShapeOfItsType(t *testing.T) {
 	})
 }
 
-// Admission did not see a conflicting VM. It must get no guest, and a condition must name the field.
+// Admission did not see a conflicting VM: it must get no guest, and a condition name the field.
 func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -167,7 +165,7 @@ func TestAConflictWithATypeIsNamedByItsPath(t *testing.T) {
 	w.hasShape("vm", 1, 3)
 }
 
-// The revision of a VM is deleted. Its guest must run on, and no other may follow it.
+// The guest must run on, and no other may follow it.
 func TestARevisionIsDeletedUnderAVM(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -265,7 +263,7 @@ func TestARevisionGetsTheLabelsThatItLacks(t *testing.T) {
 	}
 }
 
-// createKubeVirtsRevision makes a revision as KubeVirt 1.5 to 1.9 does.
+// KubeVirt 1.5 to 1.9 does it so.
 func (w *world) createKubeVirtsRevision(owner *v1.VirtualMachine, name, kept string) {
 	w.t.Helper()
 	var object metav1.PartialObjectMetadata

@@ -114,7 +114,6 @@ func TestTheKubeVirtObjectMayBeElsewhere(t *testing.T) {
 	}
 }
 
-// setEmulation makes a KubeVirt object, and waits until the loops apply it.
 func (w *world) setEmulation(name, namespace string, on bool) {
 	w.t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}
@@ -126,7 +125,6 @@ func (w *world) setEmulation(name, namespace string, on bool) {
 	})
 }
 
-// asksForKVM reports whether a launcher pod requests KVM.
 func (w *world) asksForKVM(pod *corev1.Pod) bool {
 	_, asks := pod.Spec.Containers[0].Resources.Limits[layout.ResourceKVM]
 	return asks

@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// keepLabels applies the policies of pods in the world's namespace. lift removes them.
+// lift removes the policies.
 func (w *world) keepLabels(pod *corev1.Pod) (lift func()) {
 	w.t.Helper()
 	const account = "system:serviceaccount:%s:kubevirt-controller"

@@ -21,13 +21,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// maintain makes a maintenance pod of the machine "vm" as admission leaves it.
+// The pod is as admission leaves it.
 func (w *world) maintain(name string, claims ...string) *corev1.Pod {
 	w.t.Helper()
 	return w.maintainFor("vm", name, claims...)
 }
 
-// maintainFor makes a maintenance pod of another machine.
 func (w *world) maintainFor(machine, name string, claims ...string) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{
@@ -61,7 +60,6 @@ func (w *world) awaitHolder(pod *corev1.Pod) {
 	w.bind(pod)
 }
 
-// letsGo waits until a maintenance pod has no finalizer.
 func (w *world) letsGo(pod *corev1.Pod) {
 	w.t.Helper()
 	w.eventually("the pod "+pod.Name+" to be let go", func() (bool, string) {
@@ -75,8 +73,8 @@ func (w *world) finishes(pod *corev1.Pod) {
 	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded })
 }
 
-// TestMaintenancePodsTakeTurns locks a VM for two pods in turn, while the loops restart again and again. The first is
-// deleted by force and must keep its lock until it has ended.
+// TestMaintenancePodsTakeTurns locks a VM for two pods in turn, while the loops restart. The first is deleted by
+// force and must keep its lock until it has ended.
 func TestMaintenancePodsTakeTurns(t *testing.T) {
 	w := newWorld(t)
 	w.createVM("vm", v1.RunStrategyHalted)
@@ -141,8 +139,8 @@ func TestAForcedUnlockIsServedOnce(t *testing.T) {
 	w.eventually("the VM to go", func() (bool, string) { return w.vm("vm") == nil, "it is there" })
 }
 
-// TestStartsAndLocksThatRace starts a VM and makes a maintenance pod at once, again and again: the pod must never run
-// beside a VMI with a node. DRYDOCK_RACES sets the number of races.
+// TestStartsAndLocksThatRace starts a VM and makes a maintenance pod at once: the pod must never run beside a VMI
+// with a node. DRYDOCK_RACES sets the number of races.
 func TestStartsAndLocksThatRace(t *testing.T) {
 	races := 8
 	if n, err := strconv.Atoi(os.Getenv("DRYDOCK_RACES")); err == nil {
@@ -161,7 +159,6 @@ func TestStartsAndLocksThatRace(t *testing.T) {
 	}
 }
 
-// strategy changes the run strategy of the VM "vm".
 func (w *world) strategy(strategy v1.VirtualMachineRunStrategy) {
 	w.t.Helper()
 	patch := client.RawPatch("application/merge-patch+json", []byte(fmt.Sprintf(`{"spec":{"runStrategy":%q}}`, strategy)))

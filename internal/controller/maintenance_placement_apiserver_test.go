@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// haltedWithDisks makes a halted VM whose disks wait for their first consumer.
+// The disks wait for their first consumer.
 func (w *world) haltedWithDisks(disks ...string) {
 	w.t.Helper()
 	w.createVMWithDisks("vm", w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer), disks...)
@@ -35,7 +35,6 @@ func (w *world) haltedWithDisks(disks ...string) {
 	w.awaitNoProvisioning()
 }
 
-// awaitWait waits until a maintenance pod's reason to wait contains a text.
 func (w *world) awaitWait(pod *corev1.Pod, what string) {
 	w.t.Helper()
 	w.eventually(pod.Name+" to say "+what, func() (bool, string) {
@@ -46,7 +45,6 @@ func (w *world) awaitWait(pod *corev1.Pod, what string) {
 	})
 }
 
-// awaitProvisioningFor waits for the provisioning pod of a maintenance pod.
 func (w *world) awaitProvisioningFor(machine string, of *corev1.Pod) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{}

@@ -42,6 +42,7 @@ import (
 	"drydock.dev/drydock/internal/controller/lenient"
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/metricsserver"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/cluster/components"
@@ -49,7 +50,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
-// leaseName names the lease of the leader.
 const leaseName = "virt-controller"
 
 // The lease's times are Kubernetes' own: a leader that is cut off stops before another starts, and one that ends
@@ -80,11 +80,12 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	server = rest.CopyConfig(server)
 	server.QPS = -1
 	lock, err := resourcelock.NewFromKubeconfig(resourcelock.LeasesResourceLock, o.namespace, leaseName,
-		resourcelock.ResourceLockConfig{Identity: o.identity}, server, renewDeadline)
+		resourcelock.ResourceLockConfig{Identity: o.identity}, server, renewDeadline+o.leaseSlack)
 	if err != nil {
 		return nil, fmt.Errorf("preparing the lease %s/%s: %w", o.namespace, leaseName, err)
 	}
 	server.RateLimiter = pace
+	pagedlist.Bound(server)
 	scheme := newScheme()
 	caches, err := cacheOptions(server, scheme, o)
 	if err != nil {
@@ -103,8 +104,8 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
-		LeaseDuration:                       new(leaseDuration),
-		RenewDeadline:                       new(renewDeadline),
+		LeaseDuration:                       new(leaseDuration + o.leaseSlack),
+		RenewDeadline:                       new(renewDeadline + o.leaseSlack),
 		RetryPeriod:                         new(retryPeriod),
 		Metrics:                             ctrlserver.Options{BindAddress: metricsserver.None},
 		PprofBindAddress:                    o.pprofAddr,
@@ -129,13 +130,13 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 // with it. Readiness reports it.
 const noTimeout = 365 * 24 * time.Hour
 
-// loopDefaults returns the settings of every loop. The queue is client-go's: controller-runtime's own can block
-// forever at shutdown, and the process would hold the lease until its grace period is over (decision 178).
+// The queue is client-go's: controller-runtime's can block forever at shutdown, and the process would hold the
+// lease until its grace period is over (decision 178).
 func loopDefaults(o options) config.Controller {
 	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false), CacheSyncTimeout: noTimeout}
 }
 
-// cachesSynced reports readiness as soon as the process could lead.
+// A process is ready as soon as it could lead.
 func cachesSynced(mgr ctrl.Manager) healthz.Checker {
 	return func(req *http.Request) error {
 		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
@@ -205,7 +206,6 @@ func budgetsOfDrydock() labels.Selector {
 	return labels.NewSelector().Add(*ours)
 }
 
-// nameAndLabels drops the annotations and managed fields of an object's metadata.
 func nameAndLabels(object any) (any, error) {
 	if definition, ok := object.(*metav1.PartialObjectMetadata); ok {
 		definition.Annotations, definition.ManagedFields = nil, nil

@@ -4,15 +4,54 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"drydock.dev/drydock/internal/metricsserver"
+	"drydock.dev/drydock/internal/pagedlist"
+	"drydock.dev/drydock/internal/process"
 )
+
+// A tenant chooses the size of a page (package pagedlist).
+func TestWhatTheLoopsListIsBounded(t *testing.T) {
+	large := strings.Repeat("x", 3<<20)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := "small"
+		if r.URL.Query().Get("limit") == "100" {
+			name = large
+		}
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"name":%q}}]}`, name)
+	}))
+	defer server.Close()
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for kind := range newScheme().AllKnownTypes() {
+		mapper.Add(kind, meta.RESTScopeNamespace)
+	}
+	mgr, err := newManager(&rest.Config{Host: server.URL}, options{
+		namespace: "kubevirt", identity: "one", mapper: mapper,
+		serving: metricsserver.Options{Metrics: metricsserver.None, Health: metricsserver.None},
+	}, &process.Pace{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := pagedlist.Collect(t.Context(), mgr.GetAPIReader(), &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) { return pod.Name, true })
+	if err != nil || len(found) != 1 || found[0] != "small" {
+		t.Errorf("found %.100q, %v", found, err)
+	}
+}
 
 // TestALoopEndsInTheMiddleOfItsWork ends loops whose requests cause further requests, each at another moment. Each must
 // end without an error.
@@ -35,7 +74,7 @@ func TestALoopEndsInTheMiddleOfItsWork(t *testing.T) {
 	}
 }
 
-// runBusyLoop runs a loop with virt-controller's settings, in which every finished request causes another one.
+// Every finished request causes another one.
 func runBusyLoop(ctx context.Context, t *testing.T) <-chan error {
 	t.Helper()
 	var queue workqueue.TypedRateLimitingInterface[reconcile.Request]

@@ -27,7 +27,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// migrate creates a migration, as admission leaves it.
+// The migration is as admission leaves it.
 func (w *world) migrate(name, vmi string) *v1.VirtualMachineInstanceMigration {
 	w.t.Helper()
 	m := &v1.VirtualMachineInstanceMigration{
@@ -69,7 +69,6 @@ func (w *world) awaitMigrationGone(name string) {
 	})
 }
 
-// awaitAbort waits until the VMI asks the migration's source to abort it.
 func (w *world) awaitAbort(vmi string) {
 	w.t.Helper()
 	w.eventually("the source to be asked", func() (bool, string) {
@@ -93,7 +92,6 @@ func (w *world) awaitTarget(m *v1.VirtualMachineInstanceMigration) *corev1.Pod {
 	return pod
 }
 
-// startContainer plays the kubelet that has started virt-launcher.
 func (w *world) startContainer(pod *corev1.Pod) {
 	w.t.Helper()
 	w.podStatus(pod, func(s *corev1.PodStatus) {
@@ -102,7 +100,6 @@ func (w *world) startContainer(pod *corev1.Pod) {
 	})
 }
 
-// endContainer plays the kubelet whose virt-launcher has ended with this exit.
 func (w *world) endContainer(pod *corev1.Pod, exit launch.Exit) {
 	w.t.Helper()
 	said, err := json.Marshal(exit)
@@ -167,7 +164,7 @@ var phasesOfMigrations = []v1.VirtualMachineInstanceMigrationPhase{
 	v1.MigrationScheduling, v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
 }
 
-// awaitStaying waits until a VMI's guest runs at the source, and the migration has left nothing.
+// The guest must run at the source, and the migration have left nothing.
 func (w *world) awaitStaying(name string, source, target *corev1.Pod) {
 	w.t.Helper()
 	w.eventually("nothing to be left of the migration", func() (bool, string) {
@@ -210,6 +207,7 @@ func TestAMigrationFromItsBeginningToItsEndAndBack(t *testing.T) {
 	// The guest's end counts in the pod in which it is.
 	w.endContainer(source, launch.Exit{Reason: launch.ReasonGuestShutdown, Incoming: launch.IncomingRan})
 	w.awaitPhase("vmi", v1.Succeeded)
+	w.awaitSettled() // a finalizer goes after the phase has been written
 	for i := range 3 {
 		if m := w.migration(fmt.Sprintf("move-%d", i)); m.Status.Phase != v1.MigrationSucceeded || len(m.Finalizers) > 0 {
 			t.Errorf("migration %d is in phase %s, with %v", i, m.Status.Phase, m.Finalizers)
@@ -220,7 +218,6 @@ func TestAMigrationFromItsBeginningToItsEndAndBack(t *testing.T) {
 	}
 }
 
-// expectHandedOver checks a VMI whose target is being prepared on a node.
 func (w *world) expectHandedOver(source, target *corev1.Pod, node string) {
 	w.t.Helper()
 	vmi := w.vmi("vmi")
@@ -233,7 +230,6 @@ func (w *world) expectHandedOver(source, target *corev1.Pod, node string) {
 	}
 }
 
-// expectArrived checks a VMI whose guest has arrived in the target pod on a node.
 func (w *world) expectArrived(target *corev1.Pod, node string) {
 	w.t.Helper()
 	vmi := w.vmi("vmi")
@@ -563,7 +559,7 @@ func TestOfTheMigrationsThatHaveEndedTheNewestStay(t *testing.T) {
 	}
 }
 
-// A quota refuses the target pod. The migration must report it, and the guest must stay.
+// The migration must report the quota, and the guest stay.
 func TestATargetPodThatAQuotaRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.createVMI("vmi")

@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// allowPostCopy allows or forbids post-copy in the cluster.
 func (w *world) allowPostCopy(allowed bool) {
 	w.t.Helper()
 	w.allow(20, 20)

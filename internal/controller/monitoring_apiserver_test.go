@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/components"
 )
 
-// serviceMonitors returns the definition of Prometheus's operator, reduced to the fields that matter here.
+// The definition has only the fields that matter here.
 func serviceMonitors() *apiextensionsv1.CustomResourceDefinition {
 	anything := true
 	kind := components.ServiceMonitorKind
@@ -37,8 +37,7 @@ func serviceMonitors() *apiextensionsv1.CustomResourceDefinition {
 	}
 }
 
-// monitored waits for a ServiceMonitor and the account that may find the pods; with an empty account, until there is
-// neither.
+// With an empty account it waits until there is neither.
 func (w *world) monitored(namespace string, account string) {
 	w.t.Helper()
 	w.eventually("the ServiceMonitor in "+namespace+" for the account "+account, func() (bool, string) {
@@ -67,7 +66,6 @@ func (w *world) monitored(namespace string, account string) {
 // theAuthorities stands for the CAs of the metrics that virt-api has published.
 const theAuthorities = "an authority"
 
-// metricsAuthorities returns the CAs by which Prometheus verifies the components, if there are any.
 func (w *world) metricsAuthorities(namespace string) (string, bool) {
 	var found corev1.ConfigMap
 	err := w.client.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: components.MetricsAuthorities}, &found)

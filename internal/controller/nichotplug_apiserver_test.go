@@ -22,7 +22,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// movedClock is a clock that only a test moves.
 type movedClock struct{ at atomic.Pointer[time.Time] }
 
 func newMovedClock() *movedClock {
@@ -39,7 +38,6 @@ func (c *movedClock) pass(d time.Duration) {
 	c.at.Store(&next)
 }
 
-// onMultus adds interfaces on networks with these names to the template.
 func onMultus(names ...string) func(*v1.VirtualMachineInstanceSpec) {
 	return func(spec *v1.VirtualMachineInstanceSpec) {
 		for _, name := range names {
@@ -61,7 +59,7 @@ func (w *world) attachTo(pod *corev1.Pod, names ...string) {
 	w.do("saying what the pod is attached to", w.client.Patch(w.ctx, &corev1.Pod{ObjectMeta: pod.ObjectMeta}, client.RawPatch("application/merge-patch+json", []byte(patch))))
 }
 
-// awaitRequired waits until the condition MigrationRequired has a status; "" waits until there is none.
+// "" waits until there is no condition.
 func (w *world) awaitRequired(status corev1.ConditionStatus) *v1.VirtualMachineInstanceCondition {
 	w.t.Helper()
 	var c *v1.VirtualMachineInstanceCondition
@@ -72,7 +70,6 @@ func (w *world) awaitRequired(status corev1.ConditionStatus) *v1.VirtualMachineI
 	return c
 }
 
-// awaitAsked waits until the pod requests exactly these of our networks.
 func (w *world) awaitAsked(pod *corev1.Pod, names ...string) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("the pod to ask for %v", names), func() (bool, string) {
@@ -88,7 +85,7 @@ func (w *world) awaitAsked(pod *corev1.Pod, names ...string) {
 	})
 }
 
-// look triggers a reconciliation of the VMI, because the passing of time triggers none.
+// The passing of time triggers no reconciliation.
 func (w *world) look() {
 	w.t.Helper()
 	vmi := w.vmi("vm")
@@ -97,7 +94,6 @@ func (w *world) look() {
 	w.do("waking the loop", w.client.Patch(w.ctx, vmi, client.MergeFrom(before)))
 }
 
-// plugging returns a world with a running VM whose template changes reach it.
 func plugging(t *testing.T) (*world, *movedClock, *corev1.Pod) {
 	t.Helper()
 	clock := newMovedClock()
@@ -109,8 +105,8 @@ func plugging(t *testing.T) (*world, *movedClock, *corev1.Pod) {
 	return w, clock, pod
 }
 
-// TestAnInterfaceIsBroughtByAMigration follows MigrationRequired while nobody attaches the interface: it must become
-// True after more than ten seconds. It is reverted in time, and requested again.
+// TestAnInterfaceIsBroughtByAMigration: MigrationRequired must become True after more than ten seconds in which
+// nobody attaches. It is reverted in time, and requested again.
 func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	w, clock, pod := plugging(t)
 	first := *clock.at.Load()
@@ -148,8 +144,8 @@ func TestAnInterfaceIsBroughtByAMigration(t *testing.T) {
 	}
 }
 
-// TestADeviceOfTheNodeIsBroughtAtOnce checks that a device needs a migration at once, because nobody attaches one in
-// place, and that other interfaces in the same change need not wait either.
+// TestADeviceOfTheNodeIsBroughtAtOnce: nobody attaches a device in place, so other interfaces in the same change
+// need not wait either.
 func TestADeviceOfTheNodeIsBroughtAtOnce(t *testing.T) {
 	w, _, pod := plugging(t)
 	w.changeTemplate(func(spec *v1.VirtualMachineInstanceSpec) {
@@ -220,12 +216,10 @@ func TestAStagedInterfaceWaits(t *testing.T) {
 	w.awaitRestartRequired("")
 }
 
-// onNetwork moves the template's interface blue to a network.
 func onNetwork(name string) func(*v1.VirtualMachineInstanceSpec) {
 	return func(spec *v1.VirtualMachineInstanceSpec) { spec.Networks[0].Multus.NetworkName = name }
 }
 
-// attachBlue plays Multus for a pod whose interface blue is on a network.
 func (w *world) attachBlue(pod *corev1.Pod, network string) {
 	w.t.Helper()
 	text := fmt.Sprintf(`[{"name":"%s/%s","interface":%q}]`, w.namespace, network, layout.SecondaryInterface("blue"))
@@ -234,7 +228,6 @@ func (w *world) attachBlue(pod *corev1.Pod, network string) {
 	w.do("saying what the pod is attached to", w.client.Patch(w.ctx, pod, client.MergeFrom(before)))
 }
 
-// onBlue returns a world with a guest that has the interface blue on this network.
 func onBlue(t *testing.T) (*world, *corev1.Pod) {
 	w, _, pod := plugging(t)
 	w.changeTemplate(onMultus("blue"))
@@ -291,8 +284,8 @@ func TestAnInterfaceMovesToAnotherNetwork(t *testing.T) {
 	}
 }
 
-// TestANetworkThatChangesDuringAMigration checks that another migration follows, because the guest's new pod is on the
-// old network.
+// TestANetworkThatChangesDuringAMigration: another must follow, because the guest's new pod is on the old
+// network.
 func TestANetworkThatChangesDuringAMigration(t *testing.T) {
 	w, source := onBlue(t)
 	m := w.migrate("move", "vm")

@@ -65,7 +65,7 @@ func (b heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The guest runs, but the cache does not show it yet. Its migration must not fail because of that, for a failure is
+// The guest runs, but the cache does not show it yet. Its migration must not fail because of that: a failure is
 // final.
 func TestAMigrationIsNotFailedByAnOldView(t *testing.T) {
 	w := newWorld(t)

@@ -21,7 +21,8 @@ import (
 )
 
 // The cluster's garbage collector removes the VM as owner from the revisions of its template, its type and its
-// preference, and from one of an earlier version with unsorted fields. A new VM must still use them.
+// preference; virt-controller removes it from one of an earlier version with unsorted fields, and from one with spaces in
+// its data. A new VM must still use them.
 func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 	w := newWorld(t)
 	w.createType("three", 3)
@@ -29,20 +30,25 @@ func TestAVMIsOrphanedFromItsRevisions(t *testing.T) {
 	w.createTypedVM("vm")
 	w.run("vm")
 	vm := w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
-	w.do("making a revision as of old", w.client.Create(w.ctx, &appsv1.ControllerRevision{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: w.namespace, Name: "revision-start-vm-of-old", Labels: map[string]string{vmcontroller.RevisionLabel: string(vm.UID)},
-			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
-		},
-		Data: runtime.RawExtension{Raw: []byte(`{"template":{"spec":{"domain":{"devices":{}},"architecture":"amd64"},"metadata":{}}}`)},
-	}))
+	for name, data := range map[string]string{
+		"revision-start-vm-of-old": `{"template":{"spec":{"domain":{"devices":{}},"architecture":"amd64"},"metadata":{}}}`,
+		"made-by-hand":             `{"kind": "VirtualMachineInstancetype",  "spec": {}}`,
+	} {
+		w.do("making the revision "+name, w.client.Create(w.ctx, &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: w.namespace, Name: name, Labels: map[string]string{vmcontroller.RevisionLabel: string(vm.UID)},
+				OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
+			},
+			Data: runtime.RawExtension{Raw: []byte(data)},
+		}))
+	}
 	w.collectorKnows(&appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(`{}`)}})
 	w.do("deleting the VM alone", w.client.Delete(w.ctx, vm, client.PropagationPolicy(metav1.DeletePropagationOrphan)))
 	w.eventually("the VM to go", func() (bool, string) { return w.vm("vm") == nil, "it is still there" })
 	var list appsv1.ControllerRevisionList
 	w.do("listing revisions", w.client.List(w.ctx, &list, client.InNamespace(w.namespace)))
-	if len(list.Items) != 4 {
-		t.Errorf("%d revisions are left, want 4", len(list.Items))
+	if len(list.Items) != 5 {
+		t.Errorf("%d revisions are left, want 5", len(list.Items))
 	}
 	for i := range list.Items {
 		if r := &list.Items[i]; len(r.OwnerReferences) > 0 {

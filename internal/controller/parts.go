@@ -32,12 +32,10 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// parts has the values that several loops share.
 type parts struct {
 	options
 	mgr ctrl.Manager
-	// cached reads from the cache and writes. direct reads from the API server and writes. reader is direct, without
-	// writes.
+	// cached reads from the cache, direct from the API server. reader is direct, without writes.
 	cached, direct client.Client
 	reader         client.Reader
 	kubeVirt       func(context.Context) (*v1.KubeVirt, error)
@@ -162,6 +160,10 @@ func addDataVolumes(_ context.Context, p *parts, pace controller.Options) error 
 	return p.volumes.SetupWithManager(p.mgr, pace)
 }
 
+func addLeftovers(_ context.Context, p *parts, pace controller.Options) error {
+	return (&datavolume.Leftovers{Reconciler: p.volumes}).SetupWithManager(p.mgr, pace)
+}
+
 func addUploadClaims(_ context.Context, p *parts, pace controller.Options) error {
 	return (&datavolume.UploadClaims{Reconciler: p.volumes}).SetupWithManager(p.mgr, pace)
 }
@@ -170,7 +172,7 @@ func addDataSources(_ context.Context, p *parts, pace controller.Options) error 
 	return (&datavolume.DataSources{Reconciler: p.volumes}).SetupWithManager(p.mgr, pace)
 }
 
-// addCDI leaves the loop its own pace.
+// The loop has its own pace.
 func addCDI(_ context.Context, p *parts, _ controller.Options) error {
 	return (&cdi.Reconciler{Client: p.cached, Direct: p.direct, Namespace: p.namespace, Now: p.now}).SetupWithManager(p.mgr)
 }
@@ -185,7 +187,7 @@ func addSchedulable(_ context.Context, p *parts, pace controller.Options) error 
 	return (&schedulable.Reconciler{Client: p.cached, Reader: p.reader, Namespace: p.namespace}).SetupWithManager(p.mgr, pace)
 }
 
-// addKubeVirt leaves the loop its own pace.
+// The loop has its own pace.
 func addKubeVirt(_ context.Context, p *parts, _ controller.Options) error {
 	return (&kubevirt.Reconciler{
 		Client: p.cached, Reader: p.reader, KubeVirt: p.kubeVirt, Namespace: p.namespace,
@@ -201,8 +203,7 @@ func directClient(mgr ctrl.Manager) (client.Client, error) {
 	return c, nil
 }
 
-// kubeVirt returns a function that reads the effective KubeVirt object from the cache, nil for none. The object
-// belongs to the cache and must not be changed.
+// The object belongs to the cache and must not be changed; nil means none.
 func kubeVirt(c client.Reader, namespace string) func(context.Context) (*v1.KubeVirt, error) {
 	return func(ctx context.Context) (*v1.KubeVirt, error) {
 		var all v1.KubeVirtList
@@ -213,8 +214,7 @@ func kubeVirt(c client.Reader, namespace string) func(context.Context) (*v1.Kube
 	}
 }
 
-// settings returns a function that reads the KubeVirt object on each call, so that a change applies to the next
-// launcher pod.
+// settings reads the KubeVirt object on each call, so that a change applies to the next pod.
 func settings(theOne func(context.Context) (*v1.KubeVirt, error)) func(context.Context) (clusterconfig.Settings, error) {
 	return func(ctx context.Context) (clusterconfig.Settings, error) {
 		kv, err := theOne(ctx)

@@ -21,7 +21,6 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// createVMWithDisks makes a running VM, with a blank DataVolume of a class for each disk.
 func (w *world) createVMWithDisks(name, class string, disks ...string) {
 	w.t.Helper()
 	spec := testSpec()
@@ -47,7 +46,6 @@ func (w *world) createVMWithDisks(name, class string, disks ...string) {
 	w.do("creating the VM", w.client.Create(w.ctx, vm))
 }
 
-// awaitProvisioning waits for the provisioning pod of a VMI.
 func (w *world) awaitProvisioning(name string) *corev1.Pod {
 	w.t.Helper()
 	var pod corev1.Pod
@@ -62,13 +60,11 @@ func (w *world) awaitProvisioning(name string) *corev1.Pod {
 	return &pod
 }
 
-// provisioning returns the provisioning pods of the namespace.
 func (w *world) provisioning() []corev1.Pod {
 	w.t.Helper()
 	return slices.DeleteFunc(w.pods(), func(pod corev1.Pod) bool { return pod.Annotations[v1.EphemeralProvisioningObject] == "" })
 }
 
-// provisioningPods returns the names of the namespace's provisioning pods.
 func (w *world) provisioningPods() []string {
 	var names []string
 	for _, pod := range w.provisioning() {
@@ -77,7 +73,7 @@ func (w *world) provisioningPods() []string {
 	return names
 }
 
-// placeProvisioning plays the scheduler, which gives provisioning pods their node when their claims are bound.
+// Provisioning pods get their node when their claims are bound.
 func (w *world) placeProvisioning() {
 	w.t.Helper()
 	pods := w.provisioning()

@@ -33,7 +33,6 @@ var (
 	administrator  = &user.DefaultInfo{Name: "admin", Groups: []string{"system:masters"}}
 )
 
-// podPolicies are the policies of config/rbac/pod-policy.yaml.
 type podPolicies []*policytest.Policy
 
 func podPolicy(t *testing.T) podPolicies {
@@ -166,7 +165,6 @@ func TestNobodyRelabelsDrydocksPodsOrChangesTheirImages(t *testing.T) {
 	}
 }
 
-// aLauncherPod returns the parts of a launcher pod with a claim that rules read.
 func aLauncherPod() *corev1.Pod {
 	pod := attachmentPod()
 	pod.Labels[v1.AppLabel] = layout.LauncherApp
@@ -182,8 +180,8 @@ func aLauncherPod() *corev1.Pod {
 	return pod
 }
 
-// TestNobodyChangesWhatRulesGoBy removes, changes and adds each label and annotation that rules read, on pods of each
-// kind: the policy's lists must be those of package podlabels.
+// TestNobodyChangesWhatRulesGoBy removes, changes and adds each label and annotation that rules read, on pods of
+// each kind: the policy's lists must be package podlabels'.
 func TestNobodyChangesWhatRulesGoBy(t *testing.T) {
 	policy := podPolicy(t)
 	edits := map[string]func(set map[string]string, key string){

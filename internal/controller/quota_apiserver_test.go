@@ -27,7 +27,7 @@ func (w *world) limitByQuota() {
 	})
 }
 
-// hasLimits checks the limits of a pod's container: the CPUs, and the memory as a multiple of its request.
+// Memory is a multiple of the request.
 func (w *world) hasLimits(pod *corev1.Pod, cpus string, times int64) {
 	w.t.Helper()
 	r := pod.Spec.Containers[0].Resources
@@ -36,8 +36,8 @@ func (w *world) hasLimits(pod *corev1.Pod, cpus string, times int64) {
 	}
 }
 
-// Every pod of a VM must be admitted: the provisioning pod, the launcher pod, and the target pod. A guest that gets
-// more CPUs must be allowed to use them.
+// Provisioning pod, launcher pod and target pod must be admitted. A guest that gets more CPUs must be allowed to
+// use them.
 func TestAVMRunsWhereAQuotaAsksForLimits(t *testing.T) {
 	w := newWorld(t)
 	w.limitByQuota()
@@ -62,8 +62,8 @@ func TestAVMRunsWhereAQuotaAsksForLimits(t *testing.T) {
 	w.hasLimits(w.awaitTarget(w.migrate("move", "vmi")), "1", 3)
 }
 
-// A limit range gives containers less than a VM requests: no impossible pod may be made. If it gives enough, its limits
-// must be used.
+// A limit range gives less than a VM requests: no impossible pod may be made. If it gives enough, its limits
+// count.
 func TestAVMRunsWhereALimitRangeGivesLess(t *testing.T) {
 	w := newWorld(t)
 	limits := &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "small", Namespace: w.namespace}, Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{

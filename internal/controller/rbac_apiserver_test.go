@@ -43,7 +43,6 @@ func (w *world) leastPrivilege() rest.ImpersonationConfig {
 	return rest.ImpersonationConfig{UserName: account, Groups: []string{"system:serviceaccounts", "system:authenticated"}}
 }
 
-// manifest reads the objects of a file after replacing texts.
 func (w *world) manifest(file string, replace ...string) []*unstructured.Unstructured {
 	w.t.Helper()
 	objects, err := readManifest(file, replace...)
@@ -69,7 +68,6 @@ func readManifest(file string, replace ...string) ([]*unstructured.Unstructured,
 	}
 }
 
-// grant creates one object of the manifest for this world.
 func (w *world) grant(raw map[string]any, account string) {
 	w.t.Helper()
 	data, err := sigyaml.Marshal(raw)

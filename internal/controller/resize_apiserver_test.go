@@ -35,7 +35,6 @@ func (w *world) runInNode(cpu string) string {
 	return pod.Name
 }
 
-// hasSockets plays a virt-handler that reports the guest's sockets.
 func (w *world) hasSockets(n uint32) {
 	w.t.Helper()
 	vmi := w.vmi("vm")
@@ -66,7 +65,6 @@ func (w *world) launcher(name string) *corev1.Pod {
 	return pod
 }
 
-// awaitRequest waits until the pod requests this much CPU.
 func (w *world) awaitRequest(name, cpu string) {
 	w.t.Helper()
 	w.eventually("the pod to ask for "+cpu, func() (bool, string) {
@@ -82,8 +80,7 @@ func (w *world) awaitCPUChange(reason, part string) {
 	w.awaitChange(v1.VirtualMachineInstanceVCPUChange, reason, part)
 }
 
-// awaitChange waits until a condition of the VMI has a reason, and a message that contains part; "" waits until there
-// is none.
+// "" waits until there is no condition.
 func (w *world) awaitChange(change v1.VirtualMachineInstanceConditionType, reason, part string) {
 	w.t.Helper()
 	w.eventually(fmt.Sprintf("%s to be %s", change, reason), func() (bool, string) {

@@ -47,7 +47,6 @@ func withMemory(size string) func(*v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// runWithRoom brings a VM of 1Gi to Running on a node of the test's own.
 func (w *world) runWithRoom() (pod string) {
 	w.t.Helper()
 	w.setRollout(v1.VMRolloutStrategyLiveUpdate)

@@ -14,7 +14,6 @@ import (
 
 const manifestUsers = "../../config/rbac/users.yaml"
 
-// usersRoles applies the roles for users, as kubectl does.
 func (w *world) usersRoles() {
 	w.t.Helper()
 	for _, object := range w.manifest(manifestUsers) {
@@ -26,7 +25,6 @@ func (w *world) usersRoles() {
 	}
 }
 
-// aggregated waits until the three roles are aggregated, or are not.
 func (w *world) aggregated(want bool) {
 	w.t.Helper()
 	for _, name := range []string{"admin", "edit", "view"} {

@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// setRollout changes the cluster's rollout strategy, and waits until the loops have seen it.
 func (w *world) setRollout(strategy v1.VMRolloutStrategy) {
 	w.t.Helper()
 	kv := &v1.KubeVirt{ObjectMeta: metav1.ObjectMeta{Name: clusterconfig.Name, Namespace: w.namespace}}
@@ -53,7 +52,6 @@ func (w *world) awaitRestartRequired(path string) {
 	})
 }
 
-// awaitZone waits until the VMI's node selector has a zone.
 func (w *world) awaitZone(zone string) {
 	w.t.Helper()
 	w.eventually("the VMI to be for zone "+zone, func() (bool, string) {

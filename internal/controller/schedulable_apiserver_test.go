@@ -27,7 +27,6 @@ import (
 // guestsLabel is the label by which virt-handler's DaemonSet selects nodes here. Its value is the world's namespace.
 const guestsLabel = "example.com/guests"
 
-// ofNode returns the loops' writes to a node.
 func (w *writes) ofNode(name string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,8 +39,7 @@ func (w *writes) ofNode(name string) []string {
 	return out
 }
 
-// guestNode makes a node that is schedulable for guests, with this many of virt-handler's devices. The test plays its
-// kubelet.
+// The test plays the node's kubelet.
 func (w *world) guestNode(prefix, devices string, labels map[string]string) *corev1.Node {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{GenerateName: prefix, Labels: map[string]string{v1.NodeSchedulable: "true"}}}
@@ -97,7 +95,6 @@ func (w *world) stillTakesGuests(when string, node *corev1.Node, writes int) {
 	}
 }
 
-// nodePolicy applies the policy of virt-controller's writes to nodes to the loops.
 func (w *world) nodePolicy() {
 	w.t.Helper()
 	const account = "system:serviceaccount:%s:kubevirt-controller"
@@ -123,7 +120,7 @@ func (w *world) nodePolicy() {
 	}
 }
 
-// handlerWanting makes virt-handler's DaemonSet for the world's nodes. The cluster's own controller makes its pods.
+// The cluster's own controller makes the pods.
 func (w *world) handlerWanting() *appsv1.DaemonSet {
 	w.t.Helper()
 	labels := map[string]string{v1.AppLabel: "virt-handler"}
@@ -139,7 +136,7 @@ func (w *world) handlerWanting() *appsv1.DaemonSet {
 	return ds
 }
 
-// place changes the DaemonSet's node selector, as workloads.nodePlacement does.
+// workloads.nodePlacement does it so.
 func (w *world) place(ds *appsv1.DaemonSet, value string) {
 	w.t.Helper()
 	w.do("placing virt-handler", retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -151,7 +148,6 @@ func (w *world) place(ds *appsv1.DaemonSet, value string) {
 	}))
 }
 
-// awaitHandler waits for a virt-handler pod on a node other than the one with the UID, and keeps it there.
 func (w *world) awaitHandler(node *corev1.Node, but types.UID) *corev1.Pod {
 	w.t.Helper()
 	var found corev1.Pod

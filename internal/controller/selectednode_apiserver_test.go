@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/placement"
 )
 
-// deadNode makes a node that has not answered for a while.
 func (w *world) deadNode() string {
 	w.t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "dead-" + w.namespace}}
@@ -33,7 +32,6 @@ func (w *world) deadNode() string {
 	return node.Name
 }
 
-// waitingClaim makes a claim that waits for its first consumer.
 func (w *world) waitingClaim(name string) {
 	w.t.Helper()
 	class := w.storageClass(storagev1.VolumeBindingWaitForFirstConsumer)
@@ -53,7 +51,6 @@ func (w *world) readClaim(name string) *corev1.PersistentVolumeClaim {
 	return &claim
 }
 
-// choose plays the scheduler, which has chosen a node for a claim.
 func (w *world) choose(claim, node string) {
 	w.t.Helper()
 	to := w.readClaim(claim)

@@ -30,7 +30,8 @@ import (
 const putOff = time.Second
 
 // awaitSettled waits until the loops have handled the last change: every event handler has received the last version of
-// every object that the API server has of the kind, and all queues are empty. It does not depend on time.
+// every object that the API server has of the kind, all queues are empty, and every write is answered. Events are written
+// beside the queues. It does not depend on time.
 func (w *world) awaitSettled() {
 	w.t.Helper()
 	w.eventually("the loops to settle", func() (bool, string) {
@@ -43,6 +44,9 @@ func (w *world) awaitSettled() {
 		}
 		if why := w.progress.working(); why != "" {
 			return false, why
+		}
+		if n := w.writes.unanswered(); n > 0 {
+			return false, fmt.Sprintf("%d of their writes are not answered", n)
 		}
 		return w.progress.count() == before, "they went on while the API server was asked"
 	})
@@ -65,7 +69,6 @@ func (p *progress) count() int {
 	return p.steps
 }
 
-// kinds returns the kinds that the loops watch.
 func (p *progress) kinds() []schema.GroupVersionKind {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,7 +118,6 @@ func (w *world) unseen() string {
 	return ""
 }
 
-// concerns reports whether objects of the namespace count.
 func (w *world) concerns(namespace string) bool { return namespace == "" || namespace == w.namespace }
 
 // versions returns the resource versions of the objects of a kind, within the loops' watch.
@@ -137,7 +139,6 @@ func (w *world) versions(kind schema.GroupVersionKind) map[client.ObjectKey]stri
 	return out
 }
 
-// observedManager is a manager that records the progress of its loops.
 type observedManager struct {
 	ctrl.Manager
 	progress *progress
@@ -147,7 +148,7 @@ func (m observedManager) GetCache() cache.Cache {
 	return observedCache{m.Manager.GetCache(), m.Manager, m.progress}
 }
 
-// Add gives a loop an observable queue. The type of loops is controller-runtime's own; its fields are not.
+// The type of loops is controller-runtime's own; its fields are not.
 func (m observedManager) Add(runnable manager.Runnable) error {
 	if value := reflect.Indirect(reflect.ValueOf(runnable)); value.Kind() == reflect.Struct {
 		if field := value.FieldByName("NewQueue"); field.IsValid() {
@@ -158,7 +159,6 @@ func (m observedManager) Add(runnable manager.Runnable) error {
 	return m.Manager.Add(runnable)
 }
 
-// observedCache has informers that record the events of the handlers.
 type observedCache struct {
 	cache.Cache
 	manager  ctrl.Manager
@@ -180,7 +180,7 @@ type observedInformer struct {
 	progress *progress
 }
 
-// AddEventHandlerWithOptions is called by controller-runtime to add the handlers of a loop.
+// AddEventHandlerWithOptions adds the handlers of a loop.
 func (i observedInformer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, options toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
 	observed := &observedHandler{next: handler, kind: i.kind, progress: i.progress, told: map[client.ObjectKey]string{}}
 	i.progress.mu.Lock()

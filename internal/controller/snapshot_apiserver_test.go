@@ -47,7 +47,6 @@ func (w *world) createBoundClaim(name string) {
 	})
 }
 
-// createVMOn makes a stopped VM with a disk on each of the claims.
 func (w *world) createVMOn(name string, claims ...string) *v1.VirtualMachine {
 	w.t.Helper()
 	vm := &v1.VirtualMachine{
@@ -66,7 +65,7 @@ func (w *world) createVMOn(name string, claims ...string) *v1.VirtualMachine {
 	return vm
 }
 
-// edit changes a VM whose status the loops may write meanwhile.
+// The loops may write the VM's status meanwhile.
 func (w *world) edit(name string, change func(*v1.VirtualMachine)) {
 	w.t.Helper()
 	vm := w.vm(name)
@@ -75,7 +74,6 @@ func (w *world) edit(name string, change func(*v1.VirtualMachine)) {
 	w.do("changing the VM "+name, w.client.Patch(w.ctx, vm, client.MergeFrom(from)))
 }
 
-// shiftedClock is the machine's clock with an offset.
 type shiftedClock struct{ ahead atomic.Int64 }
 
 func (c *shiftedClock) apply(o *options) {
@@ -181,7 +179,6 @@ func (w *world) contents() []snapshotv1.VirtualMachineSnapshotContent {
 	return list.Items
 }
 
-// remove deletes an object and waits until it is gone.
 func (w *world) remove(object client.Object, name string) {
 	w.t.Helper()
 	object.SetNamespace(w.namespace)
@@ -193,7 +190,7 @@ func (w *world) remove(object client.Object, name string) {
 	})
 }
 
-// oldContent removes the UUID from a content, as in contents that are older than its rule.
+// Contents that are older than the rule have no UUID.
 func (w *world) oldContent(s *snapshotv1.VirtualMachineSnapshot) {
 	w.t.Helper()
 	var content snapshotv1.VirtualMachineSnapshotContent
@@ -256,7 +253,6 @@ func TestScenarios4And8And13SnapshotAndRestore(t *testing.T) {
 	w.forgetSnapshot()
 }
 
-// snapshotOfTwoDisks makes the snapshot "snap" of the VM, and counts its writes.
 func (w *world) snapshotOfTwoDisks(vm *v1.VirtualMachine) *snapshotv1.VirtualMachineSnapshot {
 	w.t.Helper()
 	w.awaitSettled()
@@ -280,7 +276,6 @@ func (w *world) snapshotOfTwoDisks(vm *v1.VirtualMachine) *snapshotv1.VirtualMac
 	return s
 }
 
-// restoreToNew restores to a VM that does not exist yet.
 func (w *world) restoreToNew(vm *v1.VirtualMachine) {
 	w.t.Helper()
 	w.restore("r-new", "snap", "copy")
@@ -318,7 +313,6 @@ func (w *world) forgetSnapshot() {
 	w.remove(&snapshotv1.VirtualMachineRestore{}, "r-late")
 }
 
-// lastClaim returns the claim of the VM's last disk.
 func lastClaim(vm *v1.VirtualMachine) string {
 	volumes := vm.Spec.Template.Spec.Volumes
 	return volumes[len(volumes)-1].PersistentVolumeClaim.ClaimName

@@ -27,7 +27,6 @@ func (w *world) label(claim, key string) error {
 	return w.client.Patch(w.ctx, object, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, key)))
 }
 
-// backups returns the names of the VolumeSnapshots in a snapshot's content.
 func (w *world) backups(s *snapshotv1.VirtualMachineSnapshot) (names []string) {
 	w.t.Helper()
 	var content snapshotv1.VirtualMachineSnapshotContent
@@ -94,7 +93,7 @@ func (w *world) nothingIsLeft(d *groupDriver, want int) {
 	})
 }
 
-// restoreFromGroup restores the snapshot to a new VM, whose claims must be filled from the members.
+// The claims must be filled from the members.
 func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 	w.t.Helper()
 	d.volume("copy-one")
@@ -113,7 +112,7 @@ func (w *world) restoreFromGroup(d *groupDriver, names []string) {
 	}
 }
 
-// snapshotsOfAGroupThatFail labels another claim during the snapshot, and then makes the driver fail.
+// Another claim is labeled during the snapshot; then the driver fails.
 func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine, late *atomic.Int64) {
 	w.t.Helper()
 	fails := func(name, why string) {
@@ -140,7 +139,6 @@ func (w *world) snapshotsOfAGroupThatFail(d *groupDriver, vm *v1.VirtualMachine,
 	d.set(func(d *groupDriver) { d.refusal = "" })
 }
 
-// snapshotsOfGroupsThatRun snapshots the running VM, without and with an agent.
 func (w *world) snapshotsOfGroupsThatRun(n *node) {
 	w.t.Helper()
 	w.strategy(v1.RunStrategyAlways)

@@ -22,9 +22,8 @@ import (
 
 // node plays a guest's node: a variable stands for the frozen guest.
 type node struct {
-	mu   sync.Mutex
-	hold launch.Hold
-	// holds and releases count the freezes and thaws.
+	mu              sync.Mutex
+	hold            launch.Hold
 	holds, releases int
 	// refusal is Quiesce's error, or nil. breaks ends the freeze when it is verified.
 	refusal error
@@ -135,7 +134,6 @@ func TestAVMThatRunsIsSnapshotted(t *testing.T) {
 	w.snapshotOfAVMThatIsDeleted(n)
 }
 
-// snapshotOfAVMThatIsDeleted deletes the VM while its snapshot waits for the freeze.
 func (w *world) snapshotOfAVMThatIsDeleted(n *node) {
 	w.t.Helper()
 	n.set(func(n *node) {

@@ -46,7 +46,6 @@ func (w *world) createShapedVM(name string) {
 	}))
 }
 
-// owners returns the kinds of the owners of the only ControllerRevision of an instance type.
 func (w *world) owners() []string {
 	w.t.Helper()
 	var list appsv1.ControllerRevisionList
@@ -60,8 +59,7 @@ func (w *world) owners() []string {
 	return kinds
 }
 
-// The VM and its type are deleted. A VM that is restored from its snapshot must have the same shape, and keep it when
-// the snapshot is deleted, too.
+// The VM and its type are deleted. A restored VM must have the same shape, and keep it without the snapshot.
 func TestASnapshotKeepsTheShapeOfItsVM(t *testing.T) {
 	w := newWorld(t)
 	w.createShapedVM("vm")

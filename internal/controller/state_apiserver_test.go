@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// createVMWithTPM makes a VM with a persistent TPM.
 func (w *world) createVMWithTPM(name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	w.t.Helper()
 	spec := testSpec()
@@ -29,7 +28,6 @@ func (w *world) createVMWithTPM(name string, strategy v1.VirtualMachineRunStrate
 	return vm
 }
 
-// stateOf returns the expected claim of a VM's state.
 func (w *world) stateOf(vm *v1.VirtualMachine) *corev1.PersistentVolumeClaim {
 	return stateclaim.Claim(stateclaim.Next(vm), "", nil)
 }
@@ -125,8 +123,7 @@ func TestAStateOfSomebodyElseIsNotUsed(t *testing.T) {
 	}
 }
 
-// TestTheLoopsMayEndWhileAStateIsMade restarts the loops again and again, each time a little later. There must be one
-// claim.
+// TestTheLoopsMayEndWhileAStateIsMade restarts the loops again and again. There must be one claim.
 func TestTheLoopsMayEndWhileAStateIsMade(t *testing.T) {
 	w := newWorld(t)
 	vm := w.createVMWithTPM("vm", v1.RunStrategyAlways)

@@ -20,7 +20,6 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
-// createState makes the claim of a VM's state as its first guest would leave it.
 func (w *world) createState(vm *v1.VirtualMachine, edits ...func(*corev1.PersistentVolumeClaim)) types.UID {
 	w.t.Helper()
 	claim := w.stateOf(vm)
@@ -36,8 +35,7 @@ func (w *world) createState(vm *v1.VirtualMachine, edits ...func(*corev1.Persist
 	return claim.UID
 }
 
-// filledState returns the UID of the claim of a VM's state. The claim must be the one for the VM's first guest, and
-// filled from a VolumeSnapshot.
+// The claim must be the one for the VM's first guest, and filled from a VolumeSnapshot.
 func (w *world) filledState(name string) types.UID {
 	w.t.Helper()
 	vm := w.vm(name)

@@ -9,9 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 )
 
-// trimPod keeps the fields of a launcher pod that the loops read. There is one for each VMI, and most of its spec is
-// for the kubelet: whole pods would be two thirds of virt-controller's memory. A loop that reads more of a launcher
-// pod must keep it here.
+// trimPod keeps the fields of a launcher pod that the loops read: whole pods would be two thirds of
+// virt-controller's memory. A loop that reads more must keep it here.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -20,7 +19,7 @@ func trimPod(object any) (any, error) {
 	pod.ManagedFields = nil
 	switch pod.Labels[v1.AppLabel] {
 	case layout.MaintenanceApp:
-		// Anybody makes these pods, with any content. They only wake a loop, which then reads the pod from the API
+		// Anybody makes these pods, with any content. They only wake a loop, which reads the pod from the API
 		// server.
 		pod.Annotations, pod.Spec, pod.Status = nil, corev1.PodSpec{}, corev1.PodStatus{}
 		return pod, nil
@@ -42,8 +41,8 @@ func trimPod(object any) (any, error) {
 	return pod, nil
 }
 
-// trimNode keeps whether a node takes new pods, and the fields that show that virt-handler is away from it
-// (schedulable.Candidate). Loops read everything else of a node from the API server when it matters.
+// trimNode keeps whether a node takes new pods, and whether virt-handler is away (schedulable.Candidate). Loops
+// read the rest from the API server.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -71,7 +70,7 @@ func whatCounts(containers []corev1.Container) []corev1.Container {
 	return out
 }
 
-// withSELinux keeps the SELinux options, which the pod's attachment pods share.
+// The attachment pods share the SELinux options.
 func withSELinux(security *corev1.PodSecurityContext) *corev1.PodSecurityContext {
 	if security == nil || security.SELinuxOptions == nil {
 		return nil

@@ -26,7 +26,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// nodeSays sets the Ready condition of the test's node, since this long ago.
 func (w *world) nodeSays(ready corev1.ConditionStatus, since time.Duration) {
 	w.t.Helper()
 	node := &corev1.Node{}
@@ -39,14 +38,13 @@ func (w *world) nodeSays(ready corev1.ConditionStatus, since time.Duration) {
 	w.do("writing the node's status", w.client.Status().Patch(w.ctx, node, client.MergeFrom(before)))
 }
 
-// disown removes the owner references from a pod, as a user or the garbage collector may.
+// A user or the garbage collector may do so.
 func (w *world) disown(pod *corev1.Pod) {
 	w.t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"ownerReferences":null}}`))
 	w.do("taking the owner off the pod", w.client.Patch(w.ctx, pod.DeepCopy(), patch))
 }
 
-// desert removes the finalizers from a VMI and deletes it.
 func (w *world) desert(vmi *v1.VirtualMachineInstance) {
 	w.t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))
@@ -92,7 +90,6 @@ func (w *world) deleting(pod *corev1.Pod) bool {
 	return err != nil || stored.DeletionTimestamp != nil
 }
 
-// finishPod plays the kubelet that has ended a pod's processes and removes the pod.
 func (w *world) finishPod(pod *corev1.Pod) {
 	w.t.Helper()
 	w.podStatus(pod, func(s *corev1.PodStatus) { s.Phase = corev1.PodSucceeded })
@@ -192,7 +189,6 @@ func TestAPodThatIsNobodysIsNeitherUsedNorDeleted(t *testing.T) {
 	}
 }
 
-// claimName is the claim that each of the VMIs wants for itself.
 const claimName = "data"
 
 func claimDisk() ([]v1.Volume, []v1.Disk) {
@@ -385,7 +381,7 @@ func TestAGuestOnANodeThatDoesNotAnswerIsNotReady(t *testing.T) {
 	w.awaitSettled()
 }
 
-// mount makes a pod without an owner that uses the claim, and that no scheduler takes.
+// The pod has no owner, and no scheduler takes it.
 func (w *world) mount(name string) *corev1.Pod {
 	w.t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: w.namespace}, Spec: corev1.PodSpec{

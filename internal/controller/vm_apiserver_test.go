@@ -3,17 +3,21 @@
 package controller
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 func (w *world) setStrategy(name string, strategy v1.VirtualMachineRunStrategy) {
@@ -43,7 +47,6 @@ func (w *world) endDeletion(name string, pod *corev1.Pod) {
 	w.removePod(pod)
 }
 
-// successor waits for a VMI with another UID.
 func (w *world) successor(than *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	w.t.Helper()
 	var vmi *v1.VirtualMachineInstance
@@ -144,6 +147,55 @@ func TestAGuestThatFailsIsRunAgain(t *testing.T) {
 			if vm.Status.StartFailure != nil || len(vm.Status.StateChangeRequests) != 0 {
 				t.Errorf("left behind: start failure %+v, requests %+v", vm.Status.StartFailure, vm.Status.StateChangeRequests)
 			}
+		})
+	}
+}
+
+// TestGuestsOfANodeThatIsShutDownAreRunAgain plays the kubelet of a node that is shut down, where virt-handler does not run
+// any more: only the pod tells why it has ended. The pod of a guest that has shut down in time has succeeded.
+func TestGuestsOfANodeThatIsShutDownAreRunAgain(t *testing.T) {
+	const says = "Pod was terminated in response to imminent node shutdown."
+	for name, c := range map[string]struct {
+		phase  corev1.PodPhase
+		reason string
+		ended  corev1.ContainerStateTerminated
+		want   string
+	}{
+		"it shuts down in time": {corev1.PodSucceeded, "", corev1.ContainerStateTerminated{Message: `{"reason":"HostShutdown"}`},
+			"The node was shut down, and the guest was shut down. Kubernetes said: " + says},
+		"it is killed": {corev1.PodFailed, "Terminated", corev1.ContainerStateTerminated{Reason: "Error", ExitCode: 137}, says},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.createVM("vm", v1.RunStrategyRerunOnFailure)
+			pod := w.run("vm")
+			w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
+			first := w.vmi("vm")
+			held := first.DeepCopy()
+			held.Finalizers = append(held.Finalizers, "test.drydock.dev/held") // it is to be seen before the next one replaces it
+			w.do("holding the VMI", w.client.Patch(w.ctx, held, client.MergeFrom(first)))
+			w.podStatus(pod, func(s *corev1.PodStatus) {
+				s.Phase, s.Reason = c.phase, c.reason
+				if c.phase == corev1.PodFailed {
+					s.Message = says
+				}
+				s.Conditions = append(s.Conditions, corev1.PodCondition{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue,
+					Reason: corev1.PodReasonTerminationByKubelet, Message: says})
+				s.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: corev1.ContainerState{Terminated: &c.ended}}}
+			})
+			vmi := w.awaitPhase("vm", v1.Failed)
+			ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+			if vmi.Status.Reason != "NodeShutdown" || ready == nil || ready.Message != c.want {
+				t.Errorf("the reason is %q, Ready is %+v, want NodeShutdown, %q", vmi.Status.Reason, ready, c.want)
+			}
+			w.eventually("the end of the VMI", func() (bool, string) {
+				vmi := w.vmi("vm")
+				return vmi.DeletionTimestamp != nil && slices.Equal(vmi.Finalizers, []string{"test.drydock.dev/held"}), fmt.Sprint(vmi.Finalizers)
+			})
+			w.do("releasing the VMI", w.client.Patch(w.ctx, w.vmi("vm"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+			w.successor(first)
+			w.run("vm")
+			w.awaitPrintable("vm", v1.VirtualMachineStatusRunning)
 		})
 	}
 }

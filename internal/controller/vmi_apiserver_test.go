@@ -12,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// testSpec returns a small guest whose pod no real scheduler takes.
+// No real scheduler takes the pod.
 func testSpec() v1.VirtualMachineInstanceSpec {
 	memory := resource.MustParse("128Mi")
 	return v1.VirtualMachineInstanceSpec{

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// claimFor makes a bound claim on one node.
 func (w *world) claimFor(class, name string) {
 	w.t.Helper()
 	w.do("creating the claim", w.client.Create(w.ctx, &corev1.PersistentVolumeClaim{
@@ -32,7 +31,7 @@ func (w *world) claimFor(class, name string) {
 	w.bindClaim(name)
 }
 
-// nameClaim changes the claim in the VM's template, which starts a storage migration.
+// The change starts a storage migration.
 func (w *world) nameClaim(name string) {
 	w.t.Helper()
 	w.eventually("the template to be changed", func() (bool, string) {
@@ -49,7 +48,6 @@ func (w *world) nameClaim(name string) {
 	})
 }
 
-// claimOf returns the claim in the VMI's spec.
 func (w *world) claimOf() string {
 	for _, v := range w.vmi("vm").Spec.Volumes {
 		if v.Name == "data" {
@@ -68,7 +66,6 @@ func (w *world) awaitMoves(want ...volumemigration.Move) {
 	})
 }
 
-// runOnClaim runs a VM on the claim old, beside a claim new.
 func (w *world) runOnClaim() (source *corev1.Pod) {
 	w.t.Helper()
 	class := w.storageClass(storagev1.VolumeBindingImmediate)
@@ -91,7 +88,7 @@ func (w *world) runOnClaim() (source *corev1.Pod) {
 	return source
 }
 
-// TestADiskGoesToAnotherClaim checks at every step that the VMI names the claim to which its guest writes.
+// TestADiskGoesToAnotherClaim: at every step the VMI must name the claim to which its guest writes.
 func TestADiskGoesToAnotherClaim(t *testing.T) {
 	w := newWorld(t)
 	w.runOnClaim()

@@ -17,8 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/components"
 )
 
-// deploy applies the manifests of Drydock's workloads in the world's namespace, as kubectl does. Nothing runs: no node
-// has the label.
+// Nothing runs: no node has the label.
 func (w *world) deploy(change func(*unstructured.Unstructured)) {
 	w.t.Helper()
 	files, err := filepath.Glob("../../config/deploy/*.yaml")
@@ -129,7 +128,6 @@ func TestTheKubeVirtObjectConfiguresTheWorkloads(t *testing.T) {
 	w.awaitSettled()
 }
 
-// awaitConfigured waits until the workloads match the test's KubeVirt object.
 func (w *world) awaitConfigured(replicas int32) {
 	w.t.Helper()
 	w.eventually("what the KubeVirt object says", func() (bool, string) {

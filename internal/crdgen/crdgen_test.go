@@ -81,7 +81,7 @@ func TestDefinitionsFitKubectlApply(t *testing.T) {
 	}
 }
 
-// There is no conversion, so an object of one version must be valid in the other, too.
+// There is no conversion: an object of one version must be valid in the other.
 func TestTheOlderVersionDiffersInDescriptionsAlone(t *testing.T) {
 	older := 0
 	for name, definition := range definitions(t) {
@@ -156,8 +156,7 @@ func definitions(t *testing.T) map[string]*apiextensionsv1.CustomResourceDefinit
 	return found
 }
 
-// Go must be able to read every time and duration that a definition accepts: one unreadable object hides itself from
-// every component.
+// One unreadable object hides itself from every component.
 func TestTimesAndDurationsAreWhatGoReads(t *testing.T) {
 	times, durations := regexp.MustCompile(timePattern), regexp.MustCompile(durationPattern)
 	for text, want := range map[string]bool{

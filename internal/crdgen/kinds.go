@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// kind has the facts about a kind that are not in the API module's Go types.
+// kind has facts that the API module's Go types lack.
 type kind struct {
 	goPackage    string
 	group        string
@@ -19,10 +19,9 @@ type kind struct {
 	shortNames   []string
 	subresources *apiextensionsv1.CustomResourceSubresources
 	columns      []apiextensionsv1.CustomResourceColumnDefinition
-	// selectable fields can be used in a field selector.
-	selectable []string
-	// opaque has the paths of fields without a schema, whose content was validated elsewhere. A schema occupies the
-	// API server's memory, and must fit kubectl apply's annotation.
+	selectable   []string
+	// opaque fields have no schema, since their content was validated elsewhere: a schema takes the API server's
+	// memory, and must fit kubectl apply's annotation.
 	opaque [][]string
 	// older is a deprecated version with the same fields, "" for none. Objects are stored, and validated by webhooks
 	// and policies, in the other version.
@@ -31,8 +30,7 @@ type kind struct {
 	// so any value is accepted for a quantity: this is only for kinds whose objects a webhook always decodes into
 	// Go's types before they are stored (failurePolicy Fail).
 	fractions bool
-	// cluster means that the kind is cluster-scoped.
-	cluster bool
+	cluster   bool
 }
 
 const (
@@ -44,8 +42,7 @@ const (
 	cdiPackage      = "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// kinds returns all kinds of KubeVirt's API that Drydock serves as custom resources. KubeVirt's users know the names
-// and columns.
+// KubeVirt's users know the names and columns.
 func kinds() []kind {
 	return slices.Concat(machineKinds(), snapshotKinds(), instancetypeKinds())
 }
@@ -67,7 +64,6 @@ func instancetypeKinds() []kind {
 	}
 }
 
-// machineKinds returns the kinds of VMs, their operations, and the installation.
 func machineKinds() []kind {
 	return []kind{
 		withFractions("VirtualMachine", "virtualmachines", kind{
@@ -179,7 +175,7 @@ func snapshotKinds() []kind {
 	}
 }
 
-// cdiKinds returns the kinds of CDI's API that Drydock serves if CDI is not installed.
+// Drydock serves them if CDI is not installed.
 func cdiKinds() []kind {
 	return []kind{
 		cdi("DataVolume", "datavolumes", kind{
@@ -202,42 +198,37 @@ func cdiKinds() []kind {
 	}
 }
 
-// cdi sets the common fields of the kinds of cdi.kubevirt.io/v1beta1.
 func cdi(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = cdiPackage, "cdi.kubevirt.io", "v1beta1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// policies sets the common fields of the kinds of migrations.kubevirt.io/v1alpha1.
 func policies(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = policyPackage, "migrations.kubevirt.io", "v1alpha1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// snapshots sets the common fields of the kinds of snapshot.kubevirt.io/v1beta1.
 func snapshots(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version, k.older = snapshotPackage, "snapshot.kubevirt.io", "v1beta1", "v1alpha1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// instancetypes sets the common fields of the kinds of instancetype.kubevirt.io/v1beta1.
 func instancetypes(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version = typePackage, "instancetype.kubevirt.io", "v1beta1"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// core sets the common fields of the kinds of kubevirt.io/v1.
 func core(name, plural string, k kind) kind {
 	k.goPackage, k.group, k.version, k.older = corePackage, "kubevirt.io", "v1", "v1alpha3"
 	k.kind, k.plural = name, plural
 	return k
 }
 
-// withFractions is core for kinds in which users write quantities of guests.
+// Users write quantities of guests in these kinds.
 func withFractions(name, plural string, k kind) kind {
 	k.fractions = true
 	return core(name, plural, k)
@@ -284,7 +275,7 @@ func number(name, path, description string) apiextensionsv1.CustomResourceColumn
 	}
 }
 
-// condition returns a column of a condition's status. Priority 1 is for wide output only.
+// Priority 1 is for wide output only.
 func condition(name, conditionType string, priority int32) apiextensionsv1.CustomResourceColumnDefinition {
 	return apiextensionsv1.CustomResourceColumnDefinition{
 		Name: name, Type: "string", Priority: priority,
@@ -292,12 +283,10 @@ func condition(name, conditionType string, priority int32) apiextensionsv1.Custo
 	}
 }
 
-// said returns a column of a condition's message, for wide output only.
 func said(name string, conditionType v1.VirtualMachineConditionType, description string) apiextensionsv1.CustomResourceColumnDefinition {
 	return wide(text(name, ".status.conditions[?(@.type=='"+string(conditionType)+"')].message", description))
 }
 
-// wide makes a column one for wide output only.
 func wide(column apiextensionsv1.CustomResourceColumnDefinition) apiextensionsv1.CustomResourceColumnDefinition {
 	column.Priority = 1
 	return column

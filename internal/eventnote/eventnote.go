@@ -1,8 +1,6 @@
-// Package eventnote shortens the notes of Drydock's events to the length that the API server accepts: it refuses an
-// event whose note is longer than a kibibyte, and the VM's owner would miss the failures with the longest
-// explanations.
-//
-// Package objectevent cuts the text. This package does not decide which events are reported or to whom.
+// Package eventnote shortens events' notes: the API server refuses one that is longer than a kibibyte, and the
+// VM's owner would miss the failures with the longest explanations. It must not decide which events are reported.
+// objectevent cuts the text.
 package eventnote
 
 import (
@@ -14,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
-// Fitting returns a recorder that cuts notes to the length that the API server accepts.
+// Fitting returns a recorder that cuts notes to the API server's limit.
 func Fitting(r events.EventRecorder) events.EventRecorder { return fitting{r} }
 
 type fitting struct{ recorder events.EventRecorder }

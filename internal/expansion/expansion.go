@@ -1,7 +1,6 @@
 // Package expansion reads a VM's instance type and preference from the API server, and expands the VM with them.
 //
-// It is for every component that needs a VM as its guest will be. It must not write, and must not interpret a type or
-// a preference: package instancetype of the rules does.
+// It must not write, and must not interpret a type or a preference: instancetype of the rules does.
 package expansion
 
 import (
@@ -21,8 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
-// VM expands a VM. If it returns errors about fields, it returns no VM. It returns a VM without a type and a
-// preference unchanged.
+// VM expands a VM. Errors about fields come without a VM. Without references the VM is unchanged.
 func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, binding string) (*v1.VirtualMachine, field.ErrorList, error) {
 	if !instancetype.Refers(vm) {
 		return vm, nil, nil
@@ -80,7 +78,6 @@ func Source(ctx context.Context, reader client.Reader, namespace string, r *inst
 	return instancetype.SourceOf(object), nil, nil
 }
 
-// objects returns an empty object of each kind.
 var objects = map[string]func() client.Object{
 	instancetype.KindType:              func() client.Object { return &instancetypev1.VirtualMachineInstancetype{} },
 	instancetype.KindClusterType:       func() client.Object { return &instancetypev1.VirtualMachineClusterInstancetype{} },
@@ -107,7 +104,7 @@ func revision(ctx context.Context, reader client.Reader, key types.NamespacedNam
 
 func get(ctx context.Context, reader client.Reader, key types.NamespacedName, into client.Object) (bool, error) {
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
-		// No object can have such a name, and the API server would reject the request.
+		// No object can have such a name, which the API server would reject.
 		return false, nil
 	}
 	err := reader.Get(ctx, key, into)

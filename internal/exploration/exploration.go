@@ -1,9 +1,9 @@
-// Package exploration visits every reachable state of a model, and reports the shortest path to a state that violates
-// an invariant.
+// Package exploration visits every reachable state of a model, and reports the shortest path to a state that
+// violates an invariant. Only tests link it.
 //
 // A model consists of the real decision functions of Drydock's components, and of everything else that takes part
-// (kubelets, caches, users, failures). This package owns the search, the traces, the questions about progress and the
-// run through a model's scenarios. It knows nothing about any model. Only tests link it.
+// (kubelets, caches, users, failures). The package owns the search, the traces, the questions about progress and
+// the run through a model's scenarios. It must know nothing about any model.
 package exploration
 
 import (
@@ -12,32 +12,30 @@ import (
 	"strings"
 )
 
-// Model is the explored model: S is a state, T a step. A state must have no pointers, since states are compared by
-// equality.
+// Model has states S and steps T. States are compared by equality, so they have no pointers.
 type Model[S comparable, T any] struct {
 	Initial S
-	// Next emits each step that can happen in a state, and the state it leads to.
+	// Next emits each possible step and the state it leads to.
 	Next func(s *S, emit func(T, S))
 	// Check returns the invariant that a state violates.
 	Check func(s *S) error
-	// Broken returns the invariant that a step violates, whatever state it leads to. It is nil if there are no such
-	// steps.
+	// Broken returns the invariant that a step violates, whatever state it leads to. It may be nil.
 	Broken func(T) error
 	// Progress reports whether a step happens sooner or later by itself. Users' actions and failures need not happen.
 	// kind distinguishes the steps for AlwaysRests.
 	Progress func(T) (kind uint8, progress bool)
-	// Rest returns the error about a state that no progress leaves. It is nil if such states need no check.
+	// Rest returns the error about a state that no progress leaves. It may be nil.
 	Rest func(s *S) error
 	// Good reports whether a state is one that AlwaysReaches looks for. It is nil if that is not used.
 	Good func(s *S) bool
 	// Name describes a step in a state, Text a state.
 	Name func(step T, from *S) string
 	Text func(s *S) string
-	// Most bounds the number of states, each of which takes about 200 bytes of memory.
+	// Most bounds the states, each of about 200 bytes.
 	Most int
 }
 
-// Violation is a violated invariant, and the shortest path to it.
+// Violation is a violated invariant, with the shortest path.
 type Violation struct {
 	Broken error
 	// Trace has one line for each step.
@@ -66,7 +64,7 @@ type Graph[S comparable, T any] struct {
 	offsets []int
 	targets []int32
 	kinds   []uint8
-	// unrest is the first state at which the model must not rest, -1 for none.
+	// unrest is the first state at which the model must not rest, or -1.
 	unrest      int32
 	unrestCause error
 }
@@ -96,7 +94,7 @@ func Explore[S comparable, T any](m *Model[S, T]) (*Graph[S, T], error) {
 	return g, nil
 }
 
-// States returns the number of reached states.
+// States returns the number of states.
 func (g *Graph[S, T]) States() int { return len(g.hashes) }
 
 // expand checks a state, takes all its steps and returns the states not seen before.

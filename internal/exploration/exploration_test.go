@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// walk is a model whose states are numbers, starting with 0: a step leads from one number to another.
+// A step leads from one number to another, beginning with 0.
 func walk(steps map[int][]int, disturbances map[int][]int) *Model[int, [2]int] {
 	return &Model[int, [2]int]{
 		Most: 100,
@@ -28,7 +28,6 @@ func walk(steps map[int][]int, disturbances map[int][]int) *Model[int, [2]int] {
 
 var errWanted = errors.New("what is wanted")
 
-// trace returns the states that lead to a violation.
 func trace(t *testing.T, err error) string {
 	t.Helper()
 	var v *Violation

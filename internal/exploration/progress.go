@@ -2,7 +2,7 @@ package exploration
 
 import "slices"
 
-// AlwaysReaches returns a *Violation of want if there is a state from which progress alone leads to no good one.
+// AlwaysReaches returns a *Violation of want for a state from which progress alone leads to no good one.
 func (g *Graph[S, T]) AlwaysReaches(want error) error {
 	sources := make([][]int32, len(g.hashes))
 	for id := range g.hashes {

@@ -36,7 +36,7 @@ type Rooms struct {
 // room has connections, the oldest first.
 type room struct{ open []*Caller }
 
-// Caller is a connection whose caller is not known yet.
+// Caller is a connection of an unknown caller.
 type Caller struct {
 	rooms *Rooms
 	host  netip.Addr
@@ -48,12 +48,16 @@ func (r *Rooms) Enter(from net.Addr, drop func()) *Caller {
 	c := &Caller{rooms: r, host: hostOf(from), drop: drop}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.enter(c)
+	return c
+}
+
+func (r *Rooms) enter(c *Caller) {
 	if slices.Contains(r.hosts, c.host) {
 		r.trusted.add(c, r.size())
 	} else {
 		r.strangers.add(c, r.size())
 	}
-	return c
 }
 
 // Proven records that the caller has proven itself. It reports false if the connection was dropped before.
@@ -72,13 +76,21 @@ func (c *Caller) Proven() bool {
 	return true
 }
 
-// Leave releases the connection's place. It may be called repeatedly.
+// Leave releases the place. It can be repeated.
 func (c *Caller) Leave() {
 	c.rooms.mu.Lock()
 	defer c.rooms.mu.Unlock()
 	if !c.rooms.strangers.remove(c) {
 		c.rooms.trusted.remove(c)
 	}
+}
+
+// Return takes a place again after Leave, on the same connection.
+func (c *Caller) Return() {
+	r := c.rooms
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.enter(c)
 }
 
 // Host returns the caller's IPv4 address, or the network of its IPv6 address.
@@ -124,7 +136,7 @@ func (r *room) oldestOfMost() *Caller {
 	return r.open[slices.IndexFunc(r.open, func(c *Caller) bool { return count[c.host] == most })]
 }
 
-// hostOf returns the address without its port. With IPv6 a host has its own network, and counts as that.
+// With IPv6 a host has its own network, and counts as that.
 func hostOf(address net.Addr) netip.Addr {
 	parsed, err := netip.ParseAddrPort(address.String())
 	if err != nil {

@@ -20,7 +20,7 @@ func enter(r *Rooms, ip string) *held {
 	return h
 }
 
-// One host opens many connections. They must displace each other, and nobody else's.
+// One host's connections must displace each other, and nobody else's.
 func TestAHostThatFloodsDisplacesItsOwn(t *testing.T) {
 	var r Rooms
 	first := enter(&r, "10.0.0.1")
@@ -41,7 +41,7 @@ func TestAHostThatFloodsDisplacesItsOwn(t *testing.T) {
 	}
 }
 
-// Hosts that fill the room with one connection each must not exclude a newcomer: the oldest connection must go.
+// Hosts fill the room with one connection each: the oldest must go for a newcomer.
 func TestManyHostsKeepNobodyOut(t *testing.T) {
 	var r Rooms
 	var flood []*held
@@ -60,7 +60,7 @@ func TestManyHostsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// Once a host has shown a certificate, hosts without one must take no room from it, whatever they do.
+// Hosts without a certificate must take no room from one that has shown one.
 func TestAHostThatIsKnownHasRoomOfItsOwn(t *testing.T) {
 	var r Rooms
 	known := enter(&r, "10.0.0.2")

@@ -49,11 +49,10 @@ import (
 // hostRoot is the node's root directory: virt-handler shares the node's PID namespace.
 const hostRoot = "/proc/1/root"
 
-// deviceNodes is the folder for virt-handler's own device nodes: the container's devtmpfs, which goes with the
-// container.
+// deviceNodes is the container's devtmpfs, which goes with the container.
 const deviceNodes = "/dev"
 
-// changed is called with the settings whenever they may have changed.
+// changed is called whenever the settings may have changed.
 func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Probe, changed func(clusterconfig.Settings)) ([]manager.Runnable, error) {
 	watcher, err := podpath.NewWatcher()
 	if err != nil {
@@ -159,6 +158,12 @@ func afterProbe(o options, probe *node.Probe, follows func() []manager.Runnable)
 		for _, part := range follows() {
 			group.Go(func() error { return part.Start(ctx) })
 		}
+		group.Go(func() error {
+			if err := probe.AwaitAnother(ctx, o.probeFile); ctx.Err() == nil {
+				return err
+			}
+			return nil
+		})
 		return group.Wait()
 	}
 }
@@ -226,7 +231,6 @@ func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor,
 	return nil
 }
 
-// onChange calls seen with each added or updated object, and gone with each deleted one.
 func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -250,7 +254,7 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// recordConsole opens a guest's console at its start, so that a later viewer sees the boot messages.
+// recordConsole opens a guest's console at its start, for later viewers of the boot messages.
 func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
 	return func(ctx context.Context, guest *driver.Machine) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {

@@ -13,7 +13,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// cluster implements driver.Cluster with the API server.
 type cluster struct {
 	// reader is uncached.
 	reader   client.Reader

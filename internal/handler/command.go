@@ -1,7 +1,7 @@
 // Package handler is virt-handler: the process on each node that runs the guests of the node's VMIs.
 //
-// It owns the assembly of the parts and the watches. It must not hold a decision about a VMI (package vmihandler),
-// a step of a guest's life (package driver), or a rule about disks, networks or devices.
+// It owns the assembly of the parts and the watches. It must not hold a decision about a VMI (vmihandler), a step
+// of a guest's life (driver), or a rule about disks, networks or devices.
 package handler
 
 import (

@@ -112,7 +112,7 @@ func stripPod(obj any) (any, error) {
 		kept.Spec.Volumes = pod.Spec.Volumes
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 	} else {
-		kept.Status.ContainerStatuses = resources(pod.Status.ContainerStatuses)
+		kept.Status.ContainerStatuses = stripContainers(pod.Status.ContainerStatuses)
 	}
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
 	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.DisruptionTarget} {
@@ -123,12 +123,18 @@ func stripPod(obj any) (any, error) {
 	return kept, nil
 }
 
-func resources(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
+// stripContainers keeps the resources of virt-launcher's container, and whether it has ended.
+func stripContainers(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
 	var out []corev1.ContainerStatus
 	for i := range containers {
-		if containers[i].Name == layout.ComputeContainer {
-			out = append(out, corev1.ContainerStatus{Name: containers[i].Name, Resources: containers[i].Resources})
+		if containers[i].Name != layout.ComputeContainer {
+			continue
 		}
+		kept := corev1.ContainerStatus{Name: containers[i].Name, Resources: containers[i].Resources}
+		if containers[i].State.Terminated != nil {
+			kept.State.Terminated = &corev1.ContainerStateTerminated{}
+		}
+		out = append(out, kept)
 	}
 	return out
 }

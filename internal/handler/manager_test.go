@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
@@ -66,8 +67,8 @@ func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 	}
 }
 
-// The kubelet warns of each failed probe: virt-handler must answer when it is ready, or when the kubelet's time is
-// over.
+// The kubelet warns of each failed probe: virt-handler must answer when it is ready, or when the kubelet's time
+// is over.
 func TestVirtHandlerIsReadyWhenGuestsCanCome(t *testing.T) {
 	missing := errors.New("the kubelet does not offer the devices yet")
 	for name, c := range map[string]struct {
@@ -102,5 +103,15 @@ func TestWhyAPodIsEndedIsKept(t *testing.T) {
 	want := vmistatus.Disruption{Reason: vmistatus.ReasonNodeShutdown, Message: "x"}
 	if got := vmistatus.DisruptionOf(object.(*corev1.Pod)); got != want {
 		t.Errorf("the pod says %+v, want %+v", got, want)
+	}
+	if vmistatus.LauncherEnded(object.(*corev1.Pod)) {
+		t.Error("a pod whose container nobody knows has ended")
+	}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "x"}}}}
+	if object, err = stripPod(pod); err != nil {
+		t.Fatal(err)
+	}
+	if !vmistatus.LauncherEnded(object.(*corev1.Pod)) {
+		t.Error("the end of the pod's container is not kept")
 	}
 }

@@ -43,7 +43,6 @@ func handlerOn(nodes ...string) *user.DefaultInfo {
 	return info
 }
 
-// write is an account's change of an object.
 type write struct {
 	by     user.Info
 	change func(client.Object)
@@ -90,8 +89,8 @@ func TestVirtHandlerReportsTheMachinesOfItsNodeAndNoMore(t *testing.T) {
 	})
 }
 
-// CVE-2023-26484: an attacker with virt-handler's token could change any node, and so bring any pod of the cluster to
-// his own.
+// CVE-2023-26484: an attacker with virt-handler's token could change any node, and so bring any pod of the
+// cluster to his own.
 func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 	object := &corev1.Node{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	object.Name = "node1"
@@ -124,8 +123,8 @@ func TestCVE202326484VirtHandlerLabelsItsNodeAndNoMore(t *testing.T) {
 	})
 }
 
-// An attacker with virt-handler's token must not publish arbitrary events in anybody's name: people and machines act on
-// events.
+// People and machines act on events: an attacker with virt-handler's token must not publish them in anybody's
+// name.
 func TestVirtHandlersEventsAreItsOwn(t *testing.T) {
 	event := func(change func(*eventsv1.Event)) *eventsv1.Event {
 		e := &eventsv1.Event{
@@ -176,7 +175,7 @@ func TestVirtHandlersEventsAreItsOwn(t *testing.T) {
 	}
 }
 
-// The policies judge only the writes that RBAC allows, so virt-handler's roles must be short.
+// The policies judge only the writes that RBAC allows.
 func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 	data, err := os.ReadFile("../../config/rbac/handler.yaml")
 	if err != nil {
@@ -191,7 +190,7 @@ func TestCVE202326484VirtHandlersRolesAreShort(t *testing.T) {
 		"events.k8s.io/events":                "create patch update",
 		// The settings, which contain no secret: the only object may be in any namespace (decision 545).
 		"kubevirt.io/kubevirts": "get list watch",
-		// Only its own request, from one signer: the policy virt-handler-certificates.
+		// The policy virt-handler-certificates permits only its own request, from one signer.
 		"certificates.k8s.io/certificatesigningrequests": "create delete get watch",
 		// Who may read metrics: two questions, which change nothing.
 		"authentication.k8s.io/tokenreviews":        "create",
@@ -280,7 +279,7 @@ func TestVirtHandlerAsksForItsOwnCertificateAndNoMore(t *testing.T) {
 	}
 }
 
-// The CA key of virt-handlers makes its owner any node's virt-handler; virt-api's client key makes him virt-api.
+// The CA key of virt-handlers makes its owner any node's; virt-api's client key makes him virt-api.
 func TestVirtHandlerReadsNoSecret(t *testing.T) {
 	roles, bound := handlersRoles(t)
 	if len(bound) < 2 {
@@ -336,7 +335,6 @@ func handlersRoles(t *testing.T) (roles map[string]rbacv1.ClusterRole, bound []s
 	return roles, bound
 }
 
-// judge lets a policy judge writes to an object.
 func judge(t *testing.T, name, resource string, old client.Object, writes map[string]write) {
 	t.Helper()
 	policy := policytest.Load(t, policies, name)

@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/handler/network"
 )
 
-// NewTapCommand returns the command `virt make-tap`, which virt-handler runs in the SELinux context of a launcher
+// NewTapCommand returns the command `virt make-tap`, which runs in a launcher's SELinux context
 // (network.TapChild, decision 237).
 func NewTapCommand() *cobra.Command {
 	return &cobra.Command{

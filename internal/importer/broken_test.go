@@ -47,7 +47,6 @@ func ova(t *testing.T, vmdk []byte) []byte {
 // u64 encodes a number as in qcow2.
 func u64(n uint64) []byte { return binary.BigEndian.AppendUint64(nil, n) }
 
-// bomb returns content followed by a GiB of zeros, compressed.
 func bomb(t *testing.T, content []byte) []byte {
 	t.Helper()
 	return command(t, "sh", "-c", "(cat "+file(t, content)+"; head -c 1200000000 /dev/zero) | zstd -1 -c")
@@ -61,7 +60,7 @@ func says(status int, body string) http.Handler {
 	})
 }
 
-// whole serves content without ranges; after some bytes it hangs or hangs up.
+// The server hangs or hangs up after some bytes.
 func whole(content []byte, after int, hang bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", fmt.Sprint(len(content)))
@@ -73,7 +72,7 @@ func whole(content []byte, after int, hang bool) http.Handler {
 	})
 }
 
-// onAndOn redirects this many times, each time to another address.
+// Each redirect has another address.
 func onAndOn(times int) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, _ := strconv.Atoi(r.URL.Query().Get("n"))
@@ -83,7 +82,7 @@ func onAndOn(times int) http.Handler {
 	})
 }
 
-// TestBrokenSources gives the worker sources that are no disk. Each must be refused, and the claim must be unchanged.
+// Each source must be refused, and the claim be unchanged.
 func TestBrokenSources(t *testing.T) {
 	disk := someDisk(4*mib, 11)
 	qcow2 := image(t, disk, "qcow2")

@@ -21,7 +21,6 @@ import (
 
 const mib = 1 << 20
 
-// someDisk makes a raw disk with data, holes and zeros.
 func someDisk(size int, seed uint64) []byte {
 	random := rand.New(rand.NewPCG(seed, 1))
 	bytesOf := rand.NewChaCha8([32]byte{byte(seed)})
@@ -39,7 +38,6 @@ func someDisk(size int, seed uint64) []byte {
 	return disk
 }
 
-// image converts a raw disk with qemu-img, and returns the image's content.
 func image(t *testing.T, disk []byte, format string, options ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -81,7 +79,7 @@ func read(t *testing.T, name string) []byte {
 	return data
 }
 
-// device makes a block claim of a file with old data in it.
+// The device has old data.
 func (p *pod) device(size int) {
 	p.t.Helper()
 	if err := os.WriteFile(p.job.Device, bytes.Repeat([]byte("old"), size/3+1)[:size], 0o600); err != nil {

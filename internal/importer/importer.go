@@ -1,8 +1,8 @@
-// Package importer is the worker that fills a claim: it reads its task, runs the package that does it, serves
-// the progress and reports the result.
+// Package importer is the worker that fills a claim: it runs the task's package, serves the progress and reports
+// the result.
 //
-// It knows no sources and formats. The packages below it do: web, registry, upload and clone transfer content,
-// fill makes disks from it.
+// It must not know sources and formats. The packages below it do: web, registry, upload and clone transfer
+// content, fill makes disks from it.
 package importer
 
 import (
@@ -30,7 +30,6 @@ import (
 // stays below 128 MiB.
 const memory = 72 << 20
 
-// options are the worker's paths and addresses; a pod uses the defaults.
 type options struct {
 	root, progress, termination string
 	// awaitPort is not 0 in a worker's startup probe, which only waits.
@@ -84,7 +83,6 @@ func Main(ctx context.Context, args []string) int {
 	return 0
 }
 
-// run does the task and serves its progress.
 func run(ctx context.Context, o options, j *job.Job) (transfer.Result, error) {
 	var none transfer.Result
 	if err := json.Unmarshal([]byte(os.Getenv(transfer.TaskEnv)), &j.Task); err != nil {
@@ -96,7 +94,7 @@ func run(ctx context.Context, o options, j *job.Job) (transfer.Result, error) {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET "+transfer.ProgressPath, j.Meter)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute}
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
 	result, err := do(ctx, j)

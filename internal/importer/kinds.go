@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/importer/web"
 )
 
-// kinds has the function for each kind of task.
 var kinds = map[transfer.Kind]func(ctx context.Context, j *job.Job) (transfer.Result, error){
 	transfer.KindHTTP: func(ctx context.Context, j *job.Job) (transfer.Result, error) {
 		source, err := web.New(j)

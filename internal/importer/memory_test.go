@@ -9,7 +9,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// TestMemoryIsBounded gives the worker the most expensive sources.
 func TestMemoryIsBounded(t *testing.T) {
 	const size = 72 * mib
 	disk := bytes.Repeat(someDisk(36*mib, 9), 2)

@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// stopHalfWay runs a worker until the server has sent half of the content, and ends it by a signal.
 func stopHalfWay(t *testing.T, p *pod, s *server, size int, signal syscall.Signal) {
 	t.Helper()
 	s.mu.Lock()
@@ -44,7 +43,6 @@ func stopHalfWay(t *testing.T, p *pod, s *server, size int, signal syscall.Signa
 // the 5 % are all.
 func again(size int64) int64 { return size/20 + 1<<20 }
 
-// reaches waits until the journal is at this place.
 func (p *pod) reaches(place int64) {
 	p.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); p.place() < place; <-tick {
@@ -54,7 +52,6 @@ func (p *pod) reaches(place int64) {
 	}
 }
 
-// place returns the journal's place; 0 before it is written.
 func (p *pod) place() int64 {
 	p.t.Helper()
 	name := filepath.Join(p.job.Dir, ".disk.img.journal")

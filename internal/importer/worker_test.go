@@ -38,13 +38,12 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// pod is a worker's pod: folders that outlive the worker's processes.
+// The folders outlive the worker's processes.
 type pod struct {
-	t    *testing.T
-	root string
-	task transfer.Task
-	job  job.Places
-	// progress is the address of the worker's progress.
+	t        *testing.T
+	root     string
+	task     transfer.Task
+	job      job.Places
 	progress string
 }
 
@@ -174,14 +173,13 @@ func newServer(t *testing.T, answer func(*server, http.ResponseWriter, *http.Req
 	return s
 }
 
-// become makes the server use another handler, from the next request on.
 func (s *server) become(handler http.Handler) { s.handler.Store(&handler) }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*s.handler.Load()).ServeHTTP(w, r)
 }
 
-// serveFile serves a file that does not fit into memory.
+// The file does not fit into memory.
 func serveFile(t *testing.T, name string) *server {
 	t.Helper()
 	return newServer(t, func(s *server, w http.ResponseWriter, r *http.Request) {
@@ -212,7 +210,6 @@ func (c *counting) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// cutting ends every answer of more than a MiB after this many bytes.
 func cutting(handler http.Handler, after int64) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		handler.ServeHTTP(&cutWriter{ResponseWriter: w, left: after}, r)

@@ -1,10 +1,9 @@
-// Package keepalive pings the other end of a WebSocket, and answers its pings.
+// Package keepalive pings the other end of a WebSocket, and answers its pings. It must send no other frames.
 //
-// It owns these frames and no others. A missing pong ends nothing: a viewer whose terminal is stopped answers late,
-// and TCP itself detects a lost peer.
+// A missing pong ends nothing: a viewer whose terminal is stopped answers late, and TCP detects a lost peer.
 //
-// Frames are written without a deadline. An expired one breaks a TLS connection for good, and on a busy machine it
-// may expire before the frame is written.
+// Frames have no deadline: an expired one breaks a TLS connection for good, and may expire on a busy machine
+// before the frame is written.
 package keepalive
 
 import (
@@ -13,10 +12,9 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// Frames are the pings and pongs of one connection.
+// Frames are one connection's pings and pongs.
 type Frames struct {
-	ws *websocket.Conn
-	// pings has the data of the other end's last unanswered ping.
+	ws    *websocket.Conn
 	pings chan string
 }
 
@@ -28,7 +26,7 @@ func New(ws *websocket.Conn) *Frames {
 	return f
 }
 
-// pinged stores a ping. Of several pending ones only one is answered (RFC 6455, 5.5.3).
+// Only one of several pending pings is answered (RFC 6455, 5.5.3).
 func (f *Frames) pinged(data string) error {
 	select {
 	case f.pings <- data:

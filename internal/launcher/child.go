@@ -10,12 +10,12 @@ import (
 	"drydock.dev/drydock/internal/launcher/stderrtail"
 )
 
-// child is a process that the launcher started for its guest: QEMU or swtpm. It dies with the launcher.
+// child is QEMU or swtpm. It dies with the launcher.
 type child struct {
 	pid    int
 	ended  <-chan syscall.WaitStatus
 	stderr *stderrtail.Tail
-	// drained is closed when all of the child's standard error is in the tail.
+	// drained is closed when all standard error is in the tail.
 	drained chan struct{}
 	// gone must be closed by the receiver of ended.
 	gone chan struct{}
@@ -46,8 +46,8 @@ func startChild(name string, argv []string, inherited *os.File, log io.Writer, c
 	return c, nil
 }
 
-// fork starts a program on a thread that stays until the caller closes gone, after the program's end: the kernel sends
-// Pdeathsig when the forking thread dies.
+// fork keeps its thread until the caller closes gone, after the program's end: the kernel sends Pdeathsig when
+// the forking thread dies.
 func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}) (pid int, ended <-chan syscall.WaitStatus, err error) {
 	started := make(chan struct{})
 	go func() {

@@ -127,7 +127,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// freezerMain is virt-freezer. A guest without an agent is no error: its backup is crash-consistent.
+// A guest without an agent is no error: its backup is crash-consistent.
 func freezerMain(args []string) (int, error) {
 	var request freezerRequest
 	dir, seconds, unfreeze := layout.PrivateDir, int64(300), false

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// freezer runs virt-freezer in the launcher's pod, and returns its output and whether it succeeded.
 func (r *running) freezer(args ...string) (string, bool) {
 	r.t.Helper()
 	cmd := exec.CommandContext(r.t.Context(), os.Args[0], append([]string{"--dir", r.dir}, args...)...)

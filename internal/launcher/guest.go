@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// guest collects the facts about the guest's end. It is pure: the driver passes the events, and exit draws the
-// conclusion.
+// guest collects the facts about the guest's end. It is pure: the driver passes the events, and exit concludes.
 type guest struct {
 	started bool
 	// stopping means that the launcher was asked to end the guest, graceless that it had no grace period, and forced
@@ -31,8 +30,9 @@ type guest struct {
 	migration migrationstatus.Status
 	ran       bool
 
-	// incoming means that QEMU was started for an incoming migration.
-	incoming bool
+	// incoming means that QEMU was started for an incoming migration, filling that the guest runs here and its memory
+	// follows by post-copy.
+	incoming, filling bool
 }
 
 type exitStatus struct {
@@ -85,14 +85,23 @@ func (g *guest) recordEvent(name string, data []byte) {
 	case "WATCHDOG":
 		g.watchdog = g.watchdog || d.Action == "poweroff"
 	case "MIGRATION":
-		g.migration = migrationstatus.Status(d.Status)
+		g.recordMigration(migrationstatus.Status(d.Status))
 	case "RESUME":
 		g.recordResume()
 	}
 }
 
+// recordMigration records a migration's status. The end of a post-copy at its target does not move the guest.
+func (g *guest) recordMigration(status migrationstatus.Status) {
+	g.migration = status
+	if g.filling && !status.UnderWay() {
+		g.filling, g.migration = false, ""
+	}
+}
+
 // recordResume records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
 func (g *guest) recordResume() {
+	g.filling = g.filling || g.arriving() && g.migration.PostCopy()
 	g.ran = true
 	if g.migration == migrationstatus.Completed {
 		g.migration = ""
@@ -102,7 +111,7 @@ func (g *guest) recordResume() {
 // arriving reports whether QEMU waits for a guest that has not run here.
 func (g *guest) arriving() bool { return g.incoming && !g.ran }
 
-// migrated reports whether the guest's state was sent to another QEMU, and the guest did not continue here.
+// migrated reports whether the guest was sent to another QEMU and did not continue here.
 func (g *guest) migrated() bool { return g.migration == migrationstatus.Completed && !g.arriving() }
 
 func (g *guest) absent() bool { return g.arriving() || g.migrated() }

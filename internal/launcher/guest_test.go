@@ -80,6 +80,18 @@ func TestReasons(t *testing.T) {
 			events: []event{{"MIGRATION", `{"status":"completed"}`}, {"RESUME", ""}, guestShutdown},
 			want:   launch.Exit{Reason: launch.ReasonGuestShutdown, Incoming: launch.IncomingRan},
 		},
+		"a target whose guest has run before its memory had arrived": {
+			guest: guest{incoming: true},
+			events: []event{{"MIGRATION", `{"status":"active"}`}, {"MIGRATION", `{"status":"postcopy-active"}`}, {"RESUME", ""},
+				{"MIGRATION", `{"status":"completed"}`}, guestShutdown},
+			want: launch.Exit{Reason: launch.ReasonGuestShutdown, Incoming: launch.IncomingRan},
+		},
+		"a target whose guest has run before its memory had arrived, and has moved on": {
+			guest: guest{incoming: true},
+			events: []event{{"MIGRATION", `{"status":"postcopy-active"}`}, {"RESUME", ""}, {"MIGRATION", `{"status":"completed"}`},
+				{"MIGRATION", `{"status":"setup"}`}, {"MIGRATION", `{"status":"postcopy-active"}`}, {"MIGRATION", `{"status":"completed"}`}, quit},
+			want: launch.Exit{Reason: launch.ReasonMigrated, Incoming: launch.IncomingRan},
+		},
 		"a target whose guest has moved on": {
 			guest:  guest{incoming: true},
 			events: []event{{"MIGRATION", `{"status":"completed"}`}, {"RESUME", ""}, {"MIGRATION", `{"status":"completed"}`}, quit},

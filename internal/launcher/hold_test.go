@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -9,6 +10,8 @@ import (
 	"time"
 
 	"github.com/prometheus/procfs"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // holdLimitMi bounds the memory of one holder: there are up to a handful beside every guest.
@@ -16,6 +19,7 @@ const holdLimitMi = 6
 
 func TestHoldWaitsForItsEndAndIsSmall(t *testing.T) {
 	cmd := exec.Command(buildLauncher(t), "hold")
+	cmd.Env = append(os.Environ(), layout.SmallHeap)
 	said := &lockedBuffer{}
 	cmd.Stderr = said
 	if err := cmd.Start(); err != nil {
@@ -44,7 +48,7 @@ func TestHoldWaitsForItsEndAndIsSmall(t *testing.T) {
 	}
 }
 
-// buildLauncher builds the program as it is shipped: the test binary links much more, so its memory says nothing.
+// The test binary links much more, so its memory says nothing.
 func buildLauncher(t *testing.T) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "virt-launcher")

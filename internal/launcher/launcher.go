@@ -46,7 +46,6 @@ func DefaultConfig() Config {
 	}
 }
 
-// Exit codes of the launcher.
 const (
 	exitOK     = 0
 	exitFailed = 1
@@ -85,6 +84,12 @@ func Run(ctx context.Context, config Config) (int, error) {
 	}
 	defer freezer.Close()
 	l.spawn(func() { l.serveFreezer(freezer) })
+	probes, err := listen(filepath.Join(config.Dir, layout.ProbeSocket))
+	if err != nil {
+		return exitFailed, err
+	}
+	defer probes.Close()
+	l.spawn(func() { l.serveProbes(probes) })
 	exit := l.drive(ctx, signals)
 	if l.tpm != nil {
 		l.endTPM()
@@ -98,7 +103,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 	return exitOK, nil
 }
 
-// defaultGrace is the grace period for a SIGTERM before Start.
+// defaultGrace is for a SIGTERM before Start.
 const defaultGrace = 30 * time.Second
 
 // launcher is the state of Run. Its fields belong to the goroutine of drive; other goroutines pass functions to post.
@@ -195,8 +200,8 @@ func (l *launcher) cancelMigration() {
 // reportExit reports the end to virt-handler, and to the kubelet in case there is no virt-handler.
 func (l *launcher) reportExit(exit launch.Exit) error {
 	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
-	l.state.Phase, l.state.Exit = launch.PhaseExited, &exit
-	l.send(launch.Message{Event: &launch.Event{Exited: &exit}})
+	l.state.Phase, l.state.Exit, l.state.ExitedAt = launch.PhaseExited, &exit, time.Now()
+	l.send(launch.Message{Event: &launch.Event{Exited: &exit, ExitedAt: l.state.ExitedAt}})
 	return writeTerminationLog(l.config.TerminationLog, exit)
 }
 
@@ -295,7 +300,7 @@ func (l *launcher) stop(grace time.Duration) {
 	if l.guest.absent() {
 		grace = 0 // no guest to react to the button
 	}
-	// A guest that is held still can't react to the button either.
+	// A guest that is held still can't react to the button.
 	l.runAction(l.holdState.Break("the guest is being ended", time.Now()))
 	end := time.Now().Add(grace)
 	if l.guest.stopping && (l.guest.forced || !end.Before(l.end)) {

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Main is the command virt-launcher: without a verb the launcher itself, with one a small program of the launcher
-// image, and virt-freezer if name is that. It returns the process's exit code.
+// Main is virt-launcher: without a verb the launcher, with one a small program of the image, and virt-freezer by
+// that name. It returns the exit code.
 func Main(ctx context.Context, name string, args []string) (int, error) {
 	frugal()
 	if name == filepath.Base(layout.FreezerBinary) {
@@ -33,7 +33,7 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
 }
 
-// frugal trades a little time for memory: there is a launcher for every VM, and it handles few messages.
+// frugal trades time for memory: every VM has a launcher, which handles few messages.
 func frugal() {
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)

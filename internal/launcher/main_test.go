@@ -45,7 +45,7 @@ func TestMain(m *testing.M) {
 
 const patience = 4 * time.Minute
 
-// qemuArgs is the smallest machine: SeaBIOS without a disk, which runs until it is ended.
+// SeaBIOS without a disk runs until it is ended.
 func (r *running) qemuArgs(more ...string) []string {
 	r.t.Helper()
 	return append([]string{
@@ -138,7 +138,6 @@ type client struct {
 	frozen []bool
 }
 
-// connect waits for the socket and reads the Hello.
 func (r *running) connect() (*client, launch.State) {
 	r.t.Helper()
 	var conn net.Conn
@@ -197,10 +196,12 @@ func (c *client) exited() launch.Exit {
 	if m.Event == nil || m.Event.Exited == nil {
 		c.t.Fatalf("expected the exit, got %+v", m)
 	}
+	if ago := time.Since(m.Event.ExitedAt); ago < 0 || ago > patience {
+		c.t.Errorf("QEMU has ended at %v, %v ago", m.Event.ExitedAt, ago)
+	}
 	return *m.Event.Exited
 }
 
-// start starts a machine and returns virt-handler's connection and QEMU's process ID.
 func (r *running) start(grace int64) (*client, int) {
 	r.t.Helper()
 	c, state := r.connect()
@@ -224,8 +225,7 @@ func (r *running) monitor() *qmp.Client {
 	return m
 }
 
-// finish waits for the launcher's end and compares its exit code and its termination message with its report to
-// virt-handler.
+// Exit code, termination message and report to virt-handler must agree.
 func (r *running) finish(code int, told launch.Exit) {
 	r.t.Helper()
 	select {

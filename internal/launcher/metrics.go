@@ -64,7 +64,7 @@ func newMetrics(config Config, request *launch.DownwardMetrics, log func(string)
 }
 
 func makeMetricsDisk(path string) (*os.File, error) {
-	// An existing file is from a container that has ended.
+	// A container that has ended left the file.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func queryFigures(ctx context.Context, monitor *qmp.Client, pid int, figures *do
 	}
 	vm := &downwardmetrics.VM{VCPUs: len(cpus), Memory: (memory.Base + memory.Plugged) >> 10}
 	for _, cpu := range cpus {
-		// A CPU that has just been unplugged has no thread.
+		// A CPU that was just unplugged has no thread.
 		if text, err := read(strconv.Itoa(pid), "task", strconv.Itoa(cpu.Thread), "stat"); err == nil {
 			worked, _ := downwardmetrics.ThreadCPUTime(text)
 			vm.CPUTime += worked

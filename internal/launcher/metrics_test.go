@@ -33,7 +33,7 @@ type channel struct {
 	ended     error
 }
 
-// inChannel runs a test with a channel, whose server must end after the test.
+// The server must end after the test.
 func inChannel(t *testing.T, test func(*channel)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -68,7 +68,6 @@ func (c *channel) floods(text string, d time.Duration) int {
 	}
 }
 
-// reads reads answers in the background; heard returns those so far.
 func (c *channel) reads() (heard func() string) {
 	var got bytes.Buffer
 	go func() { _, _ = io.Copy(&got, c.guest) }()
@@ -140,8 +139,7 @@ func TestWithoutFiguresTheChannelIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestADiskAndAChannelWithQEMU has a machine that requests nothing: the disk must be written, and everything must end
-// with the machine.
+// The machine requests nothing: the disk must be written, and everything end with it.
 func TestADiskAndAChannelWithQEMU(t *testing.T) {
 	r := newLauncher(t)
 	c, _ := r.connect()

@@ -10,7 +10,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// pair is a migration between the QEMUs of two launchers.
 type pair struct {
 	source, target *running
 	// at are virt-handlers' connections.
@@ -29,7 +28,6 @@ func switches(names ...string) properties {
 	return properties{"capabilities": list}
 }
 
-// newPair starts both, and the guest at the source.
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	p := &pair{source: newLauncher(t), target: newLauncher(t)}

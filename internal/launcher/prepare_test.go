@@ -171,8 +171,8 @@ func TestVirtLauncherAnswersPrepare(t *testing.T) {
 	}
 }
 
-// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink, and the guest would read files of its launcher as a
-// disk. GHSA-qv98-3369-g364: the same with an image's content that containerDisk.path and the paths of kernelBoot name.
+// GHSA-qw6q-3pgr-5cwq: a claim's disk image is a symlink, and the guest would read files of its launcher.
+// GHSA-qv98-3369-g364: the same with an image's content that containerDisk.path and the paths of kernelBoot name.
 func TestGHSAqw6q3pgr5cwqAndGHSAqv983369g364ADiskIsNoFileOfTheLauncher(t *testing.T) {
 	own := filepath.Join(t.TempDir(), "own")
 	writeFile(t, own, 1<<20)

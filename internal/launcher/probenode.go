@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
@@ -32,11 +33,53 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	if *accel != "" && *accel != nodeprobe.KVM && *accel != nodeprobe.TCG {
 		return exitFailed, fmt.Errorf("the accelerator (--accel, DRYDOCK_ACCEL) is %q; it must be kvm, tcg or empty", *accel)
 	}
-	result := prober{qemu: *program, requested: *accel, device: layout.KVMDevice, firmware: layout.UEFICode}.probe(ctx)
+	prober := prober{qemu: *program, requested: *accel, device: layout.KVMDevice, firmware: layout.UEFICode}
+	probe := func() (nodeprobe.Result, error) {
+		result := prober.probe(ctx)
+		return result, writeProbe(result, *out)
+	}
+	if !*hold {
+		if _, err := probe(); err != nil {
+			return exitFailed, err
+		}
+		return exitOK, nil
+	}
+	if err := probeUntilJudged(ctx, probe); err != nil {
+		return exitFailed, err
+	}
+	debug.FreeOSMemory()
+	return holdMain(ctx)
+}
+
+const (
+	// starvedPause is the pause before a starved node is probed again.
+	starvedPause = 2 * time.Minute
+	// kvmProbes bounds the probes of a node that can emulate: its KVM may hang without using a CPU.
+	kvmProbes = 30
+)
+
+// probeUntilJudged probes until no guest was late for want of a CPU, or ctx ends.
+func probeUntilJudged(ctx context.Context, probe func() (nodeprobe.Result, error)) error {
+	for probes := 1; ; probes++ {
+		result, err := probe()
+		if err != nil || !result.Starved || result.Use() != "" && probes >= kvmProbes {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "the guest got too little of the CPUs; the node is probed again in %v\n", starvedPause)
+		select {
+		case <-time.After(starvedPause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// writeProbe writes the result to the file, or to the standard output if it is empty.
+func writeProbe(result nodeprobe.Result, file string) error {
 	if result.KVM.Usable {
 		cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 		if err != nil {
-			return exitFailed, fmt.Errorf("reading the host's CPU: %w", err)
+			return fmt.Errorf("reading the host's CPU: %w", err)
 		}
 		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
 	}
@@ -44,22 +87,18 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	fmt.Fprintln(os.Stderr, summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
-		return exitFailed, fmt.Errorf("encoding the result: %w", err)
+		return fmt.Errorf("encoding the result: %w", err)
 	}
 	text = append(text, '\n')
-	if *out == "" {
+	if file == "" {
 		_, err = os.Stdout.Write(text)
 	} else {
-		err = replaceFile(*out, text)
+		err = replaceFile(file, text)
 	}
 	if err != nil {
-		return exitFailed, fmt.Errorf("writing the result: %w", err)
+		return fmt.Errorf("writing the result: %w", err)
 	}
-	if *hold {
-		debug.FreeOSMemory()
-		return holdMain(ctx)
-	}
-	return exitOK, nil
+	return nil
 }
 
 func replaceFile(path string, text []byte) error {
@@ -139,7 +178,7 @@ func isNamedModel(name string) bool {
 	return err != nil
 }
 
-// generations are each vendor's models, oldest first. A model has almost all features of the earlier ones.
+// Each vendor's models are oldest first. A model has almost all features of the earlier ones.
 var generations = map[string][]string{
 	"GenuineIntel": {
 		"Conroe", "Penryn", "Nehalem", "Westmere", "SandyBridge", "IvyBridge", "Haswell-noTSX", "Haswell",

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -17,18 +18,20 @@ import (
 // may share its CPUs with twenty others, so it gets many times that. With KVM it gets two seconds, or twice the time of
 // the preceding emulated run on the same busy machine: a slower KVM is of no use.
 const (
-	tcgDeadline  = 20 * time.Second
+	tcgDeadline  = time.Minute
 	kvmDeadline  = 2 * time.Second
-	uefiDeadline = 60 * time.Second
+	uefiDeadline = 2 * time.Minute
 
 	// probeDeadline limits all guests together: virt-handler waits for them.
-	probeDeadline = 2 * time.Minute
+	probeDeadline = 5 * time.Minute
 )
 
 type prober struct {
 	qemu, requested string
 	// device is KVM's device node, firmware the UEFI's file.
 	device, firmware string
+	// deadline replaces those of the guests in tests, whose KVM is as slow as emulation.
+	deadline time.Duration
 }
 
 // outcomes are the results of the guests, nil for those that did not run.
@@ -97,7 +100,7 @@ func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 }
 
 func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmware, deadline time.Duration, found *capabilities) *bootprobe.Outcome {
-	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: deadline}
+	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: cmp.Or(p.deadline, deadline)}
 	if found != nil {
 		guest.Ask = func(ctx context.Context, client *qmp.Client) (err error) {
 			*found, err = queryCapabilities(ctx, client)
@@ -126,6 +129,8 @@ func result(o outcomes, requested string, emulated, accelerated capabilities) no
 		r.KVM.Usable, r.KVM.Stage = false, o.kvmUEFI.Stage
 		r.KVM.Reason, r.KVM.UEFI = "through UEFI, "+r.KVM.UEFI, ""
 	}
+	starvedKVM := o.kvm != nil && o.kvm.Starved
+	r.Starved = starvedKVM && !r.KVM.Usable || o.tcg.Starved && r.Use() == ""
 	if r.KVM.Usable {
 		r.QEMU, r.MachineTypes, r.CPUModels = accelerated.version, accelerated.machines, accelerated.models
 	}

@@ -19,6 +19,7 @@ func TestWhatFollowsFromTheProbesGuests(t *testing.T) {
 		return &bootprobe.Outcome{OK: true, Stage: "long mode on the second CPU", Took: time.Duration(ms) * time.Millisecond}
 	}
 	failed := &bootprobe.Outcome{Stage: "real mode", Reason: "the guest stopped", Took: 2 * time.Second}
+	late := &bootprobe.Outcome{Stage: "real mode", Reason: "the guest stopped", Took: 2 * time.Second, Starved: true}
 	works := nodeprobe.Accelerator{Usable: true, Milliseconds: 300}
 	for name, c := range map[string]struct {
 		outcomes  outcomes
@@ -26,6 +27,7 @@ func TestWhatFollowsFromTheProbesGuests(t *testing.T) {
 		use       string
 		kvm, tcg  nodeprobe.Accelerator
 		models    int
+		starved   bool
 	}{
 		"everything works": {
 			outcomes: outcomes{tcg: ok(300), kvm: ok(10), kvmUEFI: ok(900)},
@@ -63,13 +65,26 @@ func TestWhatFollowsFromTheProbesGuests(t *testing.T) {
 			outcomes: outcomes{tcg: failed, kvm: failed},
 			kvm:      nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000},
 			tcg:      nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, models: 1},
+		"the emulated guest got no CPU": {
+			outcomes: outcomes{tcg: late, kvmAbsent: true}, starved: true,
+			kvm: nodeprobe.Accelerator{Absent: true, Reason: "the node has no /dev/kvm"},
+			tcg: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, models: 1},
+		"only KVM may be used, and its guest got no CPU": {
+			outcomes: outcomes{tcg: ok(300), kvm: late}, requested: "kvm", starved: true,
+			kvm: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, tcg: works, models: 1},
+		"the guest with KVM got no CPU, and emulation works": {
+			outcomes: outcomes{tcg: ok(300), tcgUEFI: ok(900), kvm: late}, use: "tcg", starved: true,
+			kvm: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, tcg: works, models: 1},
+		"the emulated guest got no CPU, and KVM works": {
+			outcomes: outcomes{tcg: late, kvm: ok(10), kvmUEFI: ok(900)}, use: "kvm", kvm: nodeprobe.Accelerator{Usable: true, Milliseconds: 10},
+			tcg: nodeprobe.Accelerator{Reason: "the guest stopped", Stage: "real mode", Milliseconds: 2000}, models: 2},
 	} {
 		r := result(c.outcomes, c.requested, emulated, accelerated)
 		if !reflect.DeepEqual(r.KVM, c.kvm) || !reflect.DeepEqual(r.TCG, c.tcg) {
 			t.Errorf("%s: KVM %+v, emulation %+v", name, r.KVM, r.TCG)
 		}
-		if r.Use() != c.use || len(r.CPUModels) != c.models {
-			t.Errorf("%s: guests run with %q as %v", name, r.Use(), r.CPUModels)
+		if r.Use() != c.use || len(r.CPUModels) != c.models || r.Starved != c.starved {
+			t.Errorf("%s: guests run with %q as %v, starved: %t", name, r.Use(), r.CPUModels, r.Starved)
 		}
 	}
 }
@@ -123,7 +138,7 @@ func TestANodeIsProbed(t *testing.T) {
 			"QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := prober{qemu: qemuWhose(t, c.script), device: c.device, firmware: c.firmware}.probe(t.Context())
+			r := prober{qemu: qemuWhose(t, c.script), device: c.device, firmware: c.firmware, deadline: patience}.probe(t.Context())
 			if r.Use() != c.use || r.KVM.Reason != c.kvm {
 				t.Errorf("guests run with %q; KVM %+v, emulation %+v", r.Use(), r.KVM, r.TCG)
 			}

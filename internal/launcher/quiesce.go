@@ -129,7 +129,6 @@ func (l *launcher) release(r *launch.Release, reply func(launch.Reply)) {
 	l.answerHold(reply)
 }
 
-// runAction executes an action of the machine.
 func (l *launcher) runAction(action quiesce.Action) {
 	if action != quiesce.LetGo {
 		return
@@ -275,7 +274,7 @@ func (l *launcher) runState(ctx context.Context) (string, error) {
 	return run.Status, nil
 }
 
-// addMarker adds a marker. An earlier hold may have left it.
+// An earlier hold may have left the marker.
 func (l *launcher) addMarker(ctx context.Context, marker string) error {
 	add := func() error {
 		return l.qemu.client.Execute(ctx, "object-add", map[string]any{"qom-type": launch.MarkerType, "id": marker}, nil)
@@ -291,7 +290,7 @@ func (l *launcher) addMarker(ctx context.Context, marker string) error {
 	return nil
 }
 
-// removeMarker removes a marker. A leftover marker only prevents migration until the next hold.
+// A leftover marker only prevents migration until the next hold.
 func (l *launcher) removeMarker(ctx context.Context, marker string) {
 	if err := l.qemu.client.Execute(ctx, "object-del", map[string]any{"id": marker}, nil); err != nil {
 		l.post(func() { l.logf("removing the marker %s: %v", marker, err) })

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// standIn is a guest agent that listens at QEMU's agent port.
 type standIn struct {
 	mu sync.Mutex
 	// said has its commands, without the synchronization.
@@ -112,7 +111,6 @@ func (a *standIn) isFrozen() bool {
 	return a.frozen
 }
 
-// hold asks for a hold, and expects one.
 func (c *client) hold(q launch.Quiesce) launch.Hold {
 	c.t.Helper()
 	reply := c.ask(launch.Request{Quiesce: &q})

@@ -25,7 +25,7 @@ func newReaper() *reaper {
 
 // start runs fork, which returns a child's PID, and returns the channel for the child's exit status.
 func (r *reaper) start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
-	// The lock prevents reaping a child before it is expected.
+	// A child must not be reaped before it is expected.
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	pid, err := fork()

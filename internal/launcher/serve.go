@@ -39,7 +39,7 @@ func (p *peer) send(m launch.Message) error {
 }
 
 func listen(path string) (net.Listener, error) {
-	// An existing socket is from a container that has ended.
+	// A container that has ended left the socket.
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("removing the socket of an earlier launcher: %w", err)
 	}
@@ -75,7 +75,7 @@ func (l *launcher) disconnectPeer() {
 	}
 }
 
-// send writes to the connected client. Without one nothing is lost: the next connection starts with the state.
+// Without a client nothing is lost: the next connection starts with the state.
 func (l *launcher) send(m launch.Message) {
 	if l.peer == nil {
 		return
@@ -104,7 +104,7 @@ func (l *launcher) readRequests(p *peer) {
 	})
 }
 
-// handle executes one request. The answer goes to the same connection if it is still open.
+// The answer goes to the same connection, if it is open.
 func (l *launcher) handle(p *peer, request *launch.Request) {
 	reply := func(r launch.Reply) {
 		if l.peer == p {
@@ -149,7 +149,6 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 	}
 }
 
-// writeTerminationLog writes the exit to the kubelet's termination message file.
 func writeTerminationLog(path string, exit launch.Exit) error {
 	text, err := json.Marshal(exit)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 
 const tpmEndsWithin = 5 * time.Second
 
-// tpm is swtpm, which emulates the TPM of one guest. It ends with QEMU and with the launcher.
+// tpm is swtpm. It ends with QEMU and with the launcher.
 type tpm struct {
 	*child
 	// status is the exit status, valid after gone.
@@ -79,7 +79,7 @@ func tpmSocket(path string) (*os.File, error) {
 	if !ok {
 		return nil, fmt.Errorf("making the TPM's socket: %T is no unix socket", listener)
 	}
-	// The file stays until swtpm has ended, and later: nobody listens then.
+	// Nobody listens later, so the file may stay.
 	socket.SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, fmt.Errorf("making the TPM's socket: %w", err)

@@ -13,8 +13,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// startWithTPM starts a machine with a TPM, and returns virt-handler's connection and the process IDs of QEMU and
-// swtpm.
 func (r *running) startWithTPM() (c *client, qemu, swtpm int) {
 	r.t.Helper()
 	c, _ = r.connect()

@@ -11,8 +11,8 @@ import (
 // lookEvery is how often the files are read.
 const lookEvery = 5 * time.Second
 
-// files reads a certificate and its key in a folder, which the kubelet mounts from a Secret: it replaces both when
-// the Secret changes, and they appear late if the Secret was empty.
+// files reads a certificate and key that the kubelet mounts from a Secret: it replaces both, and they appear late
+// if the Secret was empty.
 type files struct {
 	folder string
 
@@ -22,8 +22,7 @@ type files struct {
 	err    error
 }
 
-// current returns the certificate. While the two files don't match, because they are being replaced, the previous one
-// stays in use.
+// While the files don't match, because they are being replaced, the previous certificate stays.
 func (f *files) current() (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/util/cache"
+
+	"drydock.dev/drydock/internal/greeting"
 )
 
 // path is the only path, and the URL that a token's owner must have the right to get.
@@ -27,7 +29,7 @@ const (
 	knownFor = time.Hour
 )
 
-// These limit the reviews of tokens that were never allowed, for one host and for all.
+// These limit reviews of tokens that were never allowed, for one host and for all.
 const (
 	hostEvery, hostBurst = 2 * time.Second, 4
 	allEvery, allBurst   = 50 * time.Millisecond, 20
@@ -37,7 +39,6 @@ const (
 	complainEvery = time.Minute
 )
 
-// verdict is the API server's result for a token.
 type verdict struct {
 	// user is the token's owner, "" for none.
 	user string
@@ -103,7 +104,7 @@ func (g *gate) guard(pages http.Handler) http.Handler {
 		case !said.allowed:
 			http.Error(w, said.user+" may not get "+path+": bind it to the ClusterRole kubevirt.io:metrics", http.StatusForbidden)
 		default:
-			if caller, ok := callerOf(r.Context()); ok {
+			if caller, ok := greeting.CallerOf(r.Context()); ok {
 				caller.Proven()
 			}
 			pages.ServeHTTP(w, r)
@@ -153,7 +154,7 @@ func (g *gate) limit(of netip.Addr) *rate.Limiter {
 }
 
 func hostOf(ctx context.Context) netip.Addr {
-	if caller, ok := callerOf(ctx); ok {
+	if caller, ok := greeting.CallerOf(ctx); ok {
 		return caller.Host()
 	}
 	return netip.Addr{}

@@ -68,11 +68,10 @@ func from(t *testing.T, g *gate, rooms *greeting.Rooms, ip, token string) int {
 	r := httptest.NewRequest("GET", path, nil)
 	r.Header.Set("Authorization", "Bearer "+token)
 	w := httptest.NewRecorder()
-	g.guard(pages).ServeHTTP(w, r.WithContext(context.WithValue(t.Context(), callerKey{}, caller)))
+	g.guard(pages).ServeHTTP(w, r.WithContext(greeting.WithCaller(t.Context(), caller)))
 	return w.Code
 }
 
-// The API server's answer must be cached for a while, whatever it was.
 func TestTheAPIServersWordIsRemembered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j, rooms := &judge{}, &greeting.Rooms{}

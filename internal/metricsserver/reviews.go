@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// reviewTimeout bounds the review of a token.
 const reviewTimeout = 5 * time.Second
 
 type reviews struct {

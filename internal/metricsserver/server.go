@@ -1,8 +1,8 @@
 // Package metricsserver serves a component's metrics to Prometheus, over TLS and for a token that the API server
-// accepts, and its health to the kubelet, over plain HTTP and without a token.
+// accepts, and its health to the kubelet, over plain HTTP.
 //
-// It owns who is admitted, and the limits on strangers: every pod may reach these ports. It must not know the metrics
-// or the component.
+// It owns who is admitted, and the limits on strangers: every pod may reach these ports. It must not know the
+// metrics or the component.
 package metricsserver
 
 import (
@@ -13,7 +13,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,15 +31,11 @@ const None = "0"
 const (
 	// room bounds a port's connections of strangers, and separately those of hosts that have sent a valid token.
 	room = 64
-	// headerTimeout bounds the handshake and the arrival of a request.
-	headerTimeout = 10 * time.Second
 	// idleTimeout bounds the time between two scrapes on a connection.
 	idleTimeout = 2 * time.Minute
 	// answerTimeout bounds the time in which a caller reads the response.
 	answerTimeout = time.Minute
-	// maxHeader, in bytes, is enough for any token.
-	maxHeader = 16 << 10
-	// maxScrapes bounds the concurrent responses: two Prometheuses and a person.
+	// maxScrapes bounds the concurrent responses: enough for two Prometheuses and a person.
 	maxScrapes = 4
 	// endTimeout bounds the responses in progress when the process ends.
 	endTimeout = 2 * time.Second
@@ -132,43 +127,11 @@ func secured(from *files, restrict func(*tls.Config)) *tls.Config {
 	}
 }
 
-// callerKey is the key of the connection in a request's context.
-type callerKey struct{}
-
-func callerOf(ctx context.Context) (*greeting.Caller, bool) {
-	caller, ok := ctx.Value(callerKey{}).(*greeting.Caller)
-	return caller, ok
-}
-
 // bounded limits the connections, headers and time that strangers can occupy.
 func bounded(server *http.Server, log logr.Logger) *http.Server {
-	rooms := &greeting.Rooms{Size: room}
-	var open sync.Map // of net.Conn: *greeting.Caller
-	server.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		caller := rooms.Enter(conn.RemoteAddr(), func() { drop(conn) })
-		open.Store(conn, caller)
-		return context.WithValue(ctx, callerKey{}, caller)
-	}
-	server.ConnState = func(conn net.Conn, state http.ConnState) {
-		if state != http.StateClosed && state != http.StateHijacked {
-			return
-		}
-		found, _ := open.LoadAndDelete(conn)
-		if caller, ok := found.(*greeting.Caller); ok {
-			caller.Leave()
-		}
-	}
-	// A limit for the whole request would abort responses that take longer.
-	server.ReadHeaderTimeout, server.IdleTimeout, server.MaxHeaderBytes = headerTimeout, idleTimeout, maxHeader
+	(&greeting.Rooms{Size: room}).Bound(server)
+	server.IdleTimeout = idleTimeout
 	// Aborted handshakes must not fill the log.
 	server.ErrorLog = slog.NewLogLogger(logr.ToSlogHandler(log), slog.LevelDebug)
 	return server
-}
-
-// drop closes a connection without a TLS alert, which would wait until the peer has read all data.
-func drop(conn net.Conn) {
-	if secured, ok := conn.(*tls.Conn); ok {
-		conn = secured.NetConn()
-	}
-	_ = conn.Close()
 }

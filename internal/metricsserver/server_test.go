@@ -30,6 +30,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
+
+	"drydock.dev/drydock/internal/greeting"
 )
 
 const page = "kubevirt_vm_info{namespace=\"shop\",name=\"till\"} 1\n"
@@ -91,7 +93,6 @@ func answer(t *testing.T, w http.ResponseWriter, review any) {
 	}
 }
 
-// gate returns one that asks the API server.
 func (s *apiServer) gate(t *testing.T) *gate {
 	t.Helper()
 	r, err := newReviews(&rest.Config{Host: s.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json"}})
@@ -101,7 +102,6 @@ func (s *apiServer) gate(t *testing.T) *gate {
 	return newGate(r.ask, logr.Discard())
 }
 
-// serveMetrics serves pages by TLS, with the certificate in the folder.
 func serveMetrics(t *testing.T, g *gate, folder string) string {
 	t.Helper()
 	return serve(t, metricsServer(pages, g, logr.Discard()), secured(&files{folder: folder}, nil))
@@ -128,7 +128,6 @@ func serve(t *testing.T, server *http.Server, config *tls.Config) string {
 	return address
 }
 
-// certificate writes a certificate into a folder, and returns it.
 func certificate(t *testing.T, folder, name string) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -156,7 +155,6 @@ func certificate(t *testing.T, folder, name string) *x509.Certificate {
 	return made
 }
 
-// prometheus knows the server's certificate, and calls from that address.
 func prometheus(known *x509.Certificate, from string) *http.Client {
 	roots := x509.NewCertPool()
 	roots.AddCert(known)
@@ -213,7 +211,7 @@ func TestMetricsAreForThoseWhoMayReadThem(t *testing.T) {
 		{"profiles", "GET", "/debug/pprof/", "Bearer reader", 404, ""},
 		{"variables", "GET", "/debug/vars", "Bearer reader", 404, ""},
 		{"health", "GET", "/healthz", "", 404, ""},
-		{"a header without end", "GET", "/metrics", "Bearer " + strings.Repeat("x", 3*maxHeader), 431, ""},
+		{"a header without end", "GET", "/metrics", "Bearer " + strings.Repeat("x", 3*greeting.MaxHeader), 431, ""},
 	} {
 		code, body := get(t, c, test.method, "https://"+address+test.path, test.authorization)
 		if code != test.code || !strings.Contains(body, test.says) || code != 200 && strings.Contains(body, "till") {
@@ -327,7 +325,7 @@ func TestAProbeMayTakeItsTime(t *testing.T) {
 		client, server := net.Pipe()
 		lazy := healthServer(func(r *http.Request) error {
 			select {
-			case <-time.After(6 * headerTimeout):
+			case <-time.After(6 * greeting.HeaderTimeout):
 				return nil
 			case <-r.Context().Done():
 				return r.Context().Err()
@@ -406,7 +404,6 @@ func TestTheCertificateComesLateAndChanges(t *testing.T) {
 	})
 }
 
-// The KubeVirt object's TLS settings must apply to metrics, too.
 func TestTheKubeVirtObjectRestrictsTLS(t *testing.T) {
 	folder := t.TempDir()
 	certificate(t, folder, "metrics")

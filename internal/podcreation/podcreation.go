@@ -1,8 +1,7 @@
-// Package podcreation creates pods of virtual machines for all components, with the limits that their namespace
-// requires.
+// Package podcreation creates pods of virtual machines, with the limits that their namespace requires.
 //
-// It looks up the requirements only after a pod was refused, since most namespaces have none. It must not decide the
-// limits (package podlimits does), nor change an existing pod.
+// It looks these up only after a refusal, since most namespaces have none. It must not decide the limits
+// (podlimits does), nor change an existing pod.
 package podcreation
 
 import (
@@ -37,7 +36,7 @@ func Create(ctx context.Context, c client.Client, reader client.Reader, pod *cor
 	return err
 }
 
-// Namespace asks the API server for a namespace's requirements on its pods.
+// Namespace asks the API server for a namespace's requirements.
 func Namespace(ctx context.Context, reader client.Reader, name string) (podlimits.Namespace, error) {
 	var out podlimits.Namespace
 	namespace := &corev1.Namespace{}

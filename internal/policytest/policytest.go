@@ -1,5 +1,5 @@
 // Package policytest evaluates writes by the ValidatingAdmissionPolicies of a manifest, with the API server's own
-// code. It is for tests: no program links it.
+// code. No program must link it.
 package policytest
 
 import (
@@ -28,7 +28,7 @@ import (
 	sigyaml "sigs.k8s.io/yaml"
 )
 
-// Policy is a policy as compiled by the API server, with its bindings.
+// Policy is a compiled policy with its bindings.
 type Policy struct {
 	rules     []admissionregistrationv1.NamedRuleWithOperations
 	selectors []labels.Selector
@@ -40,7 +40,7 @@ type Write struct {
 	By user.Info
 	// Resource is the one in the request's path: pods, or pods/status.
 	Resource string
-	// Old is the existing object, nil for a creation. New is nil for a deletion.
+	// Old is nil for a creation, New for a deletion.
 	Old, New client.Object
 	// May reports the rights of By in the object's namespace, for policies that check them. nil means none.
 	May func(verb, resource string) bool
@@ -129,7 +129,6 @@ func (p *Policy) denials(t testing.TB, w Write) []string {
 	return said
 }
 
-// concerns reports whether the policy applies to the write.
 func (p *Policy) concerns(w Write) bool {
 	ruled := slices.ContainsFunc(p.rules, func(r admissionregistrationv1.NamedRuleWithOperations) bool {
 		return slices.Contains(r.Resources, w.Resource) &&
@@ -149,7 +148,7 @@ func untyped(t testing.TB, object client.Object) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: content}
 }
 
-// Load reads the policy of that name, which must be bound with the action Deny.
+// Load reads a policy, which must be bound with the action Deny.
 func Load(t testing.TB, manifest, name string) *Policy {
 	t.Helper()
 	spec, bindings := read(t, manifest, name)

@@ -1,7 +1,7 @@
-// Package process applies the KubeVirt object's settings to a running process of Drydock: its log level, and the rate
-// of its requests to the API server.
+// Package process applies the KubeVirt object's settings to a running process: its log level, and the rate of its
+// requests to the API server.
 //
-// It owns nothing in the cluster. Package clusterconfig interprets the KubeVirt object.
+// It owns nothing in the cluster, and must not interpret the KubeVirt object: clusterconfig does.
 package process
 
 import (
@@ -23,8 +23,8 @@ func SetVerbosity(level int) {
 	}
 }
 
-// Pace limits the rate of a client's requests to the API server. The zero value is unlimited. Several clients may
-// share a pace, and it may be changed while they wait: a request that already waits keeps the earlier limit.
+// Pace limits a client's requests to the API server. The zero value is unlimited. Several clients may share it,
+// and it may change: a request that already waits keeps the earlier limit.
 type Pace struct {
 	limit atomic.Pointer[limit]
 }
@@ -36,7 +36,7 @@ type limit struct {
 	bucket flowcontrol.RateLimiter
 }
 
-// Set changes the limit. An equal rate changes nothing, so that setting it again does not refill the bucket.
+// Set ignores an equal rate, so that the bucket is not refilled.
 func (p *Pace) Set(rate clusterconfig.Rate) {
 	switch now := p.limit.Load(); {
 	case !rate.Limited():
@@ -67,7 +67,7 @@ func (p *Pace) TryAccept() bool {
 	return now == nil || now.bucket.TryAccept()
 }
 
-// Stop does nothing: a bucket has nothing to release.
+// Stop does nothing.
 func (*Pace) Stop() {}
 
 // QPS returns the limit in requests per second, -1 for none.

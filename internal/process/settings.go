@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// Follower updates settings from the effective KubeVirt object.
+// Follower follows the effective KubeVirt object.
 type Follower struct {
 	Cache    cache.Cache
 	Settings *clusterconfig.Watched

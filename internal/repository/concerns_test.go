@@ -62,7 +62,6 @@ func concernFaults(files []*ast.File) []string {
 	return append(faults, effectFaults(functions)...)
 }
 
-// keptFaults returns the faults of a concern's imports and types.
 func keptFaults(files []*ast.File) (faults []string) {
 	for _, file := range files {
 		for _, spec := range file.Imports {
@@ -91,7 +90,6 @@ func functionsByName(files []*ast.File) map[string][]*ast.FuncDecl {
 	return functions
 }
 
-// effectFaults returns the effects that Observe and Decide reach.
 func effectFaults(functions map[string][]*ast.FuncDecl) (faults []string) {
 	for _, name := range reached(functions, "Observe", "Decide") {
 		for _, f := range functions[name] {

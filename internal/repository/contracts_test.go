@@ -44,7 +44,6 @@ func TestAContractNameHasOneHome(t *testing.T) {
 	}
 }
 
-// contractNames maps, for each module, the names to the packages that spell them.
 func contractNames(t *testing.T) map[string]map[string]map[string]bool {
 	t.Helper()
 	spelled := map[string]map[string]map[string]bool{}
@@ -67,7 +66,6 @@ func contractNames(t *testing.T) map[string]map[string]map[string]bool {
 	return spelled
 }
 
-// moduleFolders returns the folders of the repository's further modules.
 func moduleFolders(t *testing.T) []string {
 	t.Helper()
 	var folders []string
@@ -162,7 +160,6 @@ func texts(files []source) map[string]bool {
 	return out
 }
 
-// textOf evaluates a literal, or a sum of literals and of the package's constants.
 func textOf(e ast.Expr, constants map[string]ast.Expr, depth int) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -176,7 +173,6 @@ func textOf(e ast.Expr, constants map[string]ast.Expr, depth int) (string, bool)
 	return "", false
 }
 
-// operand evaluates one side of a sum, which may be a constant's name.
 func operand(e ast.Expr, constants map[string]ast.Expr, depth int) (string, bool) {
 	if name, ok := e.(*ast.Ident); ok && depth > 0 && constants[name.Name] != nil {
 		return operand(constants[name.Name], constants, depth-1)

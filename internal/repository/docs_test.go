@@ -12,8 +12,7 @@ import (
 
 const decisions = "docs/decisions"
 
-// TestEveryDecisionIsInTheIndexOnce compares the index with the records: each record must be there once, with the
-// status below its title.
+// Each record must be in the index once, with the status below its title.
 func TestEveryDecisionIsInTheIndexOnce(t *testing.T) {
 	index := readText(t, decisions+"/README.md")
 	rows := regexp.MustCompile(`(?m)^\| \[(\d{3})\]\(([^)]+)\) \| (.+?) \| (.+) \|$`).FindAllStringSubmatch(index, -1)
@@ -152,7 +151,6 @@ func TestEveryPackageIsInTheTableOfPackages(t *testing.T) {
 // isBuilt reports whether path is made by a run and so is missing in a fresh clone.
 func isBuilt(path string) bool { return path == "bench/results.raw.json" }
 
-// follow checks that the target of a link on page exists, with its heading.
 func follow(t *testing.T, page, target string) error {
 	t.Helper()
 	file, anchor, _ := strings.Cut(target, "#")
@@ -182,12 +180,11 @@ func anchors(text string) []string {
 	return found
 }
 
-// prose returns a page without its blocks of code.
+// Blocks of code are left out.
 func prose(text string) string {
 	return regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
 }
 
-// pages returns the paths of the pages for people.
 func pages(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md", "internal/launcher/bootprobe/guest/README.md"}
@@ -203,7 +200,6 @@ func pages(t *testing.T) []string {
 	return found
 }
 
-// recordFiles returns the file names of all records, without their folder.
 func recordFiles(t *testing.T) []string {
 	t.Helper()
 	var found []string

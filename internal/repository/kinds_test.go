@@ -28,8 +28,7 @@ import (
 
 const migrating = "docs/migrating-from-kubevirt.md"
 
-// TestKindsThatAreNotServedAreOnThePageAboutMigrating compares the kinds of KubeVirt and CDI with Drydock's
-// definitions: the page must list each kind without a definition, or its version, and no kind with one.
+// The page must list each kind of KubeVirt and CDI that Drydock does not define, or its version, and no other.
 func TestKindsThatAreNotServedAreOnThePageAboutMigrating(t *testing.T) {
 	named := notServed(t)
 	served := servedKinds(t)
@@ -69,7 +68,6 @@ func TestTheFrontPageLinksWhatDiffers(t *testing.T) {
 	}
 }
 
-// notServed returns the names in the first column of the page's table of kinds that are not served.
 func notServed(t *testing.T) map[string]bool {
 	t.Helper()
 	_, section, found := strings.Cut(readText(t, migrating), "\n## What is not served\n")
@@ -86,7 +84,6 @@ func notServed(t *testing.T) map[string]bool {
 	return named
 }
 
-// servedKinds returns the kinds of Drydock's definitions, in the served versions.
 func servedKinds(t *testing.T) map[schema.GroupVersionKind]bool {
 	t.Helper()
 	served := map[schema.GroupVersionKind]bool{}
@@ -114,7 +111,6 @@ func servedKinds(t *testing.T) map[schema.GroupVersionKind]bool {
 	return served
 }
 
-// upstreamKinds returns the kinds of KubeVirt and CDI, from their API modules.
 func upstreamKinds(t *testing.T) []schema.GroupVersionKind {
 	t.Helper()
 	scheme := runtime.NewScheme()

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// lintConfig is the part of .golangci.yml that the tests read.
 type lintConfig struct {
 	Linters struct {
 		Enable   []string `json:"enable"`
@@ -59,8 +58,7 @@ func TestEveryPackageHasRulesAboutItsImports(t *testing.T) {
 	}
 }
 
-// TestExemptionsNameLintersThatRun finds exemptions without effect: a disabled linter never reports that its exemption
-// is not needed.
+// A disabled linter never reports that its exemption is not needed.
 func TestExemptionsNameLintersThatRun(t *testing.T) {
 	enabled := readLintConfig(t).Linters.Enable
 	exemption := regexp.MustCompile(`//nolint:([a-z,]+)`)
@@ -100,7 +98,6 @@ func readLintConfig(t *testing.T) lintConfig {
 	return config
 }
 
-// notSource are the folders without source: build output, and Git's own.
 var notSource = []string{"/bin", "/build", "/.git"}
 
 // goFiles returns the paths of all Go files, with a slash for the repository's root.
@@ -125,7 +122,7 @@ func goFiles(t *testing.T) []string {
 	return found
 }
 
-// globExpression translates a pattern of depguard's: ** stands for anything, * for anything without a slash.
+// In depguard's patterns, ** stands for anything, * for anything without a slash.
 func globExpression(pattern string) *regexp.Regexp {
 	text := regexp.QuoteMeta(pattern)
 	text = strings.ReplaceAll(text, `\*\*`, `.*`)

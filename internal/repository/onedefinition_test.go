@@ -87,7 +87,9 @@ var definitions = map[string]definition{
 			})
 		},
 		besides: map[string]string{
-			"test/guest/guestd.next": "runs in the test's guest, whose memory links no Kubernetes",
+			"test/guest/guestd.next":   "runs in the test's guest, whose memory links no Kubernetes",
+			"internal/launcher.began":  "virt-launcher links no Kubernetes",
+			"internal/qemu/agent.Exec": "virt-launcher links no Kubernetes",
 		},
 	},
 	"the shorter of two waits, each of which may be none": {
@@ -143,14 +145,13 @@ var definitions = map[string]definition{
 			})
 		},
 		besides: map[string]string{
-			"bench/cluster.DeleteAndAwait":                          "the object is the benchmark's own",
-			"bench/cluster.NewNamespace":                            "the object is the benchmark's own",
-			"bench/scale.delete":                                    "the object is the benchmark's own",
-			"internal/api/registration.take":                        "virt-api does not import virt-controller's packages",
-			"internal/certs.remove":                                 "it does not import virt-controller's packages",
-			"internal/controller/datavolume.certify":                "the Secret's name has the UID of the worker's owner",
-			"internal/controller/datavolume.delete":                 "a policy keeps virt-controller from what is not a worker's",
-			"internal/controller/datavolume.deleteSecretAndService": "a policy keeps virt-controller from what is not a worker's",
+			"bench/cluster.DeleteAndAwait":           "the object is the benchmark's own",
+			"bench/cluster.NewNamespace":             "the object is the benchmark's own",
+			"bench/scale.delete":                     "the object is the benchmark's own",
+			"internal/api/registration.take":         "virt-api does not import virt-controller's packages",
+			"internal/certs.remove":                  "it does not import virt-controller's packages",
+			"internal/controller/datavolume.certify": "the Secret's name has the UID of the worker's owner",
+			"internal/controller/datavolume.delete":  "a policy keeps virt-controller from what is not a worker's",
 		},
 	},
 	"a pod's condition": {
@@ -309,7 +310,6 @@ func functionsOf(t *testing.T) map[string][]ast.Node {
 	return out
 }
 
-// declared returns the names of the function, or of the variables, in a declaration.
 func declared(d ast.Decl) []string {
 	if f, ok := d.(*ast.FuncDecl); ok {
 		return []string{f.Name.Name}
@@ -329,7 +329,6 @@ func declared(d ast.Decl) []string {
 	return names
 }
 
-// contains reports whether is accepts a node below the root.
 func contains(root ast.Node, is func(ast.Node) bool) bool {
 	found := false
 	ast.Inspect(root, func(n ast.Node) bool {
@@ -349,7 +348,6 @@ func doubles(e ast.Expr) bool {
 	return ok && two.Value == "2"
 }
 
-// ofMigration reports whether an expression has a field of a migration, and not of switchover.Record.
 func ofMigration(e ast.Expr, field string) bool {
 	return contains(e, func(n ast.Node) bool {
 		s, ok := n.(*ast.SelectorExpr)
@@ -361,7 +359,6 @@ func ofMigration(e ast.Expr, field string) bool {
 	})
 }
 
-// mentions reports whether a node has one of some identifiers, with or without a package.
 func mentions(root ast.Node, names ...string) bool {
 	return contains(root, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
@@ -369,7 +366,6 @@ func mentions(root ast.Node, names ...string) bool {
 	})
 }
 
-// returnsVolume reports whether a function's result is a *v1.Volume.
 func returnsVolume(f *ast.FuncType) bool {
 	if f.Results == nil || len(f.Results.List) != 1 {
 		return false
@@ -378,7 +374,6 @@ func returnsVolume(f *ast.FuncType) bool {
 	return ok && named(pointer.X, "v1", "Volume")
 }
 
-// asksForName reports whether a function is { return x.Name == y }.
 func asksForName(body *ast.BlockStmt) bool {
 	if len(body.List) != 1 {
 		return false
@@ -407,7 +402,6 @@ func comparedWithZero(e ast.Expr) string {
 	return ""
 }
 
-// compares returns a function that reports whether a node compares x with < or >.
 func compares(x string) func(ast.Node) bool {
 	return func(n ast.Node) bool {
 		e, ok := n.(*ast.BinaryExpr)
@@ -415,7 +409,6 @@ func compares(x string) func(ast.Node) bool {
 	}
 }
 
-// minimum returns a function that reports whether a node is min of x and more.
 func minimum(x string) func(ast.Node) bool {
 	return func(n ast.Node) bool {
 		call, ok := n.(*ast.CallExpr)
@@ -427,7 +420,6 @@ func minimum(x string) func(ast.Node) bool {
 	}
 }
 
-// named reports whether a node is a package's name.
 func named(n ast.Node, pkg, name string) bool {
 	s, ok := n.(*ast.SelectorExpr)
 	if !ok || s.Sel.Name != name {
@@ -437,7 +429,6 @@ func named(n ast.Node, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// selects reports whether an expression has the form X.field.
 func selects(root ast.Node, field string) bool {
 	return contains(root, func(n ast.Node) bool {
 		s, ok := n.(*ast.SelectorExpr)

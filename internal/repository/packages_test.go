@@ -1,5 +1,5 @@
-// Package repository holds the tests of the repository itself: rules about the
-// source that no linter can state. It owns no code that runs.
+// Package repository holds the tests of the repository itself: rules about the source that no linter can state.
+// It owns no code that runs.
 package repository
 
 import (
@@ -11,7 +11,6 @@ import (
 	"testing"
 )
 
-// root is the repository's top folder, seen from this package.
 const root = "../.."
 
 // TestEveryPackageSaysWhatItIs checks that every package has exactly one doc comment, long enough to say what the

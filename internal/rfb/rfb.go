@@ -1,7 +1,7 @@
-// Package rfb takes one picture of a screen by the Remote Framebuffer protocol (RFC 6143), version 3.8, as a viewer
-// that shares the screen with others. It implements only the parts that a picture needs: no authentication, which
-// KubeVirt's streams have already passed, the raw encoding, and screens that change their size, as a guest's does
-// while it boots.
+// Package rfb takes one picture of a screen by the Remote Framebuffer protocol (RFC 6143), version 3.8, as a
+// viewer that shares the screen. It implements only the needed parts: no authentication, which KubeVirt's streams
+// have passed, the raw encoding, and screens that change their size, as a guest's does while it boots. It must
+// not open a connection.
 package rfb
 
 import (
@@ -24,7 +24,6 @@ const (
 	desktopSize = -223
 )
 
-// These are the message types of the client and of the server.
 const (
 	setPixelFormat     = 0
 	setEncodings       = 2
@@ -41,7 +40,7 @@ const maxPixels = 7680 * 4320
 
 // Options configure Picture.
 type Options struct {
-	// MoveCursor moves the pointer to the corner first, which wakes a screen saver.
+	// MoveCursor moves the pointer first, which wakes a screen saver.
 	MoveCursor bool
 	// MaxPixels bounds the memory that a server can make this process allocate, at four bytes each. 0 is an 8K
 	// screen.
@@ -66,12 +65,11 @@ func Picture(conn io.ReadWriter, options Options) (image.Image, error) {
 type session struct {
 	conn   io.ReadWriter
 	screen *image.NRGBA
-	// missing is the number of pixels of the screen that have not been painted.
+	// missing pixels have not been painted.
 	missing   int
 	maxPixels int
 }
 
-// begin does the handshake up to the size of the screen.
 func (s *session) begin() error {
 	greeting := make([]byte, len(version))
 	if _, err := io.ReadFull(s.conn, greeting); err != nil {
@@ -141,7 +139,6 @@ func (s *session) authenticate() error {
 	return nil
 }
 
-// refusal returns the server's reason for a failed handshake.
 func (s *session) refusal() error {
 	var length uint32
 	if err := s.read(&length); err != nil {
@@ -171,15 +168,13 @@ func (s *session) ask(options Options) error {
 	return s.askAll()
 }
 
-// askAll requests the whole screen, changed or not.
 func (s *session) askAll() error {
 	const whole = 0 // not only changes
 	size := s.screen.Rect.Max
 	return s.write([]byte{updateRequest, whole}, uint16(0), uint16(0), uint16(size.X), uint16(size.Y))
 }
 
-// receive reads messages until the screen is complete. A server answers a request for the whole screen by one or more
-// updates.
+// A server answers by one or more updates.
 func (s *session) receive() error {
 	for s.missing > 0 {
 		var kind uint8
@@ -215,7 +210,7 @@ func (s *session) receive() error {
 	return nil
 }
 
-// update paints the rectangles of one update, or starts again with the screen's new size.
+// The screen may get a new size.
 func (s *session) update() error {
 	var header struct {
 		_     uint8
@@ -296,7 +291,6 @@ func (s *session) write(messages ...any) error {
 
 func (s *session) read(into any) error { return binary.Read(s.conn, binary.BigEndian, into) }
 
-// skip reads a header and discards the data that follows it.
 func (s *session) skip(header any, length func() int64) error {
 	if err := s.read(header); err != nil {
 		return err

@@ -16,10 +16,10 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 )
 
-// TestPictureOfARealQEMU reads the screen of a machine without a disk, on which its firmware reports that.
+// The machine has no disk, which its firmware shows.
 func TestPictureOfARealQEMU(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "vnc.sock")
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "q35,accel="+accelerator.Of(t), "-nodefaults", "-device", "VGA",
 		"-display", "none", "-m", "32", "-vnc", "unix:"+socket)
@@ -96,8 +96,7 @@ func TestPictureReadsWhatServersSendBetween(t *testing.T) {
 	}
 }
 
-// TestPictureOfAScreenThatShrinks has a guest that switches from its firmware's screen to a smaller one before the
-// first picture was sent.
+// The guest leaves its firmware's screen before the first picture was sent.
 func TestPictureOfAScreenThatShrinks(t *testing.T) {
 	smaller := "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x01\x00\x01\xff\xff\xff\x21"
 	onePixel := "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x01\x00\x01\x00\x00\x00\x00" + pixels[:4]

@@ -1,5 +1,6 @@
-// Package startup waits until a program that has just been started listens. The startup probe of its pod runs it: the
-// kubelet probes from the start of a container, and emits a warning for each refused connection.
+// Package startup waits until a program that has just been started listens. Its pod's startup probe runs it: the
+// kubelet probes from a container's start, and emits a warning for each refused connection. It must import only
+// the standard library.
 package startup
 
 import (
@@ -10,10 +11,9 @@ import (
 	"time"
 )
 
-// pause is the interval between two attempts to connect.
 const pause = 50 * time.Millisecond
 
-// Listens returns when a program in the same pod accepts connections at the port.
+// Listens returns when a program in the pod accepts connections.
 func Listens(ctx context.Context, port int) error {
 	next := time.NewTicker(pause)
 	defer next.Stop()

@@ -21,12 +21,11 @@ var refused = []struct {
 	{"vmexport", layout.InsteadOfExports},
 }
 
-// refusal is the error of an unsupported command.
 type refusal struct{ command, instead string }
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: not supported by Drydock", r.command) }
 
-// newRefused returns a hidden command for each, which accepts any flags.
+// The hidden commands accept any flags.
 func newRefused() []*cobra.Command {
 	commands := make([]*cobra.Command, 0, len(refused))
 	for _, r := range refused {

@@ -28,7 +28,7 @@ import (
 // patience bounds each wait in the scripts.
 const patience = 4 * time.Minute
 
-// TestMain lets the scripts run virtctl as a program, and stand-ins for the programs that virtctl runs.
+// The scripts run virtctl as a program, and stand-ins for the programs that it runs.
 func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){
 		"virtctl":       func() { os.Exit(Main()) },
@@ -56,7 +56,6 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// setUp starts a server for one script and points the kubeconfig at it.
 func setUp(e *testscript.Env) error {
 	server := &apiServer{objects: map[string]*unstructured.Unstructured{}, answers: map[string]answer{}, conflicts: map[string]bool{}, follows: map[string][]*unstructured.Unstructured{}}
 	listener := httptest.NewTLSServer(server)
@@ -90,8 +89,7 @@ func setUp(e *testscript.Env) error {
 	return nil
 }
 
-// freePort returns a port for a program that a script starts and calls. It is outside the kernel's ephemeral range, so
-// that it is still free when the program listens there.
+// The port is outside the kernel's ephemeral range, so that it is still free when the program listens there.
 func freePort() (int, error) {
 	const first, count = 12000, 20000
 	var problem error
@@ -107,7 +105,7 @@ func freePort() (int, error) {
 
 func serverOf(ts *testscript.TestScript) *apiServer { return ts.Value("server").(*apiServer) }
 
-// object FILE: the object in the file exists from now on.
+// object FILE: the object exists from now on.
 func putObject(ts *testscript.TestScript, _ bool, args []string) {
 	object := &unstructured.Unstructured{}
 	ts.Check(yaml.Unmarshal([]byte(ts.ReadFile(args[0])), &object.Object))
@@ -129,7 +127,7 @@ func putFollowing(ts *testscript.TestScript, _ bool, args []string) {
 	server.follows[args[0]+" "+args[1]] = objects
 }
 
-// conflict METHOD PATH: the next such request meets another's change.
+// conflict METHOD PATH: the next such request is refused.
 func putConflict(ts *testscript.TestScript, _ bool, args []string) {
 	server := serverOf(ts)
 	server.mu.Lock()
@@ -227,8 +225,8 @@ func standInSSH() {
 	}
 }
 
-// askProxy sends hello through a ProxyCommand and ends it as ssh does, by SIGHUP while its input is still open. The
-// signal is ignored at first, as for everything that nohup starts.
+// ssh ends a ProxyCommand by SIGHUP while its input is open. The signal is ignored at first, as for everything
+// that nohup starts.
 func askProxy(command string) (string, error) {
 	proxy := exec.Command("/bin/sh", "-c", "trap '' HUP; "+command)
 	proxy.Stderr = os.Stderr
@@ -252,7 +250,6 @@ func askProxy(command string) (string, error) {
 	return string(answer), err
 }
 
-// standInViewer connects to its address and prints the greeting.
 func standInViewer() {
 	address, err := url.Parse(os.Args[1])
 	if err == nil {

@@ -30,8 +30,7 @@ type apiServer struct {
 	mu      sync.Mutex
 	objects map[string]*unstructured.Unstructured
 	answers map[string]answer
-	// follows are the objects after a request with a method and path: the first at once, the others during a watch.
-	// They wait in coming.
+	// The first object comes at once, the others during a watch. They wait in coming.
 	follows map[string][]*unstructured.Unstructured
 	coming  []*unstructured.Unstructured
 	// conflicts are the methods and paths that are refused once with a conflict.
@@ -43,7 +42,6 @@ type apiServer struct {
 	guests sync.WaitGroup
 }
 
-// answer is a script's answer to a method and path.
 type answer struct {
 	code int
 	body string
@@ -106,7 +104,6 @@ func (s *apiServer) record(r *http.Request, body []byte) {
 	s.journal = append(s.journal, line)
 }
 
-// take returns the requests since the last call.
 func (s *apiServer) take() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +115,6 @@ func (s *apiServer) take() string {
 	return text
 }
 
-// put adds or changes an object and notifies watches.
 func (s *apiServer) put(object *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -156,7 +152,6 @@ func (s *apiServer) missing(w http.ResponseWriter, r *http.Request) {
 	notFound(w, parts[len(parts)-2], parts[len(parts)-1])
 }
 
-// listKinds are the readable lists, by their resource.
 var listKinds = map[string]string{
 	"events":                           "EventList",
 	"pods":                             "PodList",
@@ -172,7 +167,6 @@ func (s *apiServer) list(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// versionOf returns the API version of a request.
 func versionOf(r *http.Request) string {
 	if strings.HasPrefix(r.URL.Path, "/api/") {
 		return "v1"
@@ -180,7 +174,6 @@ func versionOf(r *http.Request) string {
 	return v1.SchemeGroupVersion.String()
 }
 
-// selected returns the objects of a list or a watch.
 func (s *apiServer) selected(r *http.Request) []any {
 	items := []any{}
 	name, one := strings.CutPrefix(r.URL.Query().Get("fieldSelector"), "metadata.name=")
@@ -192,7 +185,6 @@ func (s *apiServer) selected(r *http.Request) []any {
 	return items
 }
 
-// isIn reports whether an object is in the list of a request.
 func isIn(at string, r *http.Request) bool {
 	return path.Dir(at) == r.URL.Path || ofAllNamespaces(at) == r.URL.Path
 }
@@ -292,8 +284,8 @@ func (s *apiServer) stream(w http.ResponseWriter, r *http.Request, guest func(*w
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
 
-// attach is a shell in a pod, which echoes its input and ends with it. It prints to two streams, and finally its exit
-// status, which virtctl does not show.
+// The shell echoes its input and ends with it. It prints to two streams, and finally its exit status, which
+// virtctl does not show.
 func (s *apiServer) attach(w http.ResponseWriter, r *http.Request) {
 	s.guests.Add(1)
 	defer s.guests.Done()
@@ -323,7 +315,6 @@ func (s *apiServer) attach(w http.ResponseWriter, r *http.Request) {
 	_ = conn.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""))
 }
 
-// greet is a guest's output at its boot.
 func greet(conn *websocket.Conn) {
 	_ = conn.WriteMessage(websocket.BinaryMessage, []byte("booting\nready: cirros\nguest login: "))
 }

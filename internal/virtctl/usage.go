@@ -7,8 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// usage prints a command's usage without the global flags, which would outnumber its own. `virtctl options`
-// lists them.
+// The global flags would outnumber the command's own. `virtctl options` lists them.
 func usage(cmd *cobra.Command) error {
 	var text strings.Builder
 	text.WriteString("Usage:\n")
@@ -41,7 +40,6 @@ func usage(cmd *cobra.Command) error {
 	return err
 }
 
-// newOptions returns the command that lists the global flags.
 func newOptions() *cobra.Command {
 	return &cobra.Command{
 		Use:   "options",

@@ -1,5 +1,5 @@
 // Package virtctl is the command line: it assembles the commands, and converts an error into a message and an
-// exit code. Each command is implemented in the package of its name.
+// exit code. It must not implement a command: the package of its name does.
 package virtctl
 
 import (
@@ -34,16 +34,16 @@ import (
 	"drydock.dev/drydock/internal/virtctl/volume"
 )
 
-// Main runs the command line of this process and returns its exit code.
+// Main runs the command line and returns its exit code.
 func Main() int {
-	// SIGHUP keeps its default action: ssh ends a ProxyCommand by it.
+	// ssh ends a ProxyCommand by SIGHUP, so it keeps its default action.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	e := env.FromOS()
 	return report(e, New(e).ExecuteContext(ctx))
 }
 
-// New returns the root command with all subcommands.
+// New returns the root command.
 func New(e *env.Env) *cobra.Command {
 	root := &cobra.Command{
 		// cobra uses the first word as the name; the annotation has all of it.

@@ -16,7 +16,6 @@ import (
 	"drydock.dev/local/internal/pki"
 )
 
-// served returns the certificate of each server of the cluster.
 func (c *cluster) served() (map[string]string, error) {
 	addresses := []string{"2379", "6443", "10257", "10259"}
 	for i, port := range addresses {
@@ -46,13 +45,13 @@ func (c *cluster) served() (map[string]string, error) {
 	return shown, nil
 }
 
-// certificatesRenewed deletes every certificate except the CAs, so that `up` makes them again as it does with expiring
-// ones.
+// `up` makes the certificates again as it does with expiring ones. The CAs stay.
 func certificatesRenewed(t *testing.T, c *cluster) {
-	before, err := c.served()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var before map[string]string
+	c.eventually("all servers show their certificates", func() (err error) {
+		before, err = c.served()
+		return err
+	})
 	processes := c.pids()
 	files, err := filepath.Glob(c.PKI("*.crt"))
 	if err != nil {

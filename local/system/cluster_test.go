@@ -62,8 +62,7 @@ func newCluster(t *testing.T, name string) *cluster {
 // lockSuffix names the file beside a cluster's folder that its test has locked.
 const lockSuffix = ".lock"
 
-// holdLock makes a file and locks it while the test runs. It gets its name only then, so that another run's test does
-// not take it for a leftover.
+// The file gets its name when it is locked, so that another run does not take it for a leftover.
 func holdLock(t *testing.T, path string) {
 	t.Helper()
 	lock, err := os.Create(path + ".new")
@@ -144,7 +143,6 @@ func (c *cluster) drydock(args ...string) string {
 	return out
 }
 
-// up starts the cluster, logs the time and reads the cluster's addresses.
 func (c *cluster) up(args ...string) {
 	c.t.Helper()
 	out := c.drydock(append([]string{"up"}, args...)...)
@@ -180,7 +178,6 @@ func (c *cluster) exec(pod, container string, args ...string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// mustExec repeats exec until it succeeds, within a time limit.
 func (c *cluster) mustExec(pod, container string, args ...string) string {
 	c.t.Helper()
 	var out string
@@ -228,10 +225,8 @@ func (c *cluster) kill(pid int) {
 	}
 }
 
-// patience bounds one wait on a busy machine.
 const patience = 3 * time.Minute
 
-// eventually polls until look returns no error, and fails with the last error.
 func (c *cluster) eventually(what string, look func() error) {
 	c.t.Helper()
 	deadline, tick := time.Now().Add(patience), time.Tick(50*time.Millisecond)
@@ -247,7 +242,6 @@ func (c *cluster) eventually(what string, look func() error) {
 	}
 }
 
-// containers maps each running container of the tests' pods to its identity.
 func (c *cluster) containers() (map[string]string, error) {
 	pods, err := c.client().CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -265,7 +259,6 @@ func (c *cluster) containers() (map[string]string, error) {
 	return all, nil
 }
 
-// works returns an error about a part of the cluster that does not work: nodes, deployment, service, DNS.
 func (c *cluster) works() error {
 	client := c.client()
 	nodes, err := client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})

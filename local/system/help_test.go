@@ -11,7 +11,6 @@ import (
 
 var subcommand = regexp.MustCompile(`(?m)^  ([a-z]+) +\S`)
 
-// helpOf collects the help of a command and of all below it.
 func helpOf(c *cluster, command []string, into map[string]string) {
 	help := c.drydock(append(command, "--help")...)
 	into[strings.Join(command, " ")] = help
@@ -49,7 +48,7 @@ func TestHelpShowsDrydocksFlagsOnly(t *testing.T) {
 	removeFolder(t, c)
 }
 
-// removeFolder removes the data folder, which no command may have used.
+// No command may have used the data folder.
 func removeFolder(t *testing.T, c *cluster) {
 	t.Helper()
 	if err := os.Remove(c.Dir); err != nil {

@@ -36,7 +36,7 @@ func hostDisk(t *testing.T) string {
 	return disk
 }
 
-// hostUnmounts makes the host unmount the file system, which was mounted when the nodes started.
+// The file system was mounted when the nodes started.
 func hostUnmounts(t *testing.T, c *cluster, disk string) {
 	if seen := c.mounting(disk); len(seen) == 0 {
 		t.Fatal("no node had the host's file system when it started: the test shows nothing")
@@ -49,7 +49,6 @@ func hostUnmounts(t *testing.T, c *cluster, disk string) {
 	}
 }
 
-// mounting returns the nodes' processes that have a mount at path.
 func (c *cluster) mounting(path string) []string {
 	c.t.Helper()
 	var all []string

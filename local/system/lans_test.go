@@ -39,7 +39,7 @@ func lansServe(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "delete", "pod", "intruder", "--now")
 }
 
-// vlansServe requests a VLAN of a lan. A kernel without VLANs must refuse it, not ignore it.
+// A kernel without VLANs must refuse the request, not ignore it.
 func vlansServe(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "apply", "-f", "tagged.yaml")
 	defer c.drydock("kubectl", "delete", "-f", "tagged.yaml", "--now")
@@ -65,7 +65,6 @@ func vlansServe(t *testing.T, c *cluster) {
 	}
 }
 
-// lansWork returns an error about the pod on lan1 that does not reach the other.
 func (c *cluster) lansWork() error {
 	for _, way := range []struct{ from, address, to string }{
 		{"lan-a", "203.0.113.2", "lan-b"}, {"lan-b", "203.0.113.1", "lan-a"},
@@ -77,7 +76,6 @@ func (c *cluster) lansWork() error {
 	return nil
 }
 
-// pod waits until a pod runs, and returns it.
 func (c *cluster) pod(name string) (pod *corev1.Pod) {
 	c.t.Helper()
 	c.eventually(name+" runs", func() (err error) {
@@ -90,7 +88,6 @@ func (c *cluster) pod(name string) (pod *corev1.Pod) {
 	return pod
 }
 
-// hasEvent looks for an event of a pod that contains a text.
 func (c *cluster) hasEvent(pod, text string) error {
 	events, err := c.client().CoreV1().Events("default").List(context.Background(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + pod})
 	if err != nil {

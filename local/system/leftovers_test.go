@@ -11,8 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/vishvananda/netlink"
-
 	"drydock.dev/local/internal/layout"
 	"drydock.dev/local/internal/loop"
 )
@@ -37,8 +35,7 @@ func assertNothingLeft(t *testing.T, c layout.Cluster) {
 	}
 }
 
-// leftProcesses finds processes that name the cluster's folder or are in its cgroup. A network namespace lives as long
-// as a process or a mount has it, so without these none is left.
+// A network namespace lives as long as a process or a mount has it, so without these none is left.
 func leftProcesses(c layout.Cluster) ([]string, error) {
 	entries, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -73,11 +70,11 @@ func leftMounts(c layout.Cluster) ([]string, error) {
 }
 
 func leftLinks(c layout.Cluster) ([]string, error) {
-	links, err := netlink.LinkList()
+	links, err := os.ReadDir("/sys/class/net")
 	var left []string
 	for _, l := range links {
-		if strings.HasPrefix(l.Attrs().Name, c.Bridge()) {
-			left = append(left, l.Attrs().Name)
+		if strings.HasPrefix(l.Name(), c.Bridge()) {
+			left = append(left, l.Name())
 		}
 	}
 	return left, err

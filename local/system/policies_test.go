@@ -13,8 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// policiesHold checks that pods are judged from their first packet to their last, whatever is killed meanwhile.
-// internal/network tests the policies' fields.
+// Pods are judged from their first packet to their last, whatever is killed meanwhile. internal/network tests the
+// policies' fields.
 func policiesHold(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "apply", "-f", "policies.yaml")
 	c.eventually("the kubelet reaches the fenced pod", func() error { return c.ready("fenced") })
@@ -48,7 +48,6 @@ func policiesHold(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "delete", "pod", "fenced", "friend", "--now")
 }
 
-// silent fails if one of the pods gets an answer to its request.
 func (c *cluster) silent(asks map[string]string) {
 	c.t.Helper()
 	var asking sync.WaitGroup
@@ -85,7 +84,6 @@ func (c *cluster) startsFenced(url string) {
 	}
 }
 
-// ready reports why a pod is not ready.
 func (c *cluster) ready(name string) error {
 	pod, err := c.client().CoreV1().Pods("default").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {

@@ -18,7 +18,6 @@ import (
 
 const mib = 1 << 20
 
-// written is the content that each pod must find, by pod and path.
 var written = map[[2]string]string{
 	{"keeper", "/own/file"}:    "own files",
 	{"keeper", "/dev/own"}:     "own device",
@@ -58,7 +57,6 @@ func volumesServe(t *testing.T, c *cluster) {
 	}
 }
 
-// volumesHold returns an error about a pod that does not find its content.
 func (c *cluster) volumesHold() error {
 	for at, want := range written {
 		got, err := c.exec(at[0], "agent", "head", at[1], strconv.Itoa(len(want)))

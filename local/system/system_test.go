@@ -1,7 +1,7 @@
 //go:build system
 
-// Package system proves the embedded cluster as a whole: real processes, real namespaces, real pods. It drives the
-// built program from outside, as a user does, and must not reach into a running cluster in any other way.
+// Package system proves the embedded cluster as a whole: real processes, namespaces and pods. It drives the built
+// program as a user does, and must not reach into a running cluster in any other way.
 package system
 
 import (
@@ -80,10 +80,37 @@ func TestClusterLives(t *testing.T) {
 			t.Fatalf("the story ends here: %s", chapter.name)
 		}
 	}
-	c.drydock("down", "--purge")
+	c.interruptedDown()
 	assertNothingLeft(t, c.Cluster)
 	if _, err := os.Stat(c.Dir); !os.IsNotExist(err) {
 		t.Errorf("down --purge left the data folder: %v", err)
+	}
+}
+
+// interruptedDown interrupts `down --purge` while it waits for a component that does not end.
+func (c *cluster) interruptedDown() {
+	c.t.Helper()
+	pids := c.pids()
+	if err := unix.Kill(pids["etcd"], unix.SIGSTOP); err != nil {
+		c.t.Fatal(err)
+	}
+	cmd := exec.Command(c.program, "--dir="+c.Dir, "--name="+c.Name, "down", "--purge")
+	var said strings.Builder
+	cmd.Stdout, cmd.Stderr = &said, &said
+	if err := cmd.Start(); err != nil {
+		c.t.Fatal(err)
+	}
+	c.eventually("down has begun", func() error {
+		if err := unix.Kill(pids["node1/kubelet"], 0); !errors.Is(err, unix.ESRCH) {
+			return errors.New("the first node's kubelet is still there")
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		c.t.Error(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(said.String(), "going on by force") {
+		c.t.Errorf("an interrupted down ends with %v and says:\n%s", err, said.String())
 	}
 }
 
@@ -202,7 +229,6 @@ func agentImage(t *testing.T, ref string) string {
 	return archive
 }
 
-// webPods returns the pods of the deployment by the name of their node.
 func webPods(c *cluster) map[string]corev1.Pod {
 	c.t.Helper()
 	list, err := c.client().CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{LabelSelector: "app=web"})
@@ -292,7 +318,7 @@ func portForward(t *testing.T, c *cluster) {
 	}
 }
 
-// resize changes a pod's memory in place and reads its cgroup, which the node shares with the test.
+// The node shares the pod's cgroup with the test.
 func resize(t *testing.T, c *cluster) {
 	const patch = `{"spec":{"containers":[{"name":"agent","resources":{"limits":{"memory":"96Mi"},"requests":{"memory":"96Mi"}}}]}}`
 	before := c.mustExec("sized", "agent", "cat", "/proc/self/cgroup")
@@ -348,7 +374,6 @@ func podCosts(t *testing.T, c *cluster) {
 	}
 }
 
-// watched is a pod whose life is timed.
 type watched struct {
 	t      *testing.T
 	client kubernetes.Interface
@@ -500,8 +525,7 @@ func nodeDies(t *testing.T, c *cluster) {
 	c.eventually("the volumes kept their data", c.volumesHold)
 }
 
-// renewed returns an error about a container that was not restarted although its node died, or was restarted although
-// it did not.
+// A container must be restarted if and only if its node died.
 func (c *cluster) renewed(before map[string]string, died ...string) error {
 	after, err := c.containers()
 	if err != nil {
@@ -560,7 +584,6 @@ func downAndUp(t *testing.T, c *cluster) {
 	c.drydock("kubectl", "wait", "--for=condition=Ready", "pod/later", "--timeout="+patience.String())
 }
 
-// comesBack starts a cluster that was down, and waits until all its pods run again.
 func (c *cluster) comesBack(before map[string]string) {
 	c.t.Helper()
 	c.up("--nodes=2")

@@ -1,5 +1,5 @@
-// Package accelerator chooses the accelerator for tests that start QEMU themselves: emulation,
-// which works everywhere, or the value of DRYDOCK_ACCEL. It must not be linked into a program.
+// Package accelerator chooses the accelerator for tests that start QEMU themselves: emulation, which works
+// everywhere, or the value of DRYDOCK_ACCEL. It must not be linked into a program.
 package accelerator
 
 import (
@@ -13,11 +13,10 @@ import (
 	"drydock.dev/drydock/internal/launcher/bootprobe"
 )
 
-// Variable is the environment variable that fixes the accelerator.
+// Variable fixes the accelerator.
 const Variable = "DRYDOCK_ACCEL"
 
-// Of returns and logs the accelerator for a test's guests, tcg or kvm. The test fails if the
-// requested one can't be used.
+// Of logs the accelerator, tcg or kvm. The test fails if the requested one can't be used.
 func Of(t testing.TB) string {
 	t.Helper()
 	accel, err := chosen()
@@ -44,8 +43,7 @@ func choose(wanted string, tryKVM func() error) (string, error) {
 	return "", fmt.Errorf("%s is %q; it must be kvm, tcg or empty", Variable, wanted)
 }
 
-// tryKVM runs the node probe's guest, with a longer deadline than on a node, because the user has
-// requested KVM.
+// The deadline is longer than on a node, because the user has requested KVM.
 func tryKVM() error {
 	for _, firmware := range []bootprobe.Firmware{bootprobe.BIOS, bootprobe.UEFI} {
 		outcome := bootprobe.Probe{

@@ -22,9 +22,8 @@ import (
 
 // patience bounds one wait. A wait that succeeds ends at once, so it is generous: guests are emulated and share few
 // CPUs.
-const patience = 4 * time.Minute
+const patience = 5 * time.Minute
 
-// virt is the client under test, which all tests use.
 var virt kubecli.KubevirtClient
 
 func TestMain(m *testing.M) {
@@ -44,7 +43,7 @@ func connect() error {
 	if err != nil {
 		return fmt.Errorf("reading the kubeconfig %s: %w", path, err)
 	}
-	// Tests run in parallel; with the default of five requests a second they would wait for each other.
+	// With the default of five requests a second, parallel tests would wait for each other.
 	config.QPS, config.Burst = 50, 100
 	if virt, err = kubecli.GetKubevirtClientFromRESTConfig(config); err != nil {
 		return fmt.Errorf("making the client: %w", err)
@@ -52,8 +51,7 @@ func connect() error {
 	return nil
 }
 
-// newNamespace makes a namespace for one test. The test waits for its deletion at the end, so that an object that can't
-// be deleted is noticed.
+// The test waits for the namespace's deletion, so that an object that can't be deleted is noticed.
 func newNamespace(t *testing.T) string {
 	t.Helper()
 	namespaces := virt.CoreV1().Namespaces()
@@ -80,7 +78,7 @@ func newNamespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// awaitVMI waits until reached accepts a VMI. what completes the sentence "waiting for VMI x to ...".
+// what completes "waiting for VMI x to ...".
 func awaitVMI(t *testing.T, namespace, name, what string, reached func(*v1.VirtualMachineInstance) bool) *v1.VirtualMachineInstance {
 	t.Helper()
 	client := virt.VirtualMachineInstance(namespace)
@@ -94,7 +92,6 @@ func awaitVM(t *testing.T, namespace, name, what string, reached func(*v1.Virtua
 	return await(t, listWatch(name, client.List, client.Watch), &v1.VirtualMachine{}, "VM "+name+" to "+what, reached)
 }
 
-// listWatch follows the object with a name through the client under test.
 func listWatch[L runtime.Object](
 	name string,
 	list func(context.Context, metav1.ListOptions) (L, error),
@@ -149,7 +146,6 @@ func awaitDeleted(t *testing.T, lw cache.ListerWatcher, empty runtime.Object, wh
 	}
 }
 
-// mustFail checks a refusal's code and a part of its sentence.
 func mustFail(t *testing.T, doing string, err error, is func(error) bool, sentence string) {
 	t.Helper()
 	if err == nil {

@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/test/console"
 )
 
-// guestImage is the containerDisk of the tiny test guest.
 const guestImage = "drydock.dev/test-guest:devel"
 
 // ready is the line that the guest prints once its userland is up.
@@ -23,7 +22,6 @@ var ready = regexp.MustCompile(`drydock guest ready: \S+ uuid=\S+\n`)
 
 func contains(text, part string) bool { return strings.Contains(text, part) }
 
-// guestSpec is a machine that boots the test guest with the name of its object.
 func guestSpec(name string) v1.VirtualMachineInstanceSpec {
 	memory := resource.MustParse("128Mi")
 	spec := v1.VirtualMachineInstanceSpec{Networks: []v1.Network{*v1.DefaultPodNetwork()}}
@@ -63,7 +61,6 @@ func create(t *testing.T, namespace string, vm *v1.VirtualMachine) *v1.VirtualMa
 	return created
 }
 
-// createVM makes a VM with a run strategy.
 func createVM(t *testing.T, namespace, name string, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	t.Helper()
 	return create(t, namespace, newVM(name, strategy))
@@ -84,7 +81,6 @@ func printable(status v1.VirtualMachinePrintableStatus) func(*v1.VirtualMachine)
 	return func(vm *v1.VirtualMachine) bool { return vm.Status.PrintableStatus == status }
 }
 
-// terminal is a guest's console for a test.
 type terminal struct {
 	*console.Console
 	t *testing.T
@@ -106,8 +102,7 @@ func openConsole(t *testing.T, namespace, name string) terminal {
 // closeWith closes a connection at the end of its test. It may have ended by itself.
 func closeWith(t *testing.T, conn net.Conn) { t.Cleanup(func() { _ = conn.Close() }) }
 
-// awaitReady waits for the guest's own line, on a console that was opened before the guest boots: a console shows no
-// earlier output.
+// The console must be opened before the guest boots: it shows no earlier output.
 func (c terminal) awaitReady() {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -142,7 +137,6 @@ func (c terminal) login() {
 	}
 }
 
-// run runs a command in the guest's shell, which must succeed.
 func (c terminal) run(command string) string {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
@@ -154,5 +148,4 @@ func (c terminal) run(command string) string {
 	return strings.TrimSpace(output)
 }
 
-// bootID identifies one boot of the guest's kernel.
 func (c terminal) bootID() string { return c.run("cat /proc/sys/kernel/random/boot_id") }

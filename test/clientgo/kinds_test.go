@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
@@ -24,7 +27,6 @@ import (
 // nowhere is a label that no node has: a machine that selects it stays without a guest.
 var nowhere = map[string]string{"drydock.dev/nowhere": "true"}
 
-// waiting is a machine that no node can run.
 func waiting(name string) v1.VirtualMachineInstanceSpec {
 	spec := guestSpec(name)
 	spec.NodeSelector = nowhere
@@ -34,7 +36,6 @@ func waiting(name string) v1.VirtualMachineInstanceSpec {
 // fewestSequences is the minimal number of sequences of all kinds together.
 const fewestSequences = 100
 
-// TestEveryKindIsStored makes, finds, changes and deletes each kind's objects by the generated client.
 func TestEveryKindIsStored(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -100,8 +101,7 @@ func runKinds(t *testing.T, kinds map[string][]sequence) {
 	}
 }
 
-// kindsOfTypes returns the sequences of instance types and preferences. The names of cluster-wide ones contain the
-// namespace.
+// The names of cluster-wide ones contain the namespace.
 func kindsOfTypes(namespace string) map[string][]sequence {
 	small := instancetypev1.VirtualMachineInstancetypeSpec{
 		CPU: instancetypev1.CPUInstancetype{Guest: 1}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("64Mi")},
@@ -131,7 +131,6 @@ func kindsOfTypes(namespace string) map[string][]sequence {
 	}
 }
 
-// replicas is the spec of a set whose machines no node can run.
 func replicas(n int32) v1.VirtualMachineInstanceReplicaSetSpec {
 	labels := map[string]string{"set": "of-sequences"}
 	return v1.VirtualMachineInstanceReplicaSetSpec{
@@ -231,7 +230,7 @@ func createPlain(ctx context.Context, namespace, name string, like *v1.VirtualMa
 }
 
 func updateOfTheSpec(ctx context.Context, vms kubecli.VirtualMachineInterface, name string) error {
-	// Its controller writes it meanwhile, which users must expect.
+	// The controller's writes meanwhile are expected.
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		read, err := vms.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -250,7 +249,7 @@ func updateOfTheSpec(ctx context.Context, vms kubecli.VirtualMachineInterface, n
 }
 
 func scaleOfASet(ctx context.Context, sets kubecli.ReplicaSetInterface, name string) error {
-	// The set's controller writes it meanwhile, which users must expect.
+	// The controller's writes meanwhile are expected.
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		scale, err := sets.GetScale(ctx, name, metav1.GetOptions{})
 		if err != nil {
@@ -302,14 +301,20 @@ func kubeVirtIsAvailable(ctx context.Context) error {
 	if len(list.Items) != 1 {
 		return fmt.Errorf("there are %d KubeVirt objects, want one", len(list.Items))
 	}
-	kv, err := virt.KubeVirt(list.Items[0].Namespace).Get(ctx, list.Items[0].Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("reading it: %w", err)
-	}
-	for _, c := range kv.Status.Conditions {
-		if c.Type == v1.KubeVirtConditionAvailable && c.Status == corev1.ConditionTrue {
-			return nil
+	// It is not while a busy node is not ready.
+	kv := &list.Items[0]
+	err = wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+		now, err := virt.KubeVirt(kv.Namespace).Get(ctx, kv.Name, metav1.GetOptions{})
+		if err != nil {
+			return false, fmt.Errorf("reading it: %w", err)
 		}
+		kv = now
+		return slices.ContainsFunc(kv.Status.Conditions, func(c v1.KubeVirtCondition) bool {
+			return c.Type == v1.KubeVirtConditionAvailable && c.Status == corev1.ConditionTrue
+		}), nil
+	})
+	if err != nil {
+		return fmt.Errorf("it is in phase %s with %+v: %w", kv.Status.Phase, kv.Status.Conditions, err)
 	}
-	return fmt.Errorf("it is in phase %s with %+v", kv.Status.Phase, kv.Status.Conditions)
+	return nil
 }

@@ -1,6 +1,7 @@
 package clientgo
 
 import (
+	"context"
 	"net"
 	"testing"
 	"time"
@@ -8,6 +9,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -20,7 +22,7 @@ func TestVerbsOnAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	l := life{newNamespace(t), "life"}
 	vm := newVM(l.name, v1.RunStrategyHalted)
-	// An external controller handles evictions; and the namespace's deletion does not wait for the guest's shutdown.
+	// An external controller handles evictions; and the namespace's deletion does not wait for the guest.
 	external, atOnce := v1.EvictionStrategyExternal, int64(0)
 	vm.Spec.Template.Spec.EvictionStrategy, vm.Spec.Template.Spec.TerminationGracePeriodSeconds = &external, &atOnce
 	create(t, l.namespace, vm)
@@ -134,25 +136,34 @@ func (l life) agent(t *testing.T) {
 	awaitVMI(t, l.namespace, l.name, "have its agent connected", func(vmi *v1.VirtualMachineInstance) bool {
 		return hasCondition(vmi, v1.VirtualMachineInstanceAgentConnected)
 	})
-	info, err := vmis.GuestOsInfo(t.Context(), l.name)
-	if err != nil {
-		t.Fatalf("asking for the guest's OS: %v", err)
-	}
+	info := askAgent(t, "OS", vmis.GuestOsInfo, l.name)
 	if info.GAVersion == "" || info.Hostname != l.name || info.OS.KernelRelease == "" {
 		t.Errorf("the agent's answer lacks the version, the hostname %s or the kernel: %+v", l.name, info)
 	}
-	users, err := vmis.UserList(t.Context(), l.name)
-	if err != nil {
-		t.Fatalf("asking for the guest's users: %v", err)
-	}
+	users := askAgent(t, "users", vmis.UserList, l.name)
 	for _, user := range users.Items {
 		if user.UserName == "" || user.LoginTime > float64(time.Now().Add(time.Hour).Unix()) {
 			t.Errorf("a user of the guest makes no sense: %+v", user)
 		}
 	}
-	if _, err := vmis.FilesystemList(t.Context(), l.name); err != nil {
-		t.Errorf("asking for the guest's file systems: %v", err)
+	askAgent(t, "file systems", vmis.FilesystemList, l.name)
+}
+
+// askAgent asks again while the agent of a busy guest has not answered in time.
+func askAgent[T any](t *testing.T, what string, ask func(context.Context, string) (T, error), name string) (answer T) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), time.Second, patience, true, func(ctx context.Context) (bool, error) {
+		answer, last = ask(ctx, name)
+		if errors.IsTooManyRequests(last) || last != nil && contains(last.Error(), "context deadline exceeded") {
+			return false, nil
+		}
+		return true, last
+	})
+	if err != nil {
+		t.Fatalf("asking for the guest's %s: %v (%v)", what, err, last)
 	}
+	return answer
 }
 
 func (l life) pause(t *testing.T) {
@@ -230,7 +241,7 @@ func (l life) eviction(t *testing.T) {
 	}
 }
 
-// migration does the same as KubeVirt's virtctl migrate and migrate-cancel, with their refusals.
+// KubeVirt's virtctl migrate and migrate-cancel do the same.
 func (l life) migration(t *testing.T) {
 	vms := virt.VirtualMachine(l.namespace)
 	before := awaitVMI(t, l.namespace, l.name, "be migratable", func(vmi *v1.VirtualMachineInstance) bool {

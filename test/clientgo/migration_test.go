@@ -11,7 +11,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// awaitArrival waits until a VMI's only migration has succeeded, and its guest is on another node.
 func awaitArrival(t *testing.T, before *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	t.Helper()
 	all := migrationsOf(t, before.Namespace, before.Name)
@@ -75,10 +74,9 @@ func nowhereToGo(t *testing.T, namespace, name string) {
 	}
 }
 
-// isRefusal reports whether a valid request was refused.
 func isRefusal(err error) bool { return errors.IsConflict(err) || errors.IsInvalid(err) }
 
-// migrationsOf returns the migrations of a VMI, found as KubeVirt's virtctl finds them.
+// KubeVirt's virtctl finds them so.
 func migrationsOf(t *testing.T, namespace, name string) []v1.VirtualMachineInstanceMigration {
 	t.Helper()
 	list, err := virt.VirtualMachineInstanceMigration(namespace).List(t.Context(), metav1.ListOptions{LabelSelector: v1.MigrationSelectorLabel + " in (" + name + ")"})
@@ -95,7 +93,6 @@ func awaitMigration(t *testing.T, m *v1.VirtualMachineInstanceMigration, what st
 	return await(t, listWatch(m.Name, client.List, client.Watch), &v1.VirtualMachineInstanceMigration{}, "migration "+m.Name+" to "+what, reached)
 }
 
-// launcherOf returns the name of the pod in which a VMI's guest runs.
 func launcherOf(t *testing.T, vmi *v1.VirtualMachineInstance) string {
 	t.Helper()
 	pods, err := virt.CoreV1().Pods(vmi.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: v1.CreatedByLabel + "=" + string(vmi.UID)})

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// sequence is a short use of the client by somebody who knows only its documentation.
+// A sequence is for somebody who knows only the client's documentation.
 type sequence struct {
 	// name completes the sentence "the client sees that …".
 	name string
@@ -41,7 +41,6 @@ type object interface {
 	metav1.Object
 }
 
-// kindClient has the common methods of the generated clients.
 type kindClient[T object, L runtime.Object] interface {
 	Create(context.Context, T, metav1.CreateOptions) (T, error)
 	Update(context.Context, T, metav1.UpdateOptions) (T, error)
@@ -53,7 +52,6 @@ type kindClient[T object, L runtime.Object] interface {
 	Patch(context.Context, string, types.PatchType, []byte, metav1.PatchOptions, ...string) (T, error)
 }
 
-// storage is a kind whose objects are made, found, changed and deleted.
 type storage[T object, L runtime.Object] struct {
 	client kindClient[T, L]
 	// fresh returns a new valid object.
@@ -62,7 +60,6 @@ type storage[T object, L runtime.Object] struct {
 	items func(L) []T
 }
 
-// storageOf completes a storage for a list type that has its items by value.
 func storageOf[T any, P interface {
 	*T
 	object
@@ -86,7 +83,7 @@ func storageOf[T any, P interface {
 	}
 }
 
-// sequences returns the sequences that every kind must pass; the names of their objects begin with prefix.
+// The objects' names begin with prefix.
 func (s storage[T, L]) sequences(prefix string) []sequence {
 	one, other := prefix+"-one", prefix+"-other"
 	labeled := metav1.ListOptions{LabelSelector: "sequence=" + one}
@@ -217,7 +214,7 @@ func (s storage[T, L]) outdated(ctx context.Context, name string) error {
 	return refused(err, errors.IsConflict, name)
 }
 
-// gone waits until an object is deleted: some wait for a controller's finalizer.
+// Some objects wait for a controller's finalizer.
 func (s storage[T, L]) gone(ctx context.Context, name string) error {
 	for {
 		list, err := s.client.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
@@ -235,7 +232,6 @@ func (s storage[T, L]) gone(ctx context.Context, name string) error {
 	}
 }
 
-// refused returns nil if an error is the expected refusal.
 func refused(err error, is func(error) bool, sentence string) error {
 	if err == nil {
 		return fmt.Errorf("it succeeded, but should be refused")

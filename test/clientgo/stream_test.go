@@ -30,7 +30,7 @@ func openScreen(t *testing.T, namespace, name string) net.Conn {
 	return conn
 }
 
-// handshake does RFB's first two exchanges: versions, then security types.
+// RFB exchanges versions, then security types.
 func handshake(conn net.Conn) error {
 	const version = "RFB 003.008\n"
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {

@@ -15,11 +15,10 @@ import (
 	kvcorev1 "kubevirt.io/client-go/kubevirt/typed/core/v1"
 )
 
-// verb is one method of the client on one machine, and the expected answer.
 type verb struct {
 	name string
 	call func(ctx context.Context) error
-	// is and sentence describe the refusal; without is the verb must succeed.
+	// Without is the verb must succeed.
 	is       func(error) bool
 	sentence string
 }
@@ -54,7 +53,7 @@ func addition(name string) *v1.AddVolumeOptions {
 	}
 }
 
-// TestVerbsOnAHaltedVM uses each verb on a halted VM: most must be refused.
+// Most verbs must be refused.
 func TestVerbsOnAHaltedVM(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -128,10 +127,10 @@ func TestVerbsOnAHaltedVM(t *testing.T) {
 	}))
 }
 
-// anyError accepts a refusal of which the client knows only the connection's status code.
+// The client knows only the connection's status code.
 func anyError(err error) bool { return err != nil }
 
-// TestVerbsOnAGuestThatIsNotThere uses each verb on a VMI that waits for a node, and on a missing one.
+// One VMI waits for a node, one is missing.
 func TestVerbsOnAGuestThatIsNotThere(t *testing.T) {
 	t.Parallel()
 	namespace := newNamespace(t)
@@ -152,9 +151,9 @@ func TestVerbsOnAGuestThatIsNotThere(t *testing.T) {
 type guestVerb struct {
 	name string
 	call func(ctx context.Context, name string) error
-	// unsupported means that Drydock has no such verb, and answers NotFound.
+	// Drydock answers NotFound.
 	unsupported bool
-	// stream means that the client reports only that it failed.
+	// The client reports only that it failed.
 	stream bool
 }
 

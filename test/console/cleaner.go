@@ -6,7 +6,6 @@ type cleaner struct {
 	state escape
 }
 
-// escape is the parser's state in an escape sequence.
 type escape int
 
 const (
@@ -18,7 +17,6 @@ const (
 
 const esc = 0x1b
 
-// append appends the text in piece to text.
 func (c *cleaner) append(text, piece []byte) []byte {
 	for _, b := range piece {
 		switch c.state {

@@ -1,7 +1,7 @@
-// Package console types at a guest's serial console and reads the output. It handles echo, prompts, escape
+// Package console types at a guest's serial console and reads the output, despite echo, prompts, escape
 // sequences, interleaved kernel messages, and a session that an earlier test left.
 //
-// It knows a shell and a login prompt, but not how the console is reached.
+// It must not know how the console is reached.
 package console
 
 import (
@@ -30,7 +30,7 @@ type Console struct {
 	commands int
 }
 
-// New reads from the terminal until it ends. The caller closes the terminal.
+// New reads until the terminal ends. The caller closes it.
 func New(terminal io.ReadWriter) *Console {
 	c := &Console{terminal: terminal, more: make(chan struct{})}
 	go c.read()
@@ -85,7 +85,6 @@ func (c *Console) Expect(ctx context.Context, pattern *regexp.Regexp) ([]string,
 	}
 }
 
-// look searches the output that was not skipped yet.
 func (c *Console) look(pattern *regexp.Regexp) ([]string, <-chan struct{}, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +113,6 @@ func (c *Console) tail() string {
 	return tailOf(c.all)
 }
 
-// tailOf returns the end of a long text, for errors.
 func tailOf(text []byte) string {
 	const enough = 600
 	return string(text[max(0, len(text)-enough):])
@@ -134,7 +132,7 @@ var (
 // knock is the interval of pressing Enter: a guest that is booting loses input.
 const knock = time.Second
 
-// Login logs in as root with the test guest's password, root.
+// Login logs in as root with the test guest's password.
 func (c *Console) Login(ctx context.Context) error {
 	return c.LoginAs(ctx, "root", "root")
 }
@@ -164,7 +162,7 @@ func (c *Console) LoginAs(ctx context.Context, user, secret string) error {
 	}
 }
 
-// Logout ends the session and waits for the next login prompt, so that an older one is not mistaken for it.
+// Logout waits for the next login prompt, so that an older one is not mistaken for it.
 func (c *Console) Logout(ctx context.Context) error {
 	if err := c.Send("exit\n"); err != nil {
 		return fmt.Errorf("logging out: %w", err)
@@ -175,7 +173,6 @@ func (c *Console) Logout(ctx context.Context) error {
 	return nil
 }
 
-// knock presses Enter until a prompt shows.
 func (c *Console) knock(ctx context.Context) (string, error) {
 	for {
 		if err := c.Send("\n"); err != nil {
@@ -194,7 +191,7 @@ func (c *Console) knock(ctx context.Context) (string, error) {
 	}
 }
 
-// enter answers a login prompt. A refused password is an error.
+// A refused password is an error.
 func (c *Console) enter(ctx context.Context, user, secret string) (bool, error) {
 	if err := c.Send(user + "\n"); err != nil {
 		return false, err

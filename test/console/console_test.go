@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openShell starts a real shell on a real terminal, with echo and a prompt.
+// The terminal has echo and a prompt.
 func openShell(t *testing.T) *Console {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK, 0)

@@ -1,6 +1,5 @@
-// Package corpus has manifests as users write them for KubeVirt, one for each typical form in guides and
-// tools, with the expected result in Drydock. It owns the manifests and parses the comments at their
-// head. Its callers apply them; it must not import a client.
+// Package corpus has manifests as users write them for KubeVirt, with the expected result in Drydock. It parses
+// the comments at their head; it must not import a client.
 //
 //	# Shape: one sentence, which no other manifest has.
 //	# Verdict: accepted, warned or refused
@@ -9,9 +8,8 @@
 //	# Guest: a word and the guest's observation that confirms the manifest
 //	# Drivers: hardware, where the guest has more than virtio devices
 //
-// The verdict is for the file as it is, without the objects in Needs. Accepted does not mean that the
-// machine starts: of the referenced objects, admission only reads instance types, preferences, and the
-// VMI of a migration.
+// The verdict is for the file without the objects in Needs. Accepted does not mean that the machine starts: of
+// the referenced objects, admission only reads instance types, preferences, and the VMI of a migration.
 package corpus
 
 import (
@@ -25,7 +23,7 @@ import (
 //go:embed testdata/*.yaml
 var files embed.FS
 
-// Verdict is the API server's expected response to a manifest.
+// Verdict is the API server's expected response.
 type Verdict string
 
 // A manifest is accepted without a warning, accepted with the listed warnings, or at least one of its
@@ -36,7 +34,7 @@ const (
 	Refused  Verdict = "refused"
 )
 
-// Fact is an observation in the guest that confirms the manifest.
+// Fact is an observation in the guest.
 type Fact struct {
 	Word, Value string
 }
@@ -47,14 +45,14 @@ type Manifest struct {
 	Verdict     Verdict
 	// Says has a part of each warning or refusal.
 	Says []string
-	// Needs are the referenced objects that the manifest lacks, each as kind and name.
+	// Needs are kinds and names.
 	Needs []string
-	// Guest has the guest's expected observations; empty if no test boots the manifest.
+	// Guest is empty if no test boots the manifest.
 	Guest []Fact
-	// HardwareDrivers means that the guest needs drivers of real hardware: SATA, e1000e, a watchdog. A
-	// kernel with them needs 60 MiB, and a guest of 128 MiB may then run short.
+	// HardwareDrivers means SATA, e1000e or a watchdog. A kernel with these needs 60 MiB, and a guest of 128 MiB
+	// may run short.
 	HardwareDrivers bool
-	// Text is the whole file, with the objects in the order of their creation.
+	// Text has the objects in the order of their creation.
 	Text []byte
 }
 

@@ -31,7 +31,7 @@ func TestEachShapeIsThereOnce(t *testing.T) {
 // everywhere are objects that every cluster with Drydock has, beside the common types and preferences.
 var everywhere = []string{"ServiceAccount default", "PriorityClass system-cluster-critical"}
 
-// TestEachManifestSaysWhatItNeeds: a manifest's Needs must list every missing object.
+// Needs must list every missing object.
 func TestEachManifestSaysWhatItNeeds(t *testing.T) {
 	all, err := All()
 	if err != nil {
@@ -62,7 +62,6 @@ func TestEachManifestSaysWhatItNeeds(t *testing.T) {
 	}
 }
 
-// judgedByAdmission reports whether the API server refuses a reference to a missing object of the kind.
 func judgedByAdmission(kind string) bool {
 	return strings.Contains(kind, "Instancetype") || strings.Contains(kind, "Preference") || kind == "VirtualMachineInstance"
 }

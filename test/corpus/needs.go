@@ -10,8 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Missing returns the referenced objects that a manifest lacks, each as kind and name, sorted. The API server
-// accepts the manifest regardless of most of them, and the machine waits for them or does not start.
+// Missing returns the referenced objects that a manifest lacks, as kind and name. The API server ignores most of
+// them, and the machine waits for them or does not start.
 func Missing(text []byte) ([]string, error) {
 	there, named := map[string]bool{}, map[string]bool{}
 	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
@@ -27,7 +27,6 @@ func Missing(text []byte) ([]string, error) {
 	return slices.DeleteFunc(missing, func(reference string) bool { return there[reference] }), nil
 }
 
-// bring records an object of the manifest, and the claim of a DataVolume.
 func bring(there map[string]bool, kind, name string) {
 	there[kind+" "+name] = true
 	if kind == "DataVolume" {
@@ -50,7 +49,7 @@ var byName = map[string]string{
 	"instancetype": "VirtualMachineClusterInstancetype", "preference": "VirtualMachineClusterPreference", "source": "",
 }
 
-// refer records the references in a spec, and the DataVolumes of its templates.
+// The DataVolumes of templates count, too.
 func refer(named map[string]bool, kind string, value any, there map[string]bool) {
 	switch v := value.(type) {
 	case []any:

@@ -22,7 +22,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// nodeSaysWhatItRunsWith compares a node's labels with a guest's view.
 func nodeSaysWhatItRunsWith(t *testing.T, g *guest) {
 	t.Helper()
 	vmi := awaitRunning(t, g.namespace, g.name)
@@ -114,7 +113,7 @@ func waitsFor(m *v1.VirtualMachineInstanceMigration) string {
 	return ""
 }
 
-// labelKVM overwrites a node's KVM label. restore brings the old one back; so does the end of the test.
+// restore brings the old label back; so does the end of the test.
 func labelKVM(t *testing.T, name, value string) (restore func()) {
 	t.Helper()
 	set := func(ctx context.Context, value *string) error {

@@ -13,9 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestWrongManifestsAreRefusedByTheCluster sends the wrong manifests of admission's own tests through the real API
-// server. The answer must name every wrong field and say which values are allowed. Only here do the CRD schema and the
-// webhook both judge a manifest.
+// TestWrongManifestsAreRefusedByTheCluster sends wrong manifests through the real API server. The answer must
+// name every wrong field and the allowed values. Only here do the CRD schema and the webhook both judge.
 func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -53,7 +52,7 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 				t.Fatal("the cluster took it")
 			}
 			missed := fieldsMissing(err.Error(), want)
-			// The CRD schema refuses before admission does, and sees only some of the errors.
+			// The CRD schema refuses before admission, and sees only some errors.
 			bySchema := !strings.Contains(err.Error(), "denied the request")
 			if bySchema && len(missed) < strings.Count(want, "\n") {
 				return
@@ -65,7 +64,6 @@ func TestWrongManifestsAreRefusedByTheCluster(t *testing.T) {
 	}
 }
 
-// fieldsMissing returns the fields of the expected errors that an answer does not name.
 func fieldsMissing(answer, want string) []string {
 	var missed []string
 	for line := range strings.Lines(want) {

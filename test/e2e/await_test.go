@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// patience is the time limit of one wait. It is generous because a wait that succeeds ends at once.
+// patience is generous because a wait that succeeds ends at once.
 const patience = 5 * time.Minute
 
 // oneAttempt is the time limit of one of several attempts. An answer may never come: its node may be dead, or the
@@ -87,9 +87,8 @@ func eventuallyWithin(t *testing.T, limit time.Duration, what string, try func(c
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), limit)
 	defer cancel()
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for {
+	// Longer and longer pauses: most attempts ask the API server, or start a program.
+	for pause := 100 * time.Millisecond; ; pause = min(pause*5/4, time.Second) {
 		err := try(ctx)
 		if err == nil {
 			return
@@ -97,7 +96,7 @@ func eventuallyWithin(t *testing.T, limit time.Duration, what string, try func(c
 		select {
 		case <-ctx.Done():
 			t.Fatalf("waiting for %s: %v", what, err)
-		case <-tick.C:
+		case <-time.After(pause):
 		}
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"drydock.dev/drydock/test/console"
 )
 
-// openConsole opens a VMI's serial console through the API server.
 func openConsole(t *testing.T, namespace, name string) *console.Console {
 	t.Helper()
 	c, err := client.New(cluster.config)
@@ -35,11 +34,11 @@ func openConsole(t *testing.T, namespace, name string) *console.Console {
 		conn, err = c.Stream(ctx, ref, "console")
 		return err
 	})
-	t.Cleanup(func() { _ = conn.Close() }) // the test is over, so an error of Close does not matter
+	t.Cleanup(func() { _ = conn.Close() }) // the test is over
 	return console.New(conn)
 }
 
-// consoleShowsWhatWasMissed opens a console long after the guest's boot and must see the boot's output.
+// The console is opened long after the boot, and must show its output.
 func consoleShowsWhatWasMissed(t *testing.T, ns string) {
 	t.Helper()
 	awaitVMI(t, ns, "machine", "the guest agent", func(vmi *v1.VirtualMachineInstance) bool {
@@ -52,8 +51,7 @@ func consoleShowsWhatWasMissed(t *testing.T, ns string) {
 	}
 }
 
-// consoleGoesOnThroughAMigration types into a virtctl console with a login, migrates the guest, and types into the same
-// console again.
+// The same virtctl console must go on after a migration.
 func consoleGoesOnThroughAMigration(t *testing.T, ns, name string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

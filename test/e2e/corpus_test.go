@@ -37,7 +37,7 @@ var guestWords = map[string]func(string) (command, want string){
 	"bus":      printed("guestinfo disks | grep ' disk ' | head -n 1 | cut -d' ' -f4"),
 	"chassis":  printed("cat /sys/class/dmi/id/chassis_asset_tag"),
 	"watchdog": printed("cat /sys/class/watchdog/watchdog0/identity"),
-	// Any answer of a TPM 2 begins with these two bytes.
+	// Any answer of a TPM 2 begins with these bytes.
 	"tpm":     printed("tpmsend 80010000000e0000016901500000 | cut -c1-4 | sed s/8001/answers/"),
 	"ssh-key": printed("cut -d' ' -f2 /root/.ssh/authorized_keys"),
 	"label":   func(label string) (string, string) { return "test -b " + labeled(label) + " && echo found", "found" },
@@ -70,7 +70,7 @@ func labeled(label string) string {
 		label + " && echo /dev/$d; done)"
 }
 
-// fileOn reads a file on a device; words are its name and its expected content.
+// words are a file's name and its content.
 func fileOn(device, words string) (command, want string) {
 	name, content, _ := strings.Cut(words, " ")
 	return "mkdir -p /tmp/medium && mount -t iso9660 -o ro " + device + " /tmp/medium && cat /tmp/medium/" + name + "; umount /tmp/medium", content
@@ -82,8 +82,8 @@ var seenNowhereElse = []string{
 	"cloudinit-static-address", "disk-object-volumes", "harvester-linux-network-data", "names-in-dns", "nic-link-down", "sysprep",
 }
 
-// TestGuestsOfTheCorpusSeeWhatTheirManifestsSay boots each corpus manifest that has expectations for its guest, with
-// the test guest in place of its images and claims. The guest must see them.
+// TestGuestsOfTheCorpusSeeWhatTheirManifestsSay boots each corpus manifest with expectations, with the test guest
+// in place of its images and claims. Only here a kubelet puts files into their pods.
 func TestGuestsOfTheCorpusSeeWhatTheirManifestsSay(t *testing.T) {
 	t.Parallel()
 	all, err := corpus.All()
@@ -115,8 +115,6 @@ func TestGuestsOfTheCorpusSeeWhatTheirManifestsSay(t *testing.T) {
 	}
 }
 
-// applyWithTestGuest applies a manifest that boots the test guest, and returns the name of
-// its VMI.
 func applyWithTestGuest(t *testing.T, ns string, m corpus.Manifest) string {
 	t.Helper()
 	image := guestImage

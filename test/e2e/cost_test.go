@@ -32,9 +32,9 @@ const (
 	lifeWrites = 8
 )
 
-// TestWhatALifeCosts prints and bounds the cost of one VMI on a real node and a real API server: the memory of its
-// virt-launcher, and the writes by all of Drydock's components. On a real node, facts can arrive late and take an extra
-// write; the VMI's versions show which did. Not parallel: other tests would add load.
+// TestWhatALifeCosts prints and bounds the cost of one VMI: the memory of its virt-launcher, and the writes by
+// Drydock's components. Only on a real node can facts arrive late and take an extra write. Not parallel: other
+// tests would add load.
 func TestWhatALifeCosts(t *testing.T) {
 	ns := newNamespace(t)
 	began := time.Now()
@@ -165,7 +165,6 @@ func launcherIsSmall(t *testing.T, g *guest) {
 	}
 }
 
-// startPod starts an idle pod of the launcher's image.
 func startPod(t *testing.T, namespace, name string) time.Duration {
 	pod := toolsPod(namespace, name)
 	pod.Spec.Containers[0].Image = layout.DevelLauncherImage

@@ -15,9 +15,9 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// TestTheAgentServesAGuestThatRuns has a guest's agent set the SSH keys of one user and the password of another, apply
-// changes of their Secrets, and run the command of the readiness probe. Agents that refuse are tested in
-// internal/handler/guestagent; only a real agent shows that the user can log in.
+// TestTheAgentServesAGuestThatRuns has an agent set SSH keys and a password, apply changes of their Secrets, and
+// run a readiness probe's command. internal/handler/guestagent tests agents that refuse; only a real agent shows
+// that the user can log in.
 func TestTheAgentServesAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -96,7 +96,6 @@ func keysByAgent(secret, user string) v1.AccessCredential {
 	}}
 }
 
-// synchronized waits for the VMI's condition about access credentials.
 func synchronized(t *testing.T, namespace, name string, status corev1.ConditionStatus) *v1.VirtualMachineInstanceCondition {
 	t.Helper()
 	kind := v1.VirtualMachineInstanceAccessCredentialsSynchronized

@@ -37,8 +37,8 @@ func newDataVolume(ns, name, size string, source cdiv1.DataVolumeSource) *cdiv1.
 	}
 }
 
-// whereItIsUsed makes a DataVolume wait for the first pod with its claim, and so be filled on that pod's node. Filled
-// at once, it could be on another node, where the guest can't plug it.
+// The DataVolume waits for the first pod with its claim. Filled at once, it could be on another node, where the
+// guest can't plug it.
 func whereItIsUsed(dv *cdiv1.DataVolume) *cdiv1.DataVolume {
 	delete(dv.Annotations, layout.AnnImmediate)
 	return dv
@@ -68,7 +68,7 @@ func awaitFilled(t *testing.T, ns, name string) *cdiv1.DataVolume {
 	return awaitDataVolume(t, ns, name, "success", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Succeeded })
 }
 
-// says returns the DataVolume's Running condition as "reason: message".
+// The form is "reason: message".
 func says(dv *cdiv1.DataVolume) string {
 	for _, c := range dv.Status.Conditions {
 		if c.Type == cdiv1.DataVolumeRunning {
@@ -78,7 +78,6 @@ func says(dv *cdiv1.DataVolume) string {
 	return ""
 }
 
-// checksum returns the checksum of the first 8 MiB of a claim's disk.
 func checksum(t *testing.T, ns, claim string, block bool) string {
 	t.Helper()
 	pod := toolsPod(ns, "reads-"+claim)
@@ -103,7 +102,6 @@ func checksum(t *testing.T, ns, claim string, block bool) string {
 	return out
 }
 
-// nothingBesides waits until a namespace has no worker pods and none of their helper objects.
 func nothingBesides(t *testing.T, ns string) {
 	t.Helper()
 	ours := []client.ListOption{client.InNamespace(ns), client.MatchingLabels{"app": "containerized-data-importer"}}
@@ -120,8 +118,8 @@ func nothingBesides(t *testing.T, ns string) {
 	})
 }
 
-// TestBrokenSourcesAreTold gives real workers a server that lacks the image or has another one. One worker fails, its
-// pod is deleted, and the import succeeds in the end.
+// TestBrokenSourcesAreTold gives workers a server that lacks the image or has another one. One worker's pod is
+// deleted, and the import succeeds in the end. Only real workers are restarted by a kubelet.
 func TestBrokenSourcesAreTold(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -180,8 +178,8 @@ func losesWorker(t *testing.T, ns, name string) {
 	})
 }
 
-// TestClonesAreWhatTheirSourceIs compares clones with their source, made by real workers and by the storage's driver:
-// to a larger disk, to the other mode, to another namespace.
+// TestClonesAreWhatTheirSourceIs compares clones with their source: to a larger disk, to the other mode, to
+// another namespace. Only real workers and the storage's driver copy.
 func TestClonesAreWhatTheirSourceIs(t *testing.T) {
 	t.Parallel()
 	ns, other := newNamespace(t), newNamespace(t)
@@ -210,8 +208,8 @@ func TestClonesAreWhatTheirSourceIs(t *testing.T) {
 	nothingBesides(t, other)
 }
 
-// TestACloneNeedsTheRightToReadItsSource lets a user who may edit only one namespace ask for a clone from another. The
-// real authorizer must refuse.
+// TestACloneNeedsTheRightToReadItsSource lets a user who may edit only one namespace ask for a clone from another.
+// The authorizer, which is real only here, must refuse.
 func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	t.Parallel()
 	ns, golden := newNamespace(t), newNamespace(t)
@@ -256,8 +254,8 @@ func TestACloneNeedsTheRightToReadItsSource(t *testing.T) {
 	}
 }
 
-// TestAVMIsMadeOfAGoldenImage creates a VM with a DataSource from another namespace, then the DataSource, then fills
-// its claim. The guest must read the image. The API server's tests cover the phases.
+// TestAVMIsMadeOfAGoldenImage creates a VM with another namespace's DataSource, then the DataSource, then fills
+// its claim. The API server's tests cover the phases; here the guest must read the image.
 func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	t.Parallel()
 	ns, golden := newNamespace(t), newNamespace(t)
@@ -275,6 +273,9 @@ func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	create(t, source.DeepCopy())
 	create(t, newDataVolume(golden, "image-1", "16Mi", fromWeb(url)))
 
+	awaitFilled(t, golden, "image-1")
+	awaitFilled(t, ns, "vm-disk")
+	awaitRunning(t, ns, "vm")
 	g := login(t, ns, "vm")
 	g.sees("the golden image", "dd if="+g.device("DISK")+" bs=1M count=8 2>/dev/null | sha256sum | cut -d' ' -f1", sum)
 	await(t, source, &cdiv1.DataSourceList{}, "readiness", func(s *cdiv1.DataSource) bool {
@@ -284,7 +285,6 @@ func TestAVMIsMadeOfAGoldenImage(t *testing.T) {
 	nothingBesides(t, golden)
 }
 
-// laterAt is a URL that serves nothing before makeAvailable.
 func laterAt(url string) string { return strings.TrimSuffix(url, path.Base(url)) + "later" }
 
 func makeAvailable(t *testing.T, ns string) {

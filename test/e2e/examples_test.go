@@ -8,23 +8,37 @@ import (
 	"path/filepath"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheExamples applies each shipped example to a cluster with the shipped configuration, and logs in to its guest.
 func TestTheExamples(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	inTurn(t,
+		chapter{"each is applied and runs", func(t *testing.T) { theExamplesRun(t, ns) }},
+		chapter{"their namespace is deleted while they run", func(t *testing.T) {
+			namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+			deleteObject(t, namespace)
+			awaitGone(t, namespace)
+		}},
+	)
+}
+
+// theExamplesRun applies each shipped example to a cluster with the shipped configuration. Only a guest to log in to
+// shows that it works.
+func theExamplesRun(t *testing.T, ns string) {
+	t.Helper()
 	warnsOfNothing(t, ns)
-	files, err := filepath.Glob(filepath.Join("..", "..", "examples", "*.yaml"))
+	folder := filepath.Join("..", "..", "examples")
+	files, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found no example: %v", err)
 	}
-	for _, file := range files {
-		if out, err := kubectl(t.Context(), "-n", ns, "apply", "-f", file); err != nil {
-			t.Fatalf("applying %s: %v\n%s", file, err, out)
-		}
+	if out, err := kubectl(t.Context(), "-n", ns, "apply", "-f", folder); err != nil {
+		t.Fatalf("applying the examples: %v\n%s", err, out)
 	}
 	in := client.InNamespace(ns)
 	vms, sets := &v1.VirtualMachineList{}, &v1.VirtualMachineInstanceReplicaSetList{}
@@ -33,7 +47,7 @@ func TestTheExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Each file has one machine; a replica set has several.
+	// A replica set has several machines.
 	machines := len(files)
 	for i := range sets.Items {
 		machines += int(*sets.Items[i].Spec.Replicas) - 1

@@ -62,14 +62,14 @@ func leavesAFullNodeToGrow(t *testing.T, g *guest) {
 // remaining CPU time and memory of a node for one pod.
 func fill(t *testing.T, ns, node string) *corev1.Pod {
 	t.Helper()
-	eventually(t, "the namespaces of earlier tests to be gone", func(ctx context.Context) error {
-		var list corev1.NamespaceList
+	eventually(t, "the pods of earlier tests to be gone", func(ctx context.Context) error {
+		var list corev1.PodList
 		if err := cluster.client.List(ctx, &list); err != nil {
 			return err
 		}
 		for i := range list.Items {
-			if list.Items[i].Status.Phase == corev1.NamespaceTerminating {
-				return fmt.Errorf("%s is not", list.Items[i].Name)
+			if _, ended := swept.Load(list.Items[i].Namespace); ended {
+				return fmt.Errorf("%s/%s is not", list.Items[i].Namespace, list.Items[i].Name)
 			}
 		}
 		return nil

@@ -23,7 +23,7 @@ import (
 // guestMemory is enough for the test guest, and small so that many fit on a node.
 const guestMemory = "128Mi"
 
-// newVMI returns a VMI that boots the test guest's disk. Each test changes it before creating it.
+// Each test changes the VMI before creating it.
 func newVMI(namespace, name string) *v1.VirtualMachineInstance {
 	memory := resource.MustParse(guestMemory)
 	return &v1.VirtualMachineInstance{
@@ -52,7 +52,6 @@ func addDisk(vmi *v1.VirtualMachineInstance, disk v1.Disk, source v1.VolumeSourc
 	vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: disk.Name, VolumeSource: source})
 }
 
-// newVM wraps a VMI's spec in a VM with the given run strategy.
 func newVM(vmi *v1.VirtualMachineInstance, strategy v1.VirtualMachineRunStrategy) *v1.VirtualMachine {
 	return &v1.VirtualMachine{
 		ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: vmi.Name},
@@ -87,7 +86,6 @@ func awaitRunning(t *testing.T, namespace, name string) *v1.VirtualMachineInstan
 	})
 }
 
-// awaitPrintable waits for a status that `kubectl get vm` prints.
 func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachinePrintableStatus) {
 	t.Helper()
 	awaitVM(t, namespace, name, "status "+string(status), func(vm *v1.VirtualMachine) bool {
@@ -95,7 +93,6 @@ func awaitPrintable(t *testing.T, namespace, name string, status v1.VirtualMachi
 	})
 }
 
-// create creates an object, which is deleted with its namespace.
 func create(t *testing.T, obj client.Object) {
 	t.Helper()
 	if err := cluster.client.Create(t.Context(), obj); err != nil {
@@ -103,7 +100,6 @@ func create(t *testing.T, obj client.Object) {
 	}
 }
 
-// guest is a running guest and a login on its serial console.
 type guest struct {
 	t         *testing.T
 	namespace string
@@ -111,7 +107,6 @@ type guest struct {
 	console   *console.Console
 }
 
-// boot creates the VMI, waits until it runs and logs in to the guest.
 func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *guest {
 	t.Helper()
 	create(t, vmi)
@@ -119,7 +114,7 @@ func boot(t *testing.T, vmi *v1.VirtualMachineInstance) *guest {
 	return login(t, vmi.Namespace, vmi.Name)
 }
 
-// bootVM is boot for a VM that starts by itself.
+// The VM starts by itself.
 func bootVM(t *testing.T, vm *v1.VirtualMachine) *guest {
 	t.Helper()
 	create(t, vm)
@@ -127,7 +122,6 @@ func bootVM(t *testing.T, vm *v1.VirtualMachine) *guest {
 	return login(t, vm.Namespace, vm.Name)
 }
 
-// login opens the serial console of a running VMI and logs in.
 func login(t *testing.T, namespace, name string) *guest {
 	t.Helper()
 	g := &guest{t: t, namespace: namespace, name: name, console: openConsole(t, namespace, name)}
@@ -139,7 +133,7 @@ func login(t *testing.T, namespace, name string) *guest {
 	return g
 }
 
-// run runs a command in the guest, which must succeed, and returns its output.
+// The command must succeed.
 func (g *guest) run(command string) string {
 	g.t.Helper()
 	out, err := g.try(command)
@@ -149,7 +143,6 @@ func (g *guest) run(command string) string {
 	return out
 }
 
-// try runs a command in the guest and returns its output.
 func (g *guest) try(command string) (string, error) {
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
 	defer cancel()
@@ -171,7 +164,6 @@ func (g *guest) tell(command string) {
 	}
 }
 
-// expect waits for a line on the console.
 func (g *guest) expect(pattern string) {
 	g.t.Helper()
 	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
@@ -191,20 +183,17 @@ func (g *guest) uptime() time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
-// bootID differs from boot to boot of the guest.
 func (g *guest) bootID() string {
 	g.t.Helper()
 	return g.run("cat /proc/sys/kernel/random/boot_id")
 }
 
-// disk is the guest's view of a disk.
 type disk struct {
 	name   string
 	bytes  int64
 	serial string
 }
 
-// diskBySerial waits until the guest has a disk with the serial.
 func (g *guest) diskBySerial(serial string) disk {
 	g.t.Helper()
 	var found disk
@@ -225,7 +214,7 @@ func (g *guest) diskBySerial(serial string) disk {
 	return found
 }
 
-// toolsPod is a pod with a shell and busybox's network tools.
+// The pod has busybox's network tools.
 func toolsPod(namespace, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -239,11 +228,4 @@ func toolsPod(namespace, name string) *corev1.Pod {
 			}},
 		},
 	}
-}
-
-// inPod runs a shell command in a pod.
-func inPod(t *testing.T, namespace, name, command string) (string, error) {
-	t.Helper()
-	out, err := kubectl(t.Context(), "-n", namespace, "exec", name, "--", "sh", "-c", command)
-	return strings.TrimSpace(out), err
 }

@@ -71,7 +71,6 @@ func diskIsForcedOut(t *testing.T, g *guest) {
 	g.volumeIs("data", v1.VolumeReady, "VolumeReady")
 }
 
-// volumeIs waits until a volume's status has the phase and the reason.
 func (g *guest) volumeIs(volume string, phase v1.VolumePhase, reason string) {
 	g.t.Helper()
 	awaitVMI(g.t, g.namespace, g.name, fmt.Sprintf("%s %s (%s)", volume, phase, reason), func(vmi *v1.VirtualMachineInstance) bool {
@@ -117,8 +116,8 @@ func mediaComeAndGo(t *testing.T, g *guest) {
 	g.run("n=0; for d in /sys/bus/scsi/devices/*/block/sr*; do ln -s ${d##*/} /dev/cd$n; n=$((n+1)); done")
 	for i, name := range media {
 		do(t, ns, "addvolume", g.name, "--volume-name="+name)
-		// Added at once, two might share an attachment pod. Then an ejected one would stay in the status until the
-		// guest releases the other.
+		// Added at once, two might share an attachment pod, and an ejected one would stay in the status until the
+		// other is released.
 		g.volumeIs(name, v1.VolumeReady, "VolumeReady")
 		g.sees("the medium "+name, fmt.Sprintf("head -n 1 /dev/cd%d", i), "what-"+name+"-holds")
 	}

@@ -113,7 +113,7 @@ type part struct {
 	pid  int
 	// ram is the size of the guest's memory in KiB, which is subtracted.
 	ram int
-	// pod is a component's pod, whose metrics count its goroutines.
+	// The pod's metrics count its goroutines.
 	pod string
 	// spread is the normal fluctuation of the process's memory, in KiB; loose, that of its open connections.
 	spread, loose int
@@ -130,7 +130,6 @@ const (
 	perConnection = 3
 )
 
-// partsOf returns the processes that plug a VMI's volumes.
 func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	t.Helper()
 	memory := int(vmi.Spec.Domain.Memory.Guest.Value() >> 10)
@@ -144,7 +143,7 @@ func partsOf(t *testing.T, vmi *v1.VirtualMachineInstance) []part {
 	}
 }
 
-// leader returns the pod of the virt-controller that holds the lease.
+// The leader holds the lease.
 func leader(t *testing.T) *corev1.Pod {
 	t.Helper()
 	var lease coordinationv1.Lease
@@ -173,7 +172,6 @@ func handlerPod(t *testing.T, node string) *corev1.Pod {
 	return nil
 }
 
-// processOf returns the only process of a program in a pod.
 func processOf(t *testing.T, pod *corev1.Pod, program string) int {
 	t.Helper()
 	found := programIn(t, pod, program)
@@ -183,7 +181,6 @@ func processOf(t *testing.T, pod *corev1.Pod, program string) int {
 	return found[0]
 }
 
-// programIn returns the processes of a program in a pod.
 func programIn(t *testing.T, pod *corev1.Pod, program string) []int {
 	t.Helper()
 	all, err := proc.OfPod(string(pod.UID))
@@ -199,7 +196,6 @@ func programIn(t *testing.T, pod *corev1.Pod, program string) []int {
 	return found
 }
 
-// cost holds a part's counts at one moment.
 type cost struct {
 	part
 	files, mounts, goroutines int
@@ -270,7 +266,6 @@ func goroutines(t *testing.T, pod string) int {
 	return n
 }
 
-// grownSince returns an error that names the part whose counts have grown.
 func (c costTable) grownSince(before costTable) error {
 	for i, now := range c {
 		then := before[i]

@@ -26,17 +26,18 @@ type traces map[string][]string
 func tracesOf(t *testing.T, vmi *v1.VirtualMachineInstance) traces {
 	t.Helper()
 	found := traces{"loop devices": loopDevices(t)}
+	// The places of all nodes are one, because a pod whose node was not ready goes to another node.
+	add := func(place string, things []string) { found[place] = append(found[place], things...) }
 	for _, node := range status(t).Nodes {
 		for _, c := range node.Components {
 			if c.Name == "kubelet" {
-				found["mounts of "+node.Name] = mounts(t, c.PID)
-				found["pods' folders of "+node.Name] = folders(t, fmt.Sprintf("/proc/%d/root/var/lib/kubelet/pods", c.PID))
-				found["device nodes under the kubelet of "+node.Name] = deviceNodes(t, fmt.Sprintf("/proc/%d/root/var/lib/kubelet", c.PID))
-				found["cgroups of "+node.Name] = folders(t, filepath.Join(deviceCgroup(t, c.PID), "..", "kubepods"), "burstable", "besteffort")
+				add("mounts of the nodes", mounts(t, c.PID))
+				add("pods' folders of the nodes", folders(t, fmt.Sprintf("/proc/%d/root/var/lib/kubelet/pods", c.PID)))
+				add("device nodes under the kubelets", deviceNodes(t, fmt.Sprintf("/proc/%d/root/var/lib/kubelet", c.PID)))
+				add("cgroups of the nodes", folders(t, filepath.Join(deviceCgroup(t, c.PID), "..", "kubepods"), "burstable", "besteffort"))
 			}
 		}
-		handler := processOf(t, handlerPod(t, node.Name), "virt")
-		found["mounts of virt-handler on "+node.Name] = mounts(t, handler)
+		add("mounts of virt-handlers", mounts(t, processOf(t, handlerPod(t, node.Name), "virt")))
 	}
 	qemu := processOf(t, launcherPod(t, vmi), "qemu-system-x86_64")
 	found["mounts of the launcher"] = mounts(t, qemu)
@@ -48,7 +49,6 @@ func tracesOf(t *testing.T, vmi *v1.VirtualMachineInstance) traces {
 	return found
 }
 
-// moreThan lists the new traces, each with its place.
 func (now traces) moreThan(before traces) []string {
 	var more []string
 	for _, place := range slices.Sorted(maps.Keys(now)) {
@@ -73,8 +73,7 @@ func awaitNoTraces(t *testing.T, vmi *v1.VirtualMachineInstance, before traces) 
 // names matches the IDs that change when a container or a pod starts again.
 var names = regexp.MustCompile(`[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`)
 
-// left returns the things that now occur more often than before. It compares counts, not IDs, because a component that
-// was killed has new containers.
+// Counts are compared, not IDs: a component that was killed has new containers.
 func left(before, now []string) []string {
 	count := map[string]int{}
 	for _, thing := range before {
@@ -90,7 +89,6 @@ func left(before, now []string) []string {
 	return more
 }
 
-// mounts returns the mount points that a process sees.
 func mounts(t *testing.T, pid int) []string {
 	t.Helper()
 	table, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", pid))
@@ -104,7 +102,6 @@ func mounts(t *testing.T, pid int) []string {
 	return places
 }
 
-// folders lists a folder's subfolders, and those in the named subfolders.
 func folders(t *testing.T, root string, within ...string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(root)
@@ -164,7 +161,6 @@ func loopDevices(t *testing.T) []string {
 	return found
 }
 
-// deviceCgroup returns the cgroup folder with a process's device rules.
 func deviceCgroup(t *testing.T, pid int) string {
 	t.Helper()
 	process, err := procfs.NewProc(pid)

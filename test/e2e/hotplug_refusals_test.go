@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestVolumesThatCannotBePluggedAreRefused asks for each refusal by virtctl and by the API, and checks its message.
+// TestVolumesThatCannotBePluggedAreRefused checks each refusal's message by virtctl and by the API.
 func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)
@@ -90,8 +90,7 @@ func TestVolumesThatCannotBePluggedAreRefused(t *testing.T) {
 	}
 }
 
-// refusalsStage makes conflicting claims and VMs: full has no room on virtio, other uses the claim that full asks for,
-// moving migrates, halted does not run.
+// full has no room on virtio, other uses the claim that full asks for, moving migrates, halted does not run.
 func refusalsStage(t *testing.T, ns string) {
 	t.Helper()
 	virtio := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
@@ -127,7 +126,7 @@ func refusalsStage(t *testing.T, ns string) {
 	awaitDataVolume(t, ns, "failed", "failure", func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase == cdiv1.Failed })
 }
 
-// setMigrating marks a VMI as migrating to another node, as virt-controller does.
+// virt-controller does the same.
 func setMigrating(t *testing.T, ns, name string) {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}
@@ -137,7 +136,6 @@ func setMigrating(t *testing.T, ns, name string) {
 	}
 }
 
-// putVolume asks the API to add a claim as a volume, and returns its answer.
 func putVolume(t *testing.T, ns, path, name, claim string) (code int, message string) {
 	t.Helper()
 	body, err := json.Marshal(v1.AddVolumeOptions{

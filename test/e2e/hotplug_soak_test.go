@@ -54,7 +54,7 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 
 	began := time.Now()
 	plugged := unrest(t, history, ns, comeAndGo)
-	g = login(t, ns, "soaked") // the console ended with the virt-handler that was killed
+	g = login(t, ns, "soaked") // the console ended with the killed virt-handler
 	for name, want := range plugged {
 		if want {
 			g.gets(name)
@@ -85,7 +85,6 @@ func TestADiskInUseIsNeverDropped(t *testing.T) {
 	awaitNoTraces(t, vmi, before)
 }
 
-// soakedClaims makes vol-a and the claims that are never plugged, and returns the names of those that come and go.
 func soakedClaims(t *testing.T, ns string) (comeAndGo []string) {
 	t.Helper()
 	for _, name := range []string{"vol-a", "vol-b", "vol-c"} {
@@ -140,7 +139,6 @@ func unrest(t *testing.T, history *invariant.History, ns string, names []string)
 	return plugged
 }
 
-// hasVolume reports whether a VMI's spec has a volume.
 func hasVolume(t *testing.T, ns, name, volume string) bool {
 	t.Helper()
 	has := false
@@ -153,7 +151,7 @@ func hasVolume(t *testing.T, ns, name, volume string) bool {
 	return has
 }
 
-// deleteAttachmentPod deletes one of a VMI's attachment pods, which only an administrator can; an eviction is refused.
+// Only an administrator can delete the pod; an eviction is refused.
 func deleteAttachmentPod(t *testing.T, history *invariant.History, namespace, name string) {
 	t.Helper()
 	pods, err := attachmentPods(t.Context(), namespace, name)
@@ -180,8 +178,8 @@ func claimOfClass(namespace, name, class string, mode corev1.PersistentVolumeMod
 	}
 }
 
-// TestTheLastSetThatWasAskedForIsThere changes a template every second, faster than pods start. The volumes of the
-// first edit must not starve, and in the end the guest must have those of the last.
+// TestTheLastSetThatWasAskedForIsThere changes a template every second, faster than real pods start. The first
+// edit's volumes must not starve, and in the end the guest must have the last's.
 func TestTheLastSetThatWasAskedForIsThere(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)

@@ -16,9 +16,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestVolumesArePluggedAndUnplugged plugs claims of both modes on both buses into a running guest, writes to them,
-// unplugs them and plugs them again: the guest must read the same data. internal/rules/hotplug explores the steps; only
-// here a real kubelet runs the attachment pods and a real kernel finds the disks.
+// TestVolumesArePluggedAndUnplugged plugs claims of both modes on both buses, writes to them, and plugs them
+// again: the guest must read the same data. internal/rules/hotplug explores the steps; only here a kubelet runs
+// the attachment pods and a kernel finds the disks.
 func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -64,8 +64,8 @@ func TestVolumesArePluggedAndUnplugged(t *testing.T) {
 	}
 }
 
-// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable: real firmware must wait for the disk
-// and boot from it.
+// TestAVMBootsFromAHotpluggableDisk starts a VM whose only disk is hotpluggable: only real firmware waits for it
+// and boots from it.
 func TestAVMBootsFromAHotpluggableDisk(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -169,7 +169,8 @@ func awaitNoRestartRequired(t *testing.T, namespace, name string) {
 	})
 }
 
-// TestManyVolumesComeWithOneEdit adds sixty-four volumes to a template in one edit.
+// TestManyVolumesComeWithOneEdit adds sixty-four volumes to a template in one edit. Only a real guest must find
+// them all.
 func TestManyVolumesComeWithOneEdit(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)

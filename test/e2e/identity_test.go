@@ -38,10 +38,8 @@ V=/sys/firmware/efi/efivars; [ ! -d $V ] || mount | grep -q efivarfs || mount -t
 [ ! -e /dev/tpm0 ] || echo tpm $(tpmkey)
 for d in /sys/class/net/e*; do echo mac $(cat $d/address); done`
 
-// tpmLine matches the line of self with the TPM's key.
 var tpmLine = regexp.MustCompile(`(?m)^tpm .*$`)
 
-// partOf maps the first word of a line of self to its part of the identity.
 var partOf = map[string]identity.Part{
 	"uuid": identity.FirmwareUUID, "product_uuid": identity.FirmwareUUID,
 	"product_serial": identity.Serial, "chassis_serial": identity.Chassis, "chassis_asset_tag": identity.Chassis,
@@ -74,13 +72,11 @@ func differsByTheTable(t *testing.T, verb identity.Verb, source, made string) {
 
 // manifest is a VM's manifest as a tool keeps it, to apply it again and again.
 type manifest struct {
-	t  *testing.T
-	vm *v1.VirtualMachine
-	// file has the manifest as the user wrote it.
+	t    *testing.T
+	vm   *v1.VirtualMachine
 	file string
 }
 
-// newManifest applies a VM's manifest for the first time.
 func newManifest(t *testing.T, vm *v1.VirtualMachine) *manifest {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{
@@ -115,10 +111,16 @@ func (m *manifest) now() *v1.VirtualMachine {
 	return vm
 }
 
-// again applies the manifest. The specification must be the same as after the first time.
+// again applies the manifest again. The specification must be the same as after the first time.
 func (m *manifest) again(first *v1.VirtualMachine, want string, flags ...string) {
 	m.t.Helper()
 	m.apply(want, flags...)
+	m.isStill(first)
+}
+
+// isStill checks that the VM's specification is the same, on which an apply depends.
+func (m *manifest) isStill(first *v1.VirtualMachine) {
+	m.t.Helper()
 	if vm := m.now(); !equality.Semantic.DeepEqual(vm.Spec, first.Spec) || vm.Generation != first.Generation {
 		m.t.Errorf("the specification is\n%+v\nand was\n%+v", vm.Spec, first.Spec)
 	}
@@ -130,7 +132,7 @@ func (m *manifest) staysItself(knew string, first *v1.VirtualMachine) {
 	m.t.Helper()
 	m.again(first, "unchanged")
 	g := login(m.t, m.vm.Namespace, m.vm.Name)
-	for _, what := range []string{"migrations", "a restart"} {
+	for _, what := range []string{"a migration", "a restart"} {
 		if what == "a restart" {
 			restartAndAwait(m.t, m.vm.Namespace, m.vm.Name)
 			g = login(m.t, m.vm.Namespace, m.vm.Name)
@@ -158,11 +160,11 @@ func (m *manifest) plugsAndIsSnapshotted(g *guest, first *v1.VirtualMachine) {
 	create(m.t, whereItIsUsed(newDataVolume(m.vm.Namespace, "of-a-day", "16Mi", cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})))
 	do(m.t, m.vm.Namespace, "addvolume", m.vm.Name, "--volume-name=of-a-day")
 	g.gets("of-a-day")
-	m.again(first, "unchanged")
+	m.isStill(first)
 	snapshotOf(m.t, m.vm.Namespace, m.vm.Name, "of-a-day", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
 		return s.Phase == snapshotv1.Succeeded
 	})
-	m.again(first, "unchanged")
+	m.isStill(first)
 	do(m.t, m.vm.Namespace, "removevolume", m.vm.Name, "--volume-name=of-a-day")
 	g.loses("of-a-day")
 	m.again(first, "unchanged")

@@ -13,9 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestAGuestHasTheShapeOfItsType boots a guest that must have the CPUs, the memory and the disk bus of its type and
-// preference; after its VM selects another type, the next guest must have that one's. The API server's tests show that
-// a VM keeps the shape when its type changes, and that a VM may name a type that virt-controller made.
+// TestAGuestHasTheShapeOfItsType boots a guest that must have the CPUs, memory and disk bus of its type and
+// preference, and the next one's after its VM selects another type. The API server's tests show that a VM keeps
+// its shape; only a guest sees it.
 func TestAGuestHasTheShapeOfItsType(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -13,10 +13,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheLifeOfAVM runs all lifecycle requests on one VM's guest. internal/rules/vm/vmcontroller has the table of run
-// strategies, and test/machine tests the end of QEMU; only a guest in a real pod shows that both fit together, and that
-// no guest starts again against its strategy. internal/controller shows that a VM under Always gets another instance
-// when its guest powers off (TestAGuestThatPowersOff).
+// TestTheLifeOfAVM runs all lifecycle requests on one VM's guest. vmcontroller has the table of run strategies,
+// and test/machine tests the end of QEMU; only a guest in a real pod shows that both fit together, and that no
+// guest starts again against its strategy. See also internal/controller's TestAGuestThatPowersOff.
 func TestTheLifeOfAVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -55,7 +54,7 @@ func rebootsFromInside(t *testing.T, ns string) {
 	}
 }
 
-// stopsWithGrace starts the VM by its strategy, and stops it: the guest must shut down by itself.
+// The guest must shut down by itself.
 func stopsWithGrace(t *testing.T, ns string) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"runStrategy":"Always"}}`))
@@ -91,7 +90,7 @@ func stopsByForce(t *testing.T, ns string) {
 	awaitPrintable(t, ns, "lives", v1.VirtualMachineStatusStopped)
 }
 
-// pauses pauses the guest, whose clock of running time must stand still.
+// The guest's clock of running time must stand still.
 func pauses(t *testing.T, ns string) {
 	t.Helper()
 	g := login(t, ns, "lives")
@@ -127,7 +126,7 @@ func rebootsFromOutside(t *testing.T, ns string) {
 	}
 }
 
-// panics makes the guest panic: the VMI must fail with the reason, and RerunOnFailure must start it again.
+// The VMI must fail with the reason, and RerunOnFailure start it again.
 func panics(t *testing.T, ns string) {
 	t.Helper()
 	instance := instanceUID(t, ns, "lives")

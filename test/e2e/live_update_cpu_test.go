@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// setSockets sets the number of sockets in the guest's VM.
 func (g *guest) setSockets(n uint32) {
 	g.t.Helper()
 	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) {

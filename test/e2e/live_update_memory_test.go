@@ -15,13 +15,11 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// withMemoryRoom starts a VM's guest with 256 MiB of memory and a maximum of 512.
 func withMemoryRoom(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	vm.Spec.Template.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("256Mi")), MaxGuest: new(resource.MustParse("512Mi"))}
 	return vm
 }
 
-// setMemory sets the memory in the guest's VM.
 func (g *guest) setMemory(size string) {
 	g.t.Helper()
 	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) {

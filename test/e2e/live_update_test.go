@@ -27,7 +27,6 @@ func changeTemplate(t *testing.T, namespace, name string, change func(*v1.Virtua
 	}
 }
 
-// link waits until the first interface's link has the state, in the VMI and in the guest.
 func (g *guest) link(state v1.InterfaceState) {
 	g.t.Helper()
 	changeTemplate(g.t, g.namespace, g.name, func(spec *v1.VirtualMachineInstanceSpec) { spec.Domain.Devices.Interfaces[0].State = state })
@@ -43,10 +42,9 @@ func (g *guest) hasLink(state v1.InterfaceState) {
 	g.sees("the link "+string(state), "cat /sys/class/net/eth0/carrier", carrier)
 }
 
-// TestChangesReachAGuestThatRuns changes a VM's template while its guest runs: the link of its interface, its CPUs and
-// its memory, which a migration and a restart must keep, and its node selector, which a migration must follow.
-// internal/rules and the driver's tests cover the changes that wait for a restart, and the requests to QEMU; only here
-// the guest shows that it has them.
+// TestChangesReachAGuestThatRuns changes a VM's link, CPUs and memory, which a migration and a restart must keep,
+// and its node selector, which a migration must follow. The rules and the driver's tests cover the rest; only
+// here the guest shows that it has them.
 func TestChangesReachAGuestThatRuns(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

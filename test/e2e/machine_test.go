@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,14 +18,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestGuestSeesTheMachineThatWasAskedFor boots one guest with every field in its manifest, and inspects it from inside
-// and outside. test/machine covers QEMU's part; here a kubelet puts images, Secrets and the pod's network where QEMU
-// finds them.
+// TestGuestSeesTheMachineThatWasAskedFor boots one guest with every field in its manifest. test/machine covers
+// QEMU's part; here a kubelet puts images, Secrets and the pod's network where QEMU finds them.
 func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	create(t, toolsPod(ns, "peer"))
 	servesPort80(t, ns, "machine")
+	newAttachment(t, ns, "blue", map[string]any{"cniVersion": "1.0.0", "name": "blue", "type": "bridge", "bridge": "blue"})
 	create(t, machineWithEverything(t, ns))
 	inTurn(t,
 		chapter{"its console shows what was missed", func(t *testing.T) { consoleShowsWhatWasMissed(t, ns) }},
@@ -35,6 +36,7 @@ func TestGuestSeesTheMachineThatWasAskedFor(t *testing.T) {
 		chapter{"it and pods reach each other", func(t *testing.T) { reachesPods(t, login(t, ns, "machine")) }},
 		chapter{"a port is forwarded to it", func(t *testing.T) { portIsForwarded(t, ns) }},
 		chapter{"pods that pass for its own are refused", func(t *testing.T) { forgedPodsAreRefused(t, awaitRunning(t, ns, "machine")) }},
+		chapter{"its cards are told from the devices on them", func(t *testing.T) { cardsAreToldFromDevices(t, login(t, ns, "machine")) }},
 	)
 }
 
@@ -77,8 +79,12 @@ func machineWithEverything(t *testing.T, ns string) *v1.VirtualMachineInstance {
 	vmi.Spec.Domain.Devices.Interfaces = []v1.Interface{{
 		Name: "default", MacAddress: "02:00:00:aa:bb:cc",
 		InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+	}, {
+		Name: "blue", MacAddress: "02:00:00:aa:bb:dd",
+		InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}},
 	}}
-	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	vmi.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork(),
+		{Name: "blue", NetworkSource: v1.NetworkSource{Multus: &v1.MultusNetwork{NetworkName: "blue"}}}}
 	return vmi
 }
 
@@ -104,10 +110,9 @@ func seesItsMachine(t *testing.T, g *guest) {
 	g.sees("secret's content", "cat /tmp/secret/token", "from-the-secret")
 }
 
-// statusMatchesGuest compares the network in the VMI's status with the guest's.
 func statusMatchesGuest(t *testing.T, g *guest) {
 	vmi := awaitVMI(t, g.namespace, g.name, "an interface with an address", func(vmi *v1.VirtualMachineInstance) bool {
-		return len(vmi.Status.Interfaces) == 1 && vmi.Status.Interfaces[0].IP != ""
+		return len(vmi.Status.Interfaces) == 2 && vmi.Status.Interfaces[0].IP != ""
 	})
 	if got := vmi.Status.Interfaces[0].MAC; got != "02:00:00:aa:bb:cc" {
 		t.Errorf("status says the MAC address is %s", got)
@@ -120,6 +125,34 @@ func statusMatchesGuest(t *testing.T, g *guest) {
 		t.Errorf("status says the node is %s, the pod's is %s", vmi.Status.NodeName, pod.Spec.NodeName)
 	}
 	g.sees("its NIC, with an address by DHCP", "guestinfo nics | head -n 1 | cut -d' ' -f1-3", "eth0 02:00:00:aa:bb:cc 10.0.2.2")
+}
+
+// cardsAreToldFromDevices makes a bond of both NICs, a VLAN on it, and a bridge with an address on that. All of them get
+// the MAC address of the second NIC. The guest is not reachable by its network afterwards.
+func cardsAreToldFromDevices(t *testing.T, g *guest) {
+	g.run("modprobe bonding") // which makes bond0
+	for _, card := range []string{"eth1", "eth0"} {
+		// All cards of a bond have its MTU, and that of the pods' network is smaller.
+		g.sees(card+" in the bond", "ip link set bond0 mtu $(cat /sys/class/net/eth0/mtu) && ip link set "+card+" down && ip link set "+card+" master bond0; cat /sys/class/net/"+card+"/address", "02:00:00:aa:bb:dd")
+	}
+	g.run("ip link add link bond0 name bond0.7 type vlan id 7 && ip link add br0 type bridge && ip link set bond0.7 master br0 && ip -6 addr add fd00:7::9/64 dev br0")
+	const want = "default=eth0 02:00:00:aa:bb:cc, blue=eth1 02:00:00:aa:bb:dd, =bond0 02:00:00:aa:bb:dd, =bond0.7 02:00:00:aa:bb:dd, =br0 02:00:00:aa:bb:dd fd00:7::9"
+	var got string
+	awaitVMI(t, g.namespace, g.name, "the devices "+want, func(vmi *v1.VirtualMachineInstance) bool {
+		var list []string
+		for _, i := range vmi.Status.Interfaces {
+			text := i.Name + "=" + i.InterfaceName + " " + i.MAC
+			if i.Name == "" && i.IP != "" {
+				text += " " + i.IP
+			}
+			list = append(list, text)
+		}
+		if now := strings.Join(list, ", "); now != got {
+			got = now
+			t.Log(got)
+		}
+		return got == want
+	})
 }
 
 // fromKernel makes a VMI boot from a kernel in an image, without a disk.

@@ -24,7 +24,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// The VM of the examples, and the claim of its disk.
 const (
 	exampleVM    = "vm-datavolume"
 	exampleClaim = "vm-datavolume-root"
@@ -35,7 +34,8 @@ const libguestfsTime = 3 * patience
 
 // TestTheExamplesOfMaintenance runs them on one halted VM that never started, so the first pod decides where its disk
 // is placed: on a node where the VM fits. The tiny guest has neither accounts nor packages, so that pod puts another
-// system on the disk: one partition on half of it, busybox, and the files by which libguestfs detects a Debian.
+// system on the disk: one partition on half of it, busybox, and the files by which the real libguestfs detects a
+// Debian.
 func TestTheExamplesOfMaintenance(t *testing.T) {
 	t.Parallel()
 	onlyInTestAll(t)
@@ -119,13 +119,11 @@ rm /tmp/junk
 .
 ` + takes
 
-// result prints the disk's state after the examples.
 const result = `set -e
 guestfish --ro --format=raw -a /disks/root/disk.img run : mount-ro /dev/sda1 / : cat /etc/shadow : cat /usr/bin/hello : \
   cat /var/lib/dpkg/status : statvfs /
 ` + takes
 
-// takes prints the KiB that a disk takes on its node.
 const takes = `echo "KiB: $(du -k /disks/root/disk.img | cut -f1)"`
 
 func blocks(t *testing.T, out string) int {
@@ -133,7 +131,6 @@ func blocks(t *testing.T, out string) int {
 	return number(t, out, "KiB:")
 }
 
-// number returns the number in the line that begins with of.
 func number(t *testing.T, out, of string) int {
 	t.Helper()
 	for line := range strings.Lines(out) {
@@ -147,7 +144,6 @@ func number(t *testing.T, out, of string) int {
 	return 0
 }
 
-// applyExample applies an example after replacing texts in it.
 func applyExample(t *testing.T, ns, name string, replace ...string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("..", "..", "examples", name))
@@ -163,7 +159,6 @@ func applyExample(t *testing.T, ns, name string, replace ...string) {
 	}
 }
 
-// homeOf returns the nodes on which a bound claim's volume can be used.
 func homeOf(t *testing.T, ns, claim string) []string {
 	t.Helper()
 	c, volume := &corev1.PersistentVolumeClaim{}, &corev1.PersistentVolume{}
@@ -177,7 +172,7 @@ func homeOf(t *testing.T, ns, claim string) []string {
 	return volume.Spec.NodeAffinity.Required.NodeSelectorTerms[0].MatchExpressions[0].Values
 }
 
-// awaitJob waits until a Job has succeeded. libguestfs's machine is emulated, and other tests run beside it.
+// libguestfs's machine is emulated, and other tests run beside it.
 func awaitJob(t *testing.T, ns, name string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), libguestfsTime)
@@ -190,8 +185,7 @@ func awaitJob(t *testing.T, ns, name string) {
 	}
 }
 
-// guestfs runs a command of libguestfs on the disk of the example. It returns the command's output, and virtctl's
-// messages about its wait for the disk.
+// waited has virtctl's messages about its wait for the disk.
 func guestfs(t *testing.T, ns string, args ...string) (printed, waited string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), libguestfsTime)
@@ -206,7 +200,6 @@ func guestfs(t *testing.T, ns string, args ...string) (printed, waited string) {
 	return strings.TrimSpace(string(out)), beside.String()
 }
 
-// packageFile makes a Debian package with one file.
 func packageFile(t *testing.T) string {
 	t.Helper()
 	var deb bytes.Buffer
@@ -228,7 +221,6 @@ func packageFile(t *testing.T) string {
 	return file
 }
 
-// archive returns a compressed tar archive of one file and its parent folders.
 func archive(t *testing.T, name, content string) []byte {
 	t.Helper()
 	var out bytes.Buffer

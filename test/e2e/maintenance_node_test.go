@@ -20,10 +20,10 @@ import (
 	vclient "drydock.dev/drydock/internal/virtctl/client"
 )
 
-// TestANodeDiesUnderMaintenancePods kills the node of two maintenance pods, which are then deleted by force. Both VMs
-// must stay locked. An editor must not be able to force the unlock; an administrator must, and an event must name him.
-// The other VM must be unlocked when the node is back and reports that the pod has ended. Not parallel: it takes a node
-// from other tests. Only a real kubelet reports the end of a pod on a node that was dead.
+// TestANodeDiesUnderMaintenancePods kills the node of two maintenance pods, which are then deleted by force. Both
+// VMs must stay locked. Only an administrator may force the unlock, and an event must name him. The other VM must
+// be unlocked when the node is back: only a real kubelet reports the end of its pod. Not parallel: it takes a
+// node from other tests.
 func TestANodeDiesUnderMaintenancePods(t *testing.T) {
 	ns := newNamespace(t)
 	pods := map[string]*corev1.Pod{}
@@ -98,7 +98,7 @@ func forceIsForAdministrators(t *testing.T, ns string) {
 	})
 }
 
-// isLockedFor checks that a VM is locked for a pod that is being deleted.
+// The pod is being deleted.
 func isLockedFor(t *testing.T, ns, name, pod string) {
 	t.Helper()
 	vm, holder := &v1.VirtualMachine{}, &corev1.Pod{}

@@ -15,10 +15,9 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// TestMaintenanceBesideOthersOfTheDisks asks for the disks of a VM while one of them is plugged into another VM's
-// guest: the maintenance must wait, and name that guest, until it has ended. When the first VM is released, the other
-// VM is taken to maintenance with all its persistent disks, including the plugged one. In the API server's tests nobody
-// uses the disks; here a guest, an attachment pod and a maintenance pod do.
+// TestMaintenanceBesideOthersOfTheDisks asks for a VM's disks while one is plugged into another VM's guest: the
+// maintenance must name that guest, and wait for its end. Then the other VM is taken to maintenance with all its
+// disks, including the plugged one. In the API server's tests nobody uses the disks.
 func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -58,9 +57,9 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	awaitPrintable(t, ns, "user", v1.VirtualMachineStatusStopped)
 }
 
-// TestMaintenanceBesideASnapshot asks for the disks of a VM during a snapshot, which lasts until a claim is bound. The
-// maintenance must wait, and start when the snapshot is deleted; another snapshot must wait for the maintenance. The
-// claim is never bound.
+// TestMaintenanceBesideASnapshot asks for a VM's disks during a snapshot, which lasts because a claim is never
+// bound. The maintenance must wait until the snapshot is deleted, and another snapshot for the maintenance. Only
+// here does a pod use the disks.
 func TestMaintenanceBesideASnapshot(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -102,7 +101,6 @@ func cantTake(t *testing.T, ns, vm, words string) {
 	}
 }
 
-// awaitWait waits until a maintenance pod reports this reason for its wait.
 func awaitWait(t *testing.T, pod *corev1.Pod, words string) {
 	t.Helper()
 	awaitPod(t, pod, "the words "+words, func(p *corev1.Pod) bool {

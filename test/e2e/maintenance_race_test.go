@@ -42,7 +42,7 @@ var (
 )
 
 const (
-	// starters is the number of goroutines that start the VM.
+	// starters are goroutines.
 	starters = 3
 	// startPause, deedPause and killPause bound the pauses of the goroutines that start the VM, that stop and delete,
 	// and that kill. A free VM is started after at most freePause: some of the starts are then quicker than any pod,
@@ -50,7 +50,6 @@ const (
 	startPause, deedPause, killPause, freePause = 100 * time.Millisecond, 1500 * time.Millisecond, 12 * time.Second, time.Second
 )
 
-// crowd returns the number of maintenance pods at one time.
 func crowd() int {
 	if testing.Short() {
 		return 8
@@ -84,7 +83,6 @@ func TestPodsAndGuestsRaceForADisk(t *testing.T) {
 	}
 }
 
-// race is one VM for whose disk pods and guests race.
 type race struct {
 	ns       string
 	disk     contested
@@ -126,7 +124,6 @@ func newRace(t *testing.T) *race {
 	return r
 }
 
-// run runs all goroutines of the race until the time is over.
 func (r *race) run(t *testing.T) {
 	t.Helper()
 	r.began = time.Now()
@@ -195,7 +192,7 @@ func (r *race) raced() bool {
 	return r.watched.pods.Load() > 0 && r.watched.guests.Load() > 0 && r.refused.Load() > 0 && r.accepted.Load() > 0
 }
 
-// createVM creates the VM, whose guest has a pulse and a lease on the disk.
+// The guest has a pulse and a lease on the disk.
 func (r *race) createVM(t *testing.T) {
 	t.Helper()
 	vmi := newVMI(r.ns, "vm")
@@ -260,7 +257,7 @@ func (r *race) endsAHolder(t *testing.T) {
 	})
 }
 
-// newPod returns a maintenance pod that uses the disk for up to two seconds, and checks that nobody else does.
+// The pod uses the disk for up to two seconds, and checks that nobody else does.
 func (r *race) newPod(number int64) *corev1.Pod {
 	pod := maintainer(r.ns, fmt.Sprintf("pod-%d", number), "")
 	pod.Spec.TerminationGracePeriodSeconds = new(number % 3)
@@ -387,7 +384,7 @@ func (r *race) stopsAndDeletes(t *testing.T, random *rand.Rand) {
 	for r.goesOn() {
 		pause := deedPause
 		if time.Since(r.began) > r.lasts && !r.raced() {
-			pause *= 10 // on a busy machine a guest needs longer to start than this goroutine lets it live
+			pause *= 10 // on a busy machine a guest starts slower than this goroutine lets it live
 		}
 		time.Sleep(moment(random, pause))
 		deeds[random.IntN(len(deeds))](t, random)
@@ -403,7 +400,6 @@ func (r *race) deletesAPod(options ...client.DeleteOption) func(*testing.T, *ran
 	}
 }
 
-// deletesTheHolder deletes the pod that has the disk.
 func (r *race) deletesTheHolder(options ...client.DeleteOption) func(*testing.T, *rand.Rand) {
 	return func(t *testing.T, _ *rand.Rand) {
 		for _, pod := range r.maintainers(t) {
@@ -445,7 +441,7 @@ func (r *race) kills(t *testing.T, random *rand.Rand) {
 	}
 }
 
-// killAPI kills virt-api without a grace period. New pods start at once, as for virt-controller.
+// New pods start at once, as for virt-controller.
 func killAPI(t *testing.T) {
 	t.Helper()
 	for _, pid := range componentPIDs("api")(t) {
@@ -461,7 +457,6 @@ func killAPI(t *testing.T) {
 	}
 }
 
-// awaitAPI waits until virt-api answers admission reviews of VMs again.
 func awaitAPI(t *testing.T, ns string) {
 	t.Helper()
 	eventually(t, "virt-api", func(ctx context.Context) error {
@@ -512,7 +507,6 @@ func (r *race) starts(t *testing.T) {
 // contested is a claim's folder on this machine, with the disk of the race, the pods' lock file and the pods' notes.
 type contested string
 
-// newContested makes the claim "data" with a disk that all nodes share.
 func newContested(t *testing.T, ns string) contested {
 	t.Helper()
 	source := folderWithImage(t, ns, "")
@@ -546,7 +540,6 @@ func newContested(t *testing.T, ns string) contested {
 
 func (c contested) file(name string) string { return filepath.Join(string(c), name) }
 
-// read returns the content of a file, or nothing if there is none.
 func (c contested) read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(c.file(name))
@@ -556,18 +549,15 @@ func (c contested) read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// holders returns the number of pods that have had the disk.
 func (c contested) holders(t *testing.T) int { return strings.Count(c.read(t, "holders"), "\n") }
 
-// lockWatch reads the kernel's locks again and again.
 type lockWatch struct {
 	stop func()
 	// pods and guests count how often each was seen to take the disk.
 	pods, guests atomic.Int64
 }
 
-// watchLocks starts a lockWatch. A pod and a guest must never have the disk at once. The nodes are namespaces of this
-// machine.
+// A pod and a guest must never have the disk at once. The nodes are namespaces of this machine.
 func watchLocks(t *testing.T, disk contested) *lockWatch {
 	t.Helper()
 	w := &lockWatch{}
@@ -624,7 +614,6 @@ func locked(list, pod, guest string) (byPod, byGuest bool) {
 	return byPod, byGuest
 }
 
-// inodeOf returns a file's name in the kernel's list.
 func inodeOf(t *testing.T, path string) string {
 	t.Helper()
 	var s unix.Stat_t

@@ -17,10 +17,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestAHaltedVMIsLockedForOnePodAtATime lets two maintenance pods write to a disk of a halted VM. The first is deleted
-// by force, and the second must wait until it has ended. The VM must not start meanwhile, and its guest must later read
-// the data of both. The API server's tests cover the order of the pods; only a kubelet and the disk show that a pod
-// writes no more when the next one does.
+// TestAHaltedVMIsLockedForOnePodAtATime lets two maintenance pods write to a halted VM's disk. The first is
+// deleted by force, and the second must wait for its end. The VM must not start meanwhile, and its guest must
+// later read both. Only a kubelet and the disk show that a pod writes no more when the next one does.
 func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -62,8 +61,8 @@ func TestAHaltedVMIsLockedForOnePodAtATime(t *testing.T) {
 	g.sees("what both pods have written", "head -n 1 "+g.device("DATA"), "first second")
 }
 
-// TestAVMIIsTakenToMaintenanceAndBack takes a VMI to maintenance, which must shut its guest down; a pod writes to the
-// disk, and the next guest must read it. The API server's test of this name has no guest that shuts down by itself.
+// TestAVMIIsTakenToMaintenanceAndBack takes a VMI to maintenance, which must shut its guest down; a pod writes to
+// the disk, and the next guest must read it. The API server's test of this name has no guest.
 func TestAVMIIsTakenToMaintenanceAndBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -98,7 +97,6 @@ func startStrategy(t *testing.T, vmi *v1.VirtualMachineInstance, strategy string
 	}
 }
 
-// withData adds a disk on a new block claim, data, to a VMI.
 func withData(t *testing.T, vmi *v1.VirtualMachineInstance) {
 	t.Helper()
 	create(t, &corev1.PersistentVolumeClaim{
@@ -129,7 +127,6 @@ func maintenancePodsAreJudged(t *testing.T, ns string) {
 	}
 }
 
-// startIsRefused tries to start the VM by its run strategy and by virt-api.
 func startIsRefused(t *testing.T, ns string) {
 	t.Helper()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "vm"}}
@@ -143,7 +140,6 @@ func startIsRefused(t *testing.T, ns string) {
 	}
 }
 
-// maintainer returns a maintenance pod of the VM vm, with its disk at /disk.
 func maintainer(ns, name, script string) *corev1.Pod {
 	pod := toolsPod(ns, name)
 	pod.Labels = map[string]string{layout.MaintenanceForLabel: "vm"}
@@ -155,7 +151,6 @@ func maintainer(ns, name, script string) *corev1.Pod {
 	return pod
 }
 
-// awaitOnDisk waits until a running maintenance pod has written a line to its disk.
 func awaitOnDisk(t *testing.T, pod *corev1.Pod, line string) {
 	t.Helper()
 	eventually(t, "what the pod "+pod.Name+" writes", func(context.Context) error {

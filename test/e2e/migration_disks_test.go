@@ -48,27 +48,34 @@ const journalBlocks = 8
 // blocks that the guest writes.
 type journals map[string]string
 
-// keepJournals starts a journal on each of the guest's disks. It is one program of its own: a shell would start three
-// programs per block, and leave an emulated guest no time for anything else. No disk has a mounted file system: the
-// guest runs in memory.
-func (g *guest) keepJournals() journals {
+// keepJournals starts a journal on disks of the guest, by default all. It is one program of its own: a shell would
+// start three programs per block, and leave an emulated guest no time for anything else. No disk has a mounted file
+// system: the guest runs in memory.
+func (g *guest) keepJournals(disks ...string) journals {
 	g.t.Helper()
-	all, devices := journals{}, ""
-	for _, disk := range strings.Fields(g.run("ls /sys/block | grep '^[sv]d'")) {
+	if len(disks) == 0 {
+		disks = strings.Fields(g.run("ls /sys/block | grep '^[sv]d'"))
+	}
+	all := journals{}
+	for _, disk := range disks {
 		g.run("dd if=/dev/urandom of=/dev/" + disk + " bs=4096 count=4 seek=1 conv=notrunc,fsync 2>/dev/null")
 		all[disk] = g.before(disk)
-		devices += " /dev/" + disk
 	}
-	g.run("diskjournal" + devices + " >/dev/null 2>&1 &")
-	for disk := range all {
-		g.run("while ! test \"$(cat /run/journal-" + disk + " 2>/dev/null || echo 0)\" -gt " + strconv.Itoa(journalBlocks) + "; do sleep 0.1; done")
-	}
+	g.writeJournals(disks)
 	g.t.Logf("%s keeps a journal on %d disks", g.name, len(all))
 	return all
 }
 
-// before returns the checksum of the disk before the journal. Busybox's head, which copies byte by byte, took half a
-// minute for it in an emulated guest.
+// writeJournals starts a journal on each of the disks, and waits until it has been written once.
+func (g *guest) writeJournals(disks []string) {
+	g.t.Helper()
+	g.run("(diskjournal /dev/" + strings.Join(disks, " /dev/") + " >/dev/null 2>&1 &)")
+	for _, disk := range disks {
+		g.run("while ! test \"$(cat /run/journal-" + disk + " 2>/dev/null || echo 0)\" -gt " + strconv.Itoa(journalBlocks) + "; do sleep 0.1; done")
+	}
+}
+
+// Busybox's head, which copies byte by byte, took half a minute in an emulated guest.
 func (g *guest) before(disk string) string {
 	g.t.Helper()
 	return g.run("diskjournal -before /dev/" + disk)
@@ -81,24 +88,40 @@ func (j journals) check(g *guest) {
 		if got := g.before(disk); got != want {
 			g.t.Errorf("the disk %s of %s has the checksum %s, want %s", disk, g.name, got, want)
 		}
-		done := g.journaled(disk)
-		blocks := strings.Fields(g.run("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/" + disk + " bs=4096 skip=$(($(cat /sys/block/" + disk +
-			"/size) / 8 - " + strconv.Itoa(journalBlocks) + ")) 2>/dev/null | tr -s ' ' '\\n'"))
-		if len(blocks) != journalBlocks {
-			g.t.Fatalf("the journal on %s of %s has %d blocks: %.200q", disk, g.name, len(blocks), blocks)
-		}
-		for slot, block := range blocks {
-			// The newest block with this place that was surely written.
-			want := done - (done-slot+journalBlocks)%journalBlocks
-			if got, err := strconv.Atoi(block); err != nil || got < want || got%journalBlocks != slot {
-				g.t.Errorf("block %d of the journal on %s of %s is %.20q, want %d or a later one", slot, disk, g.name, block, want)
-			}
-		}
+		done := g.holdsJournal(disk)
 		g.run(fmt.Sprintf("while ! test $(cat /run/journal-%s) -gt %d; do sleep 0.1; done", disk, done))
 	}
 }
 
-// journaled returns the number of the last block that the guest knows to be on its disk.
+// holdsJournal checks that a disk has all writes that the guest knows to be there, and returns the newest.
+func (g *guest) holdsJournal(disk string) (done int) {
+	g.t.Helper()
+	done = g.journaled(disk)
+	blocks := strings.Fields(g.run("echo 3 >/proc/sys/vm/drop_caches; dd if=/dev/" + disk + " bs=4096 skip=$(($(cat /sys/block/" + disk +
+		"/size) / 8 - " + strconv.Itoa(journalBlocks) + ")) 2>/dev/null | tr -s ' ' '\\n'"))
+	if len(blocks) != journalBlocks {
+		g.t.Fatalf("the journal on %s of %s has %d blocks: %.200q", disk, g.name, len(blocks), blocks)
+	}
+	for slot, block := range blocks {
+		// The newest block with this place that was surely written.
+		want := done - (done-slot+journalBlocks)%journalBlocks
+		if got, err := strconv.Atoi(block); err != nil || got < want || got%journalBlocks != slot {
+			g.t.Errorf("block %d of the journal on %s of %s is %.20q, want %d or a later one", slot, disk, g.name, block, want)
+		}
+	}
+	return done
+}
+
+// written returns the newest write on each disk of which the guest knows that it is there.
+func (j journals) written(g *guest) map[string]int {
+	g.t.Helper()
+	newest := map[string]int{}
+	for disk := range j {
+		newest[disk] = g.journaled(disk)
+	}
+	return newest
+}
+
 func (g *guest) journaled(disk string) int {
 	g.t.Helper()
 	n, err := strconv.Atoi(g.run("cat /run/journal-" + disk))

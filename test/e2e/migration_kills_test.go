@@ -35,11 +35,11 @@ const (
 	stormPause = 6 * time.Second
 )
 
-// TestMigrationsAreInterruptedAtRandom migrates several guests to and fro, and strikes at random moments: at a part of
-// one migration, or at one that all share, which interrupts every migration under way. Each guest counts and keeps a
+// TestMigrationsAreInterruptedAtRandom migrates several guests to and fro, and strikes at random moments: at a part
+// of one migration, or at one that all share, which interrupts every migration under way. Each guest counts, keeps a
 // lease on its disks, and is asked four times a second, in all its pods, whether it lives there. There must never be
-// two of it, and it must run on, unless the strike killed its own pod or QEMU; then its VM must start it again. Not
-// parallel: it kills parts that other tests need.
+// two of it, and it must run on, unless the strike killed its own pod or QEMU: then its VM must start it again. Only
+// real processes die in the middle of a step. Not parallel: it kills parts that other tests need.
 func TestMigrationsAreInterruptedAtRandom(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -88,12 +88,10 @@ func newCampaign(t *testing.T, ns string, want map[string]int) *campaign {
 	return c
 }
 
-// random returns the random numbers of one part of the campaign.
 func (c *campaign) random(stream int) *rand.Rand {
 	return rand.New(rand.NewPCG(c.seed, uint64(stream)))
 }
 
-// moment returns a random time within a span.
 func moment(random *rand.Rand, span time.Duration) time.Duration {
 	return time.Duration(random.Int64N(int64(span)))
 }
@@ -128,21 +126,18 @@ func (c *campaign) run(t *testing.T) {
 	t.Logf("figure migration: struck were %v, in the phases %v; the migrations ended %v", c.struck, c.phases, c.ends)
 }
 
-// giveUpIf ends the campaign early when a part of it has failed.
 func (c *campaign) giveUpIf(failed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gaveUp = c.gaveUp || failed
 }
 
-// enough reports whether migrations of a kind were interrupted often enough.
 func (c *campaign) enough(kind string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gaveUp || c.got[kind] >= c.want[kind]
 }
 
-// storm strikes at the parts that all guests share.
 func (c *campaign) storm(t *testing.T) {
 	defer close(c.calm)
 	c.booted.Wait()
@@ -185,7 +180,6 @@ func (c *campaign) kindOf(vmi string) string {
 	return c.lanes[i].kind
 }
 
-// lane adds a guest with a lease on the named disks. Its migrations are of the kind guestMigration.
 func (c *campaign) lane(vm *v1.VirtualMachine, disks ...string) *lane {
 	l := &lane{campaign: c, vm: withPulse(vm, disks...), disks: disks, kind: guestMigration, victims: ownVictims(), random: c.random(len(c.lanes))}
 	l.begin = l.newMigration
@@ -193,7 +187,6 @@ func (c *campaign) lane(vm *v1.VirtualMachine, disks ...string) *lane {
 	return l
 }
 
-// lane is one guest of a campaign, which migrates again and again.
 type lane struct {
 	*campaign
 	vm      *v1.VirtualMachine
@@ -227,12 +220,7 @@ func (l *lane) run(t *testing.T) {
 		before[disk] = sampled(g, disk)
 	}
 	l.instance = instanceUID(t, l.ns, l.vm.Name)
-	eventually(t, "a pulse of "+l.vm.Name, func(context.Context) error {
-		if l.boot = l.pulses.Last(l.vm.Name).Boot; l.boot == "" {
-			return fmt.Errorf("it has not answered")
-		}
-		return nil
-	})
+	l.boot = l.pulses.awaitBeats(t, l.vm.Name, 0).Boot
 	first := l.boot
 	arrive()
 	l.booted.Wait()
@@ -261,7 +249,6 @@ func sampled(g *guest, disk string) string {
 		"while [ $i -lt $((n - 1)) ]; do dd if=/dev/" + disk + " bs=1M skip=$i count=1 2>/dev/null; i=$((i + 8)); done | md5sum | cut -c1-32")
 }
 
-// newMigration returns a migration as a user creates it.
 func (l *lane) newMigration() *v1.VirtualMachineInstanceMigration {
 	awaitMigratable(l.t, l.ns, l.vm.Name)
 	m := newMigration(l.ns, l.vm.Name)
@@ -362,7 +349,8 @@ func (l *lane) livesIn(vmi *v1.VirtualMachineInstance, now pulse.Sighting) error
 	case vmi.UID != l.instance && now.Boot == l.boot:
 		return fmt.Errorf("its next instance does not answer")
 	}
-	// The QEMU of a pod that was deleted by force ends after the pod. The run states show which of several QEMUs run.
+	// The QEMU of a pod that was deleted by force ends after the pod. The run states show which of several QEMUs
+	// run.
 	if n := qemusOf(string(vmi.Spec.Domain.Firmware.UUID)); n != 1 {
 		return fmt.Errorf("it has %d QEMUs", n)
 	}

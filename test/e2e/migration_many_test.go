@@ -14,9 +14,9 @@ import (
 // A long run needs more guests than every run can afford: see `make soak`.
 var guestsAtOnce = flag.Int("migration.atonce", 5, "how many guests migrate at the same time")
 
-// TestManyGuestsMigrateAtOnce migrates several guests at the same time, each with a limited bandwidth. All must arrive,
-// and none may be started again, including one that booted from a kernel in an image. bench/migrate compares the
-// duration with the bandwidth. Not parallel: it sets the cluster's limits.
+// TestManyGuestsMigrateAtOnce migrates several guests at once, each with a limited bandwidth, including one that
+// booted from a kernel in an image. All must arrive, and none may be started again. Only here real QEMUs share the
+// nodes; bench/migrate compares the duration with the bandwidth. Not parallel: it sets the cluster's limits.
 func TestManyGuestsMigrateAtOnce(t *testing.T) {
 	onlyInTestAll(t)
 	const bandwidth = 64

@@ -39,8 +39,7 @@ func withPulse(vm *v1.VirtualMachine, disks ...string) *v1.VirtualMachine {
 const (
 	// askInterval is the time between two questions, and between two beats.
 	askInterval = 250 * time.Millisecond
-	// answerTime is the time limit of an answer.
-	answerTime = 5 * time.Second
+	answerTime  = 5 * time.Second
 )
 
 // pulses asks the guests of a namespace for their pulse, in all launcher pods, four times a second, and keeps the run
@@ -56,7 +55,7 @@ type pulses struct {
 	pods map[netip.Addr]string
 }
 
-// feelPulses begins to ask. The test fails at its end if two guests were seen.
+// The test fails at its end if two guests were seen.
 func feelPulses(t *testing.T, ns string) *pulses {
 	t.Helper()
 	p := &pulses{t: t, ns: ns}
@@ -86,12 +85,25 @@ func (p *pulses) every(ctx context.Context, interval time.Duration, do func(cont
 	}
 }
 
+// awaitBeats waits until a guest's pulse has more beats than a number.
+func (p *pulses) awaitBeats(t *testing.T, guest string, than uint64) pulse.Sighting {
+	t.Helper()
+	var last pulse.Sighting
+	eventually(t, "a pulse of "+guest, func(context.Context) error {
+		if last = p.Last(guest); last.Beats <= than {
+			return fmt.Errorf("its last answer is %+v", last)
+		}
+		return nil
+	})
+	return last
+}
+
 // find lists the pods.
 func (p *pulses) find(ctx context.Context) {
 	var list corev1.PodList
 	if err := cluster.client.List(ctx, &list, client.InNamespace(p.ns), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
 		if ctx.Err() == nil {
-			p.t.Errorf("listing the pods to ask: %v", err)
+			p.t.Logf("listing the pods to ask, which is tried again: %v", err)
 		}
 		return
 	}
@@ -102,7 +114,7 @@ func (p *pulses) find(ctx context.Context) {
 		pod := &list.Items[i]
 		address, err := netip.ParseAddr(pod.Status.PodIP)
 		if err != nil || newest[address].After(pod.CreationTimestamp.Time) {
-			continue // it has no address yet, or another pod has reused it
+			continue // no address yet, or another pod has reused it
 		}
 		pods[address], newest[address] = pod.Name, pod.CreationTimestamp.Time
 	}

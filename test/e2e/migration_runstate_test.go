@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/test/runstate"
 )
 
-// withRunStates makes a VM's QEMUs log their run states.
 func withRunStates(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	meta := &vm.Spec.Template.ObjectMeta
 	if meta.Labels == nil {
@@ -39,8 +38,7 @@ type launcherLog struct {
 	file     *os.File
 }
 
-// open opens the logs of those pods that have one already. The kubelet writes it on the node, whose folders are on this
-// machine.
+// The kubelet writes the log on the node, whose folders are on this machine.
 func (l *launcherLogs) open(t *testing.T, pods []corev1.Pod) {
 	for i := range pods {
 		pod := &pods[i]
@@ -63,7 +61,7 @@ func (l *launcherLogs) open(t *testing.T, pods []corev1.Pod) {
 	}
 }
 
-// check reads and closes the logs: of a VMI's QEMUs, at most one may run at a time.
+// Of a VMI's QEMUs, at most one may run at a time.
 func (l *launcherLogs) check(t *testing.T) {
 	vmis, times := map[string][]runstate.Span{}, 0
 	for _, log := range l.files {

@@ -50,7 +50,6 @@ func TestATargetThatCannotBeHadSaysWhy(t *testing.T) {
 	)
 }
 
-// staying is a guest that must not move.
 type staying struct {
 	t       *testing.T
 	guest   *guest
@@ -59,7 +58,6 @@ type staying struct {
 	budgets string
 }
 
-// in returns the same guest for a chapter of its test.
 func (s staying) in(t *testing.T) *staying {
 	t.Helper()
 	s.t, s.guest = t, login(t, s.vmi.Namespace, s.vmi.Name)
@@ -119,7 +117,6 @@ func (s *staying) goesOn() {
 	}
 }
 
-// budgets returns the disruption budgets of a namespace.
 func budgets(t *testing.T, ns string) string {
 	t.Helper()
 	var list policyv1.PodDisruptionBudgetList

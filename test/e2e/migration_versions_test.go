@@ -21,8 +21,8 @@ const (
 )
 
 // TestMigrationsBetweenVersions migrates guests while the nodes and virt-controller have two versions, as during an
-// update or a rollback. Guests must go from each version to the other. A guest of the other version must have the same
-// identity after the update and after its next start.
+// update or a rollback. Guests must go from each version to the other. A guest of the other version must have the
+// same identity after the update and after its next start. Only a cluster with two builds shows that.
 func TestMigrationsBetweenVersions(t *testing.T) {
 	if *otherVersion == "" {
 		t.Skip("there is no other version here: make test-versions BEFORE=<commit> builds one")
@@ -84,7 +84,6 @@ func patch(t *testing.T, object, change string) {
 	}
 }
 
-// runImage sets the image of the container that has the object's name.
 func runImage(t *testing.T, object, image string) {
 	t.Helper()
 	patch(t, object, fmt.Sprintf(`{"spec":{"template":{"spec":{"containers":[{"name":%q,"image":%q}]}}}}`, filepath.Base(object), image))
@@ -97,7 +96,6 @@ func rolledOut(t *testing.T, object string) {
 	}
 }
 
-// replaceHandler deletes the virt-handler of a node, and waits for the next one, which must run the image.
 func replaceHandler(t *testing.T, node, image string) {
 	t.Helper()
 	handlers := func() []corev1.Pod {

@@ -17,10 +17,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// victim belongs to one guest, and is killed or deleted while that guest migrates.
+// A victim is one guest's, and is killed or deleted while that migrates.
 type victim struct {
 	name string
-	// with tells from when on the guest may end with the victim.
+	// with tells from when on the guest may end with it.
 	with mortality
 	// find returns a function that strikes the victim, or nil if it does not exist.
 	find func(*testing.T, *v1.VirtualMachineInstance, types.UID) (strike func())
@@ -35,7 +35,7 @@ const (
 	always
 )
 
-// ownVictims returns the victims of one migration. The guest ends with one in six, because a restart takes a while.
+// The guest ends with one in six, because a restart takes a while.
 func ownVictims() []victim {
 	harmless := []victim{
 		{"the migration", never, func(t *testing.T, vmi *v1.VirtualMachineInstance, uid types.UID) func() {
@@ -126,7 +126,7 @@ func deletion[T interface {
 	uid := object.GetUID()
 	options = append(options, client.Preconditions{UID: &uid})
 	return func() {
-		// A conflict: another object has the name by now.
+		// Another object has the name by now.
 		if err := cluster.client.Delete(t.Context(), object, options...); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) {
 			t.Errorf("deleting %s: %v", object.GetName(), err)
 		}
@@ -168,7 +168,7 @@ func sharedVictims() []sharedVictim {
 	}
 }
 
-// handlerOn kills virt-handler on a node. The kubelet restarts it in its pod.
+// The kubelet restarts virt-handler in its pod.
 func handlerOn(node string) func(*testing.T) (strike, back func()) {
 	return func(t *testing.T) (strike, back func()) {
 		t.Helper()
@@ -205,7 +205,6 @@ func podReady(pod *corev1.Pod) bool {
 	})
 }
 
-// awaitLeader waits until a virt-controller holds the lease.
 func awaitLeader(t *testing.T) {
 	t.Helper()
 	eventually(t, "a virt-controller that acts", func(ctx context.Context) error {

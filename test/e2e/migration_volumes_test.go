@@ -80,7 +80,7 @@ func newDestinations(t *testing.T, ns, name string, round int, size string) map[
 	}
 }
 
-// nameClaims changes the claims in the VM's template, which starts a storage migration.
+// The change starts a storage migration.
 func nameClaims(t *testing.T, ns, name string, claims map[string]v1.VolumeSource) {
 	t.Helper()
 	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
@@ -101,7 +101,6 @@ func nameClaims(t *testing.T, ns, name string, claims map[string]v1.VolumeSource
 	}
 }
 
-// sources returns the volumes of a spec, by name.
 func sources(spec *v1.VirtualMachineInstanceSpec) map[string]v1.VolumeSource {
 	out := map[string]v1.VolumeSource{}
 	for _, v := range spec.Volumes {
@@ -139,7 +138,6 @@ func awaitOnClaims(t *testing.T, ns, name string, of map[string]v1.VolumeSource)
 	return vmi
 }
 
-// unplugged returns the volumes of the launcher pod.
 func unplugged(of map[string]v1.VolumeSource) map[string]v1.VolumeSource {
 	out := maps.Clone(of)
 	maps.DeleteFunc(out, func(_ string, source v1.VolumeSource) bool {
@@ -148,7 +146,6 @@ func unplugged(of map[string]v1.VolumeSource) map[string]v1.VolumeSource {
 	return out
 }
 
-// mountedClaims returns the sorted claims of a pod.
 func mountedClaims(pod *corev1.Pod) []string {
 	var out []string
 	for _, v := range pod.Spec.Volumes {
@@ -169,7 +166,6 @@ func awaitNoMove(t *testing.T, ns, name string) {
 	})
 }
 
-// plugLocal adds a hotplugged disk to a local VM.
 func plugLocal(t *testing.T, vm *v1.VirtualMachine) {
 	t.Helper()
 	dv := newDataVolume(vm.Namespace, vm.Name+"-plugged", pluggedSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}})
@@ -183,7 +179,6 @@ func plugLocal(t *testing.T, vm *v1.VirtualMachine) {
 	})
 }
 
-// newPluggedDestination makes a block claim to which the hotplugged disk can move.
 func newPluggedDestination(t *testing.T, ns, name string, round int) v1.VolumeSource {
 	t.Helper()
 	dv := onDevice(newDataVolume(ns, fmt.Sprintf("%s-plugged-%d", name, round), pluggedSize, cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}))
@@ -192,7 +187,6 @@ func newPluggedDestination(t *testing.T, ns, name string, round int) v1.VolumeSo
 	return v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: dv.Name, Hotpluggable: true}}
 }
 
-// awaitPlugged waits until the guest has the hotplugged disk, on a claim.
 func awaitPlugged(t *testing.T, ns, name, claim string) {
 	t.Helper()
 	awaitVMI(t, ns, name, "the plugged disk on "+claim, func(vmi *v1.VirtualMachineInstance) bool {
@@ -259,7 +253,6 @@ func TestLocalDisksMigrateWithTheirGuest(t *testing.T) {
 	awaitGone(t, again)
 }
 
-// sizeOf returns the size of a guest's disk in bytes.
 func (g *guest) sizeOf(disk string) int64 {
 	g.t.Helper()
 	sectors, err := strconv.ParseInt(g.run("cat /sys/block/"+disk+"/size"), 10, 64)
@@ -305,9 +298,10 @@ func migrationUnderWay(t *testing.T, ns, name string) *v1.VirtualMachineInstance
 	return found
 }
 
-// TestStorageMigrationsAreInterruptedAtRandom strikes at random moments at a part of a storage migration, or deletes
-// the migration. The guest must run on; its VMI and its pod must name the same claims; and it must have lost nothing
-// when it has arrived. Drydock must migrate it again by itself. Not parallel: it kills parts that other tests need.
+// TestStorageMigrationsAreInterruptedAtRandom strikes at random moments at a storage migration, or deletes it.
+// The guest must run on; VMI and pod must name the same claims; nothing may be lost. Drydock must migrate it
+// again by itself. Only real processes die in the middle of a step. Not parallel: it kills parts that other tests
+// need.
 func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -321,7 +315,6 @@ func TestStorageMigrationsAreInterruptedAtRandom(t *testing.T) {
 // storageMigration is the kind of migration in which a guest's claims change.
 const storageMigration = "storage migration"
 
-// moving is a guest that moves to other claims again and again.
 type moving struct {
 	*lane
 	from, to map[string]v1.VolumeSource
@@ -369,7 +362,6 @@ func (s *moving) next() *v1.VirtualMachineInstanceMigration {
 	return awaitMigration(s.t, m, "its target", func(m *v1.VirtualMachineInstanceMigration) bool { return m.IsFinal() || m.TargetIsHandedOff() })
 }
 
-// consistent waits until VMI and pod name the same claims.
 func (s *moving) consistent(after string) {
 	s.hasArrived(awaitConsistent(s.t, s.ns, s.vm.Name, after, s.from, s.to))
 }
@@ -415,9 +407,9 @@ func awaitConsistent(t *testing.T, ns, name, after string, from, to map[string]v
 	return vmi
 }
 
-// TestAStorageMigrationIsTakenBack names the old claims again during the copy. The next time it stops the VM during the
-// copy, and the VM must not start with the copies. internal/rules/migration/volumemigration covers the claims in the VM
-// and the VMI; only the guest knows the content of the disks.
+// TestAStorageMigrationIsTakenBack names the old claims again during the copy. The next time it stops the VM,
+// which must not start with the copies. volumemigration covers the claims; only the guest knows the content of
+// the disks.
 func TestAStorageMigrationIsTakenBack(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

@@ -24,7 +24,6 @@ func onNode(node string, elem ...string) string {
 	return filepath.Join(append([]string{os.Getenv("DRYDOCK_DIR"), "nodes", node, "cni"}, elem...)...)
 }
 
-// writeFile writes a file atomically, and removes it when the test ends.
 func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -43,7 +42,7 @@ func writeFile(t *testing.T, path string, data []byte, mode os.FileMode) {
 	})
 }
 
-// newAttachment creates a NetworkAttachmentDefinition; without config, each node has the configuration.
+// Without config, each node has the configuration.
 func newAttachment(t *testing.T, ns, name string, config map[string]any) {
 	t.Helper()
 	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}}
@@ -60,7 +59,6 @@ func newAttachment(t *testing.T, ns, name string, config map[string]any) {
 	t.Cleanup(func() { deleteObject(t, obj) })
 }
 
-// nodeNetwork opens the network namespace of a node.
 func nodeNetwork(t *testing.T, node string) netns.NsHandle {
 	t.Helper()
 	for _, n := range status(t).Nodes {
@@ -82,8 +80,7 @@ func nodeNetwork(t *testing.T, node string) netns.NsHandle {
 	return 0
 }
 
-// cable is a network of both nodes, like a switch between two machines: a bridge of the same name on each, and a cable
-// between the bridges. node1 has an address on it.
+// A cable is a bridge of the same name on each node, with a link between them. node1 has an address on it.
 type cable struct {
 	name    string
 	first   netns.NsHandle
@@ -118,7 +115,6 @@ func newCable(t *testing.T, name, address string) *cable {
 	return c
 }
 
-// bridge makes the bridge on a node, and removes it with its cable.
 func (c *cable) bridge(t *testing.T, node netns.NsHandle) *netlink.Handle {
 	t.Helper()
 	nl, err := netlink.NewHandleAt(node)
@@ -155,7 +151,6 @@ func linkOf(t *testing.T, nl *netlink.Handle, name string) netlink.Link {
 	return link
 }
 
-// plug makes a link a port of a bridge.
 func plug(t *testing.T, nl *netlink.Handle, name, bridge string) netlink.Link {
 	t.Helper()
 	link := linkOf(t, nl, name)
@@ -168,7 +163,6 @@ func plug(t *testing.T, nl *netlink.Handle, name, bridge string) netlink.Link {
 	return link
 }
 
-// passed returns the number of bytes that the cable has carried.
 func (c *cable) passed(t *testing.T) uint64 {
 	t.Helper()
 	s := linkOf(t, c.onFirst, c.port.Attrs().Name).Attrs().Statistics
@@ -187,7 +181,7 @@ func dialFrom(t *testing.T, node netns.NsHandle, address string) net.Conn {
 	eventually(t, "a connection to "+address, func(ctx context.Context) error {
 		done := make(chan error, 1)
 		go func() {
-			runtime.LockOSThread() // not unlocked: the thread ends in the node's namespace
+			runtime.LockOSThread() // the thread ends in the node's namespace
 			done <- func() (err error) {
 				if err := netns.Set(node); err != nil {
 					return err

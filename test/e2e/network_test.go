@@ -18,9 +18,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestABridgedGuestAndPodsReachEachOther boots a guest with its pod's address. It must become Ready only when a process
-// in it listens, and NetworkPolicies must treat it as a pod. internal/handler/network covers a pod's rules and
-// addresses; here they carry real traffic. TestGuestSeesTheMachineThatWasAskedFor does the same behind masquerade.
+// TestABridgedGuestAndPodsReachEachOther boots a guest with its pod's address. It must become Ready only when a
+// process in it listens, and NetworkPolicies must treat it as a pod. internal/handler/network covers rules and
+// addresses; here they carry real traffic. TestGuestSeesTheMachineThatWasAskedFor does the same behind
+// masquerade.
 func TestABridgedGuestAndPodsReachEachOther(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -68,8 +69,8 @@ func reachesPods(t *testing.T, g *guest) {
 	}
 }
 
-// TestOnlyDeclaredPortsAreOpen boots a guest that listens on more ports than it declares: the others must be closed.
-// Its agent reports its readiness.
+// TestOnlyDeclaredPortsAreOpen boots a guest that listens on more ports than it declares: the others must be closed,
+// which only real traffic shows. Its agent reports its readiness.
 func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -93,7 +94,6 @@ func TestOnlyDeclaredPortsAreOpen(t *testing.T) {
 	isPoliced(t, g)
 }
 
-// portIsForwarded reaches the guest's echo service through the API server.
 func portIsForwarded(t *testing.T, ns string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -118,15 +118,14 @@ func portIsForwarded(t *testing.T, ns string) {
 		t.Errorf("the echo through port-forward was %q (error: %v)", line, err)
 	}
 	cancel()
-	_ = command.Wait() // the context ended it, so its error does not matter
+	_ = command.Wait() // the context ended it
 }
 
-// httpGet returns a shell command that fetches a page; busybox's static wget can't.
+// busybox's static wget can't fetch a page.
 func httpGet(address string, port int) string {
 	return fmt.Sprintf(`printf 'GET / HTTP/1.0\r\n\r\n' | nc -w 5 %s %d`, address, port)
 }
 
-// serviceAddress is the cluster address of a Service.
 func serviceAddress(t *testing.T, namespace, name string) string {
 	t.Helper()
 	var service corev1.Service
@@ -136,7 +135,6 @@ func serviceAddress(t *testing.T, namespace, name string) string {
 	return service.Spec.ClusterIP
 }
 
-// guestAddress returns the address by which pods reach the guest.
 func guestAddress(t *testing.T, g *guest) string {
 	t.Helper()
 	vmi := awaitVMI(t, g.namespace, g.name, "an address", func(vmi *v1.VirtualMachineInstance) bool {
@@ -153,7 +151,7 @@ func awaitPodRunning(t *testing.T, namespace, name string) *corev1.Pod {
 	})
 }
 
-// fromPod repeats a command in the pod "peer" until it succeeds: Services and routes may be a moment late.
+// Services and routes may be a moment late.
 func fromPod(t *testing.T, namespace, command string) {
 	t.Helper()
 	eventually(t, command+" in pod peer", func(context.Context) error {
@@ -165,7 +163,7 @@ func fromPod(t *testing.T, namespace, command string) {
 	})
 }
 
-// hasEvent looks for an event about an object whose reason or message has text.
+// The reason or the message has text.
 func hasEvent(namespace, name, text string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var events corev1.EventList

@@ -23,11 +23,9 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// nicChange changes a VM's interfaces while its guest runs, and checks the effects.
 type nicChange struct {
-	t        *testing.T
-	ns, name string
-	// cable is the network of the interface's attachment.
+	t          *testing.T
+	ns, name   string
 	cable      *cable
 	attachment string
 	// cards lists the interfaces from the guest's start: PCI address and MAC address of each.
@@ -37,7 +35,6 @@ type nicChange struct {
 	migrations int
 }
 
-// listCards prints PCI address and MAC address of each of the guest's interfaces, sorted by PCI address.
 const listCards = `for i in /sys/class/net/e*; do echo $(basename $(readlink -f $i/device/..)) $(cat $i/address); done | sort`
 
 // migratesWorkloads is the shipped configuration: guests migrate when their change needs it. With staysByItself none
@@ -72,7 +69,6 @@ func newNICChange(t *testing.T, ns, name string, c *cable) *nicChange {
 	return n
 }
 
-// count returns the number of the VM's migrations.
 func (n *nicChange) count() int {
 	n.t.Helper()
 	var list v1.VirtualMachineInstanceMigrationList
@@ -118,7 +114,6 @@ func (n *nicChange) setState(state v1.InterfaceState) {
 	})
 }
 
-// listed waits until the VMI's status has the interface, or does not.
 func (n *nicChange) listed(there bool) *v1.VirtualMachineInstance {
 	n.t.Helper()
 	return awaitVMI(n.t, n.ns, n.name, fmt.Sprintf("the interface %s, there: %v", n.attachment, there), func(vmi *v1.VirtualMachineInstance) bool {
@@ -126,7 +121,6 @@ func (n *nicChange) listed(there bool) *v1.VirtualMachineInstance {
 	})
 }
 
-// reaches checks that the guest reaches both nodes through the interface.
 func (n *nicChange) reaches(g *guest) {
 	n.t.Helper()
 	n.stays(g, 1)
@@ -175,7 +169,6 @@ func (n *nicChange) inPlace(there bool) {
 	}
 }
 
-// attacher plays a controller that attaches interfaces to running pods.
 type attacher struct {
 	*nicChange
 	pod  *corev1.Pod
@@ -200,7 +193,6 @@ func newAttacher(n *nicChange, asks bool) *attacher {
 	return a
 }
 
-// attach makes the interface in the pod, and updates the network status.
 func (a *attacher) attach() {
 	a.t.Helper()
 	inPod, err := netns.GetFromPid(processOf(a.t, a.pod, "virt-launcher"))
@@ -230,7 +222,6 @@ func (a *attacher) attach() {
 	a.say(true)
 }
 
-// detach removes the interface from the pod, and updates the network status.
 func (a *attacher) detach() {
 	a.t.Helper()
 	inPod, err := netns.GetFromPid(processOf(a.t, a.pod, "virt-launcher"))
@@ -249,7 +240,6 @@ func (a *attacher) detach() {
 	a.say(false)
 }
 
-// say writes the pod's network status, as Multus does.
 func (a *attacher) say(attached bool) {
 	a.t.Helper()
 	var list []map[string]any

@@ -63,7 +63,6 @@ func (n *nicChange) changeNetworks() {
 	n.t.Logf("all of it was settled in %v", time.Since(began))
 }
 
-// put moves the template's interface to a network.
 func (n *nicChange) put(spec *v1.VirtualMachineInstanceSpec, network string) {
 	for i := range spec.Networks {
 		if spec.Networks[i].Name == n.attachment {
@@ -97,7 +96,6 @@ func (n *nicChange) stage(change func(*v1.VirtualMachineInstanceSpec), names ...
 	configureFurther(n.t, liveUpdate)
 }
 
-// lansInGuest returns the number of lans on which the guest has an interface.
 func (n *nicChange) lansInGuest(vmi *v1.VirtualMachineInstance) int {
 	there := 0
 	for _, lan := range lans {
@@ -123,8 +121,8 @@ func (n *nicChange) podIsOn(vmi *v1.VirtualMachineInstance, network string, lans
 	return has[layout.SecondaryInterface(n.attachment)] == n.ns+"/"+network && len(has) == len(lans)+2
 }
 
-// restarts restarts the VM, and checks that the guest has the same interfaces in the same places. One is then connected
-// by a network binding, whose plugin must have been called.
+// The guest must have the same interfaces in the same places. One is then connected by a network binding, whose
+// plugin must have been called.
 func (n *nicChange) restarts() {
 	n.t.Helper()
 	newAttachment(n.t, n.ns, "plugin", map[string]any{"cniVersion": "1.0.0", "name": "plugin", "type": "bridge", "bridge": "lan4"})

@@ -37,7 +37,6 @@ func launcherPods(t *testing.T, vmi *v1.VirtualMachineInstance) []corev1.Pod {
 	return pods.Items
 }
 
-// launcherPod returns the only pod that runs a VMI.
 func launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	t.Helper()
 	pods := launcherPods(t, vmi)
@@ -47,7 +46,7 @@ func launcherPod(t *testing.T, vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	return &pods[0]
 }
 
-// do runs virtctl in the namespace; it must succeed.
+// virtctl must succeed.
 func do(t *testing.T, namespace string, args ...string) string {
 	t.Helper()
 	out, err := virtctl(t.Context(), append([]string{"-n", namespace}, args...)...)
@@ -57,7 +56,6 @@ func do(t *testing.T, namespace string, args ...string) string {
 	return strings.TrimSpace(out)
 }
 
-// instanceUID returns the UID of a VM's present VMI.
 func instanceUID(t *testing.T, namespace, name string) types.UID {
 	t.Helper()
 	vmi := &v1.VirtualMachineInstance{}
@@ -67,7 +65,6 @@ func instanceUID(t *testing.T, namespace, name string) types.UID {
 	return vmi.UID
 }
 
-// restartAndAwait restarts a VM and waits until its next instance runs.
 func restartAndAwait(t *testing.T, namespace, name string) {
 	t.Helper()
 	before := instanceUID(t, namespace, name)
@@ -75,7 +72,6 @@ func restartAndAwait(t *testing.T, namespace, name string) {
 	awaitNextInstance(t, namespace, name, before)
 }
 
-// awaitNextInstance waits until a VMI other than the one with the UID before runs.
 func awaitNextInstance(t *testing.T, namespace, name string, before types.UID) {
 	t.Helper()
 	awaitVMI(t, namespace, name, "another instance that runs", func(vmi *v1.VirtualMachineInstance) bool {

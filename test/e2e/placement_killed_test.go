@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// awaitPhase waits until the DataVolume has reached a phase of an import.
 func awaitPhase(t *testing.T, ns, name string, phase cdiv1.DataVolumePhase) {
 	t.Helper()
 	awaitDataVolume(t, ns, name, "phase "+string(phase), func(dv *cdiv1.DataVolume) bool {
@@ -80,8 +79,8 @@ func awaitNoDisks(t *testing.T, ns string) {
 	})
 }
 
-// TestVirtControllerDiesAtEachStepOfADisk kills it at each step in the life of a VM's disks. The VM is deleted half
-// way, and created again. Not parallel: other tests need virt-controller.
+// TestVirtControllerDiesAtEachStepOfADisk kills it at each step in the life of a VM's disks. The VM is deleted
+// half way, and created again. Only real storage acts meanwhile. Not parallel: other tests need virt-controller.
 func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -143,9 +142,10 @@ func TestVirtControllerDiesAtEachStepOfADisk(t *testing.T) {
 	}
 }
 
-// TestANodeIsLostBeforeItsClaimsAreBound lets the scheduler choose a node for the claims of two VMs; then the storage's
-// provisioner hangs, and the node dies. One VM's claims are bound by a provisioning pod; the other's, without
-// DataVolumes, by its launcher pod. Not parallel: other tests need both.
+// TestANodeIsLostBeforeItsClaimsAreBound lets the scheduler choose a node for the claims of two VMs; then the
+// storage's provisioner hangs, and the node dies. One VM's claims are bound by a provisioning pod; the other's,
+// without DataVolumes, by its launcher pod. Scheduler and provisioner are real only here. Not parallel: other tests
+// need both.
 func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
 	onlyInTestAll(t)
 	provisioned := vmWithBlankDisk(newNamespace(t), "vm", classLocal)
@@ -177,7 +177,6 @@ func TestANodeIsLostBeforeItsClaimsAreBound(t *testing.T) {
 	awaitNode2(t)
 }
 
-// vmWithClaims makes two unbound claims, and returns a VM with them as its disks.
 func vmWithClaims(t *testing.T, ns string) *v1.VirtualMachine {
 	t.Helper()
 	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyAlways)
@@ -197,7 +196,6 @@ func vmWithClaims(t *testing.T, ns string) *v1.VirtualMachine {
 	return vm
 }
 
-// awaitSettled waits until the scheduler has chosen the node for the disks of the namespace.
 func awaitSettled(t *testing.T, ns, node string) {
 	t.Helper()
 	for _, name := range []string{"vm-data", "vm-more"} {
@@ -257,8 +255,7 @@ func killNode2(t *testing.T) (start func()) {
 	return start
 }
 
-// spread waits until a component of Drydock is ready on node1. An earlier test may have drained node1, and the pods on
-// the other node stay there.
+// An earlier test may have drained node1, and the pods on the other node stay there.
 func spread(t *testing.T, app string) {
 	t.Helper()
 	moved := false

@@ -27,7 +27,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Storage classes and nodes of the embedded cluster.
 const (
 	classLocal     = "local"
 	classImmediate = "local-immediate"
@@ -35,7 +34,7 @@ const (
 	node2          = "node2"
 )
 
-// addDataVolume gives a VM a disk with a DataVolume of its own. The disk's serial is the volume's name, in capitals.
+// The disk's serial is the volume's name, in capitals.
 func addDataVolume(vm *v1.VirtualMachine, name, class string, source cdiv1.DataVolumeSource) {
 	vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, v1.DataVolumeTemplateSpec{
 		ObjectMeta: metav1.ObjectMeta{Name: vm.Name + "-" + name},
@@ -61,21 +60,18 @@ func blankDisk() cdiv1.DataVolumeSource {
 	return cdiv1.DataVolumeSource{Blank: &cdiv1.DataVolumeBlankImage{}}
 }
 
-// vmWithBlankDisk returns a VM with one blank disk of a class.
 func vmWithBlankDisk(ns, name, class string) *v1.VirtualMachine {
 	vm := newVM(newVMI(ns, name), v1.RunStrategyAlways)
 	addDataVolume(vm, "data", class, blankDisk())
 	return vm
 }
 
-// ask makes a VM request one of an extended resource.
 func ask(vm *v1.VirtualMachine, device corev1.ResourceName) {
 	one := corev1.ResourceList{device: resource.MustParse("1")}
 	r := &vm.Spec.Template.Spec.Domain.Resources
 	r.Requests, r.Limits = one, one
 }
 
-// offer gives a node ten of an extended resource until the test ends.
 func offer(t *testing.T, node string, device corev1.ResourceName) {
 	t.Helper()
 	patch := func(ctx context.Context, value string) error {
@@ -93,7 +89,6 @@ func offer(t *testing.T, node string, device corev1.ResourceName) {
 	})
 }
 
-// taint keeps pods without a toleration of the key off a node.
 func taint(t *testing.T, node, key string) {
 	t.Helper()
 	if out, err := kubectl(t.Context(), "taint", "node", node, key+"=:NoSchedule"); err != nil {
@@ -106,7 +101,6 @@ func taint(t *testing.T, node, key string) {
 	})
 }
 
-// record holds the observations of a watch in a namespace.
 type record struct {
 	mu sync.Mutex
 	// phases has those of each DataVolume, in order; provisioning has the claims of each provisioning pod, by its UID.
@@ -114,7 +108,6 @@ type record struct {
 	provisioning map[types.UID][]string
 }
 
-// watchDisks records the phases of DataVolumes and the provisioning pods from now on.
 func watchDisks(t *testing.T, ns string) *record {
 	t.Helper()
 	r := &record{phases: map[string][]cdiv1.DataVolumePhase{}, provisioning: map[types.UID][]string{}}
@@ -159,14 +152,12 @@ func claimsOf(pod *corev1.Pod) []string {
 	return out
 }
 
-// provisioningPods returns the number of provisioning pods so far.
 func (r *record) provisioningPods() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.provisioning)
 }
 
-// awaitOn waits until the VM runs on the node.
 func awaitOn(t *testing.T, ns, name, node string) {
 	t.Helper()
 	vmi := awaitRunning(t, ns, name)
@@ -175,7 +166,6 @@ func awaitOn(t *testing.T, ns, name, node string) {
 	}
 }
 
-// awaitSaying waits until the VM has the status, and one of its conditions contains the text.
 func awaitSaying(t *testing.T, ns, name string, status v1.VirtualMachinePrintableStatus, text string) {
 	t.Helper()
 	awaitVM(t, ns, name, fmt.Sprintf("status %s and %q", status, text), func(vm *v1.VirtualMachine) bool {
@@ -210,7 +200,6 @@ func provisioningPod(ctx context.Context, ns string) (*corev1.Pod, error) {
 	return nil, nil
 }
 
-// awaitProvisioningPod waits for one whose UID is not before.
 func awaitProvisioningPod(t *testing.T, ns string, before types.UID) *corev1.Pod {
 	t.Helper()
 	var found *corev1.Pod
@@ -233,7 +222,7 @@ func serveImage(t *testing.T, ns, text string) (url, sum string) {
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder is removed as a whole anyway
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder is removed as a whole
 	content := make([]byte, 8<<20)
 	for i := range content {
 		content[i] = text[i%len(text)]
@@ -264,9 +253,9 @@ var importPhases = []cdiv1.DataVolumePhase{
 	cdiv1.Pending, cdiv1.WaitForFirstConsumer, cdiv1.PVCBound, cdiv1.ImportScheduled, cdiv1.ImportInProgress, cdiv1.Succeeded,
 }
 
-// TestDisksFollowTheVM starts a VM with DataVolumes of all sources, on file systems and on a device, in a class that
-// waits for its first consumer, and on the node that is not the default choice. The API server's tests play the
-// scheduler, the provisioner and the workers; here they are real, and the guest must read the disks' content.
+// TestDisksFollowTheVM starts a VM with DataVolumes of all sources, in a class that waits for its first consumer,
+// on the node that is not the default choice. The API server's tests play the scheduler, the provisioner and the
+// workers; here they are real, and the guest must read the disks.
 func TestDisksFollowTheVM(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -313,8 +302,9 @@ func TestDisksFollowTheVM(t *testing.T) {
 	}
 }
 
-// TestDisksGoWhereOnlyTheVMFits has constraints that only the VM has, and its disk must be made on the VM's node. In
-// the control run the worker may bind the claim, and the VM must fail to start. Not parallel: it taints a node.
+// TestDisksGoWhereOnlyTheVMFits has constraints that only the VM has, and its disk must be made on its node. In
+// the control run the worker may bind the claim, and the VM must fail to start. The scheduler must be real. Not
+// parallel: it taints a node.
 func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 	onlyInTestAll(t)
 	ns := newNamespace(t)
@@ -352,8 +342,8 @@ func TestDisksGoWhereOnlyTheVMFits(t *testing.T) {
 	awaitSaying(t, ns, "control", v1.VirtualMachineStatusUnschedulable, "nodes are available")
 }
 
-// TestAVMThatFitsNowhereRecovers has no node for a VM until one offers the requested resource: then the real scheduler
-// must place the provisioning pod, and so the disk, there. internal/rules/pod/launcherpod covers that pod's constraints.
+// TestAVMThatFitsNowhereRecovers has no node for a VM until one offers the requested resource: then the real
+// scheduler must place the provisioning pod there. launcherpod covers that pod's constraints.
 func TestAVMThatFitsNowhereRecovers(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -410,7 +400,6 @@ func TestProvisioningThatIsCutShortLeavesNothing(t *testing.T) {
 	awaitNoProvisioningPod(t, ns)
 }
 
-// evict evicts a pod by the API, as drains do.
 func evict(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
@@ -428,7 +417,6 @@ func sayEvicted(t *testing.T, pod *corev1.Pod) {
 	}
 }
 
-// claimOn makes a claim of the local class that is bound on a node.
 func claimOn(t *testing.T, ns, name, node string) {
 	t.Helper()
 	class := classLocal
@@ -456,8 +444,8 @@ func claimVolume(name string) v1.VolumeSource {
 	}}
 }
 
-// TestNewDisksJoinThoseThatAreBound starts VMs with one disk that already has its node: the new disks must be made
-// there. Real volumes have the node affinity.
+// TestNewDisksJoinThoseThatAreBound starts VMs with one disk that has its node: the new disks must be made there.
+// Only real volumes have the node affinity.
 func TestNewDisksJoinThoseThatAreBound(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -474,8 +462,8 @@ func TestNewDisksJoinThoseThatAreBound(t *testing.T) {
 	awaitOn(t, ns, "joined", node1)
 }
 
-// TestDisksThatAreBoundAtOnceNeedNoProvisioningPod uses a class, and an annotation, that bind claims immediately. The
-// real provisioner must bind them before any pod exists.
+// TestDisksThatAreBoundAtOnceNeedNoProvisioningPod uses a class, and an annotation, that bind claims immediately:
+// the real provisioner must do so before any pod exists.
 func TestDisksThatAreBoundAtOnceNeedNoProvisioningPod(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)

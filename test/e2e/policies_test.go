@@ -42,7 +42,6 @@ func isPoliced(t *testing.T, g *guest) {
 	deleteObject(t, deny)
 }
 
-// denyAll denies all traffic to and from the pods of a namespace.
 func denyAll(t *testing.T, ns string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	deny := policy(ns, "deny-all", networkingv1.NetworkPolicySpec{

@@ -19,7 +19,6 @@ func isReadyWhen(t *testing.T, g *guest, command string) {
 	awaitVMI(t, g.namespace, g.name, "condition Ready", ready)
 }
 
-// ready reports whether a VMI's condition Ready is true.
 func ready(vmi *v1.VirtualMachineInstance) bool {
 	for _, c := range vmi.Status.Conditions {
 		if c.Type == v1.VirtualMachineInstanceReady {

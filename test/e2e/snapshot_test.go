@@ -24,13 +24,13 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// TestAVMIsSnapshottedAndRestored snapshots a VM with two disks, lets its guest destroy both, and restores them, while
-// a second VM is made of the same snapshot, and a third by a clone. Before that the guest is snapshotted while it
-// writes to both disks in turn, and the second VM gets those disks. A content that a tenant writes must be refused.
+// TestAVMIsSnapshottedAndRestored snapshots a VM with two disks, lets its guest destroy both, and restores them,
+// while a second VM is made of the same snapshot, and a third by a clone. Before that the guest is snapshotted
+// while it writes to both disks in turn, and the second VM gets those disks. A content that a tenant writes must
+// be refused.
 //
-// On the way guests print their UUIDs, for the scenarios of the UUID's rule in which the API server's tests see only
-// the VMs: 1 and 3, a VM that is older than the rule, stopped and running; 4 and 13, a content that is older; 8, a
-// newer one.
+// Guests print their UUIDs, for the rule's scenarios in which the API server's tests see only the VMs: 1 and 3, a
+// VM that is older than the rule, stopped and running; 4 and 13, a content that is older; 8, a newer one.
 func TestAVMIsSnapshottedAndRestored(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -115,7 +115,6 @@ func (g *guest) write(word string) {
 	}
 }
 
-// bothDisksHold checks that both disks hold a word.
 func (g *guest) bothDisksHold(word string) {
 	g.t.Helper()
 	for _, serial := range []string{"ONE", "TWO"} {
@@ -123,7 +122,7 @@ func (g *guest) bothDisksHold(word string) {
 	}
 }
 
-// isBackedUp follows the annotations of the launcher pod as a backup tool does: the guest must freeze and thaw.
+// A backup tool follows the launcher pod's annotations: the guest must freeze and thaw.
 func (g *guest) isBackedUp() {
 	g.t.Helper()
 	pod := launcherPod(g.t, awaitRunning(g.t, g.namespace, g.name))
@@ -155,15 +154,15 @@ func (g *guest) isBackedUp() {
 }
 
 // snapshotWhileItWrites makes the guest count on both disks in turn, each number written back before the next. It
-// snapshots the guest with its agent, with a hanging agent, and without one, and returns the two snapshots that
-// succeed.
+// snapshots the guest with its agent, with one that can't freeze, with a hanging one, and without one, and returns the
+// first and the last snapshot.
 func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 	t := g.t
 	t.Helper()
 	for _, serial := range []string{"ONE", "TWO"} {
 		g.run("mkfs.ext4 -q -F -b 1024 " + g.device(serial) + " && mkdir -p /mnt/" + serial + " && mount -t ext4 " + g.device(serial) + " /mnt/" + serial)
 	}
-	g.run("n=100000; (while [ ! -e /tmp/enough ]; do n=$((n+1)); for d in ONE TWO; do echo $n | dd of=/mnt/$d/n conv=notrunc,fsync; done; done) >/dev/null 2>&1 &")
+	g.run("(diskcount /mnt/ONE/n /mnt/TWO/n >/dev/null 2>&1 &)")
 	g.awaitProgress()
 	boot, uptime := g.bootID(), g.uptime()
 
@@ -172,6 +171,7 @@ func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 	frozen := snapshot(t, g.namespace, "frozen", succeeds)
 	saysHow(t, frozen, snapshotv1.VMSnapshotGuestAgentIndication)
 	g.awaitProgress()
+	g.isSnapshottedUnfrozen()
 	g.run("killall -STOP qemu-ga")
 	hung := snapshot(t, g.namespace, "hung", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
 		return s.Phase == snapshotv1.Failed && strings.Contains(*s.Error.Message, "did not freeze the guest's file systems")
@@ -181,24 +181,37 @@ func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 	// An agent that disappears during a request fails the snapshot. One that continues first answers the earlier
 	// request, until the answer is read.
 	g.run("mv /usr/sbin/qemu-ga /tmp; killall -KILL qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done")
-	stopped := g.snapshotWithoutAgent()
+	stopped := g.snapshotWhileStopped("stopped")
 	saysHow(t, stopped, snapshotv1.VMSnapshotNoGuestAgentIndication)
 	g.awaitProgress()
 
 	if got := g.bootID(); got != boot || g.uptime() <= uptime {
 		t.Errorf("the guest that was snapshotted has the boot id %s, before %s", got, boot)
 	}
-	g.run("touch /tmp/enough; wait; umount /mnt/ONE /mnt/TWO")
+	g.run("killall diskcount; while pidof diskcount >/dev/null; do usleep 50000; done; umount /mnt/ONE /mnt/TWO")
 	return []*snapshotv1.VirtualMachineSnapshot{frozen, stopped}
 }
 
-// snapshotWithoutAgent snapshots the guest while its CPUs are stopped, for at most launch.MaxStopped. On a machine with
+// isSnapshottedUnfrozen hides a mounted file system below another one. The agent can't open it to freeze it, after it has
+// frozen a later one. The snapshot must succeed, say so in the agent's words, and leave nothing frozen.
+func (g *guest) isSnapshottedUnfrozen() {
+	g.t.Helper()
+	g.run("mkdir -p /mnt/over/under /mnt/later && mount -o bind /mnt/ONE /mnt/over/under && mount -t tmpfs none /mnt/over && mount -o bind /mnt/TWO /mnt/later")
+	const words = "failed to open /mnt/over/under: No such file or directory"
+	if said := saysHow(g.t, g.snapshotWhileStopped("unfrozen"), "QuiesceFailed"); !strings.Contains(said, words) {
+		g.t.Errorf("it says %q, want %q in it", said, words)
+	}
+	g.awaitProgress()
+	g.run("umount /mnt/later /mnt/over && umount /mnt/over/under")
+}
+
+// snapshotWhileStopped snapshots the guest while its CPUs are stopped, for at most launch.MaxStopped. On a machine with
 // slower storage the snapshot must fail, and another one is made.
-func (g *guest) snapshotWithoutAgent() (stopped *snapshotv1.VirtualMachineSnapshot) {
+func (g *guest) snapshotWhileStopped(name string) (stopped *snapshotv1.VirtualMachineSnapshot) {
 	g.t.Helper()
 	for deadline, n := time.Now().Add(patience), 1; ; n++ {
 		var late string
-		stopped = snapshot(g.t, g.namespace, fmt.Sprint("stopped-", n), func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
+		stopped = snapshot(g.t, g.namespace, fmt.Sprintf("%s-%d", name, n), func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
 			if s.Phase == snapshotv1.Failed && strings.Contains(*s.Error.Message, "it was not released before its deadline") {
 				late = *s.Error.Message
 			}
@@ -226,19 +239,19 @@ func (g *guest) awaitProgress() {
 	})
 }
 
-// saysHow checks that a snapshot has the indication of how the guest was frozen or stopped.
-func saysHow(t *testing.T, s *snapshotv1.VirtualMachineSnapshot, how snapshotv1.Indication) {
+// saysHow checks that a snapshot has the indication of how the guest was frozen or stopped, and returns its message.
+func saysHow(t *testing.T, s *snapshotv1.VirtualMachineSnapshot, how snapshotv1.Indication) string {
 	t.Helper()
 	for _, said := range s.Status.SourceIndications {
 		t.Logf("the snapshot %s says %s: %s", s.Name, said.Indication, said.Message)
 		if said.Indication == how {
-			return
+			return said.Message
 		}
 	}
 	t.Errorf("the snapshot %s does not say %s: %+v", s.Name, how, s.Status.SourceIndications)
+	return ""
 }
 
-// addDisksOf gives a stopped VM the disks of the snapshots of the VM "vm".
 func addDisksOf(t *testing.T, ns, name string, snapshots []*snapshotv1.VirtualMachineSnapshot) {
 	t.Helper()
 	vm := &v1.VirtualMachine{}
@@ -285,19 +298,17 @@ func (g *guest) agreesOn(i int) {
 		}
 		numbers = append(numbers, number)
 	}
-	if numbers[0] != numbers[1] && numbers[0] != numbers[1]+1 || numbers[0] <= 100000 {
+	if numbers[0] != numbers[1] && numbers[0] != numbers[1]+1 || numbers[1] < 1 {
 		g.t.Errorf("the disks of the snapshot %d are at %v", i, numbers)
 	}
 	g.t.Logf("the disks of the snapshot %d are at %v", i, numbers)
 }
 
-// snapshot makes a snapshot of the VM "vm" and waits until seen accepts its status.
 func snapshot(t *testing.T, ns, name string, seen func(*snapshotv1.VirtualMachineSnapshotStatus) bool) *snapshotv1.VirtualMachineSnapshot {
 	t.Helper()
 	return snapshotOf(t, ns, "vm", name, seen)
 }
 
-// snapshotOf makes a snapshot of a VM and waits until seen accepts its status.
 func snapshotOf(t *testing.T, ns, vm, name string, seen func(*snapshotv1.VirtualMachineSnapshotStatus) bool) *snapshotv1.VirtualMachineSnapshot {
 	t.Helper()
 	s := &snapshotv1.VirtualMachineSnapshot{

@@ -58,7 +58,7 @@ func (p *devicePlugin) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugi
 	return nil
 }
 
-// Allocate names the devices in the environment, and gives the container a device node in place of VFIO's.
+// Allocate names the devices in the environment, and a device node in place of VFIO's.
 func (p *devicePlugin) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	answer := &v1beta1.AllocateResponse{}
 	for _, of := range request.ContainerRequests {
@@ -116,7 +116,6 @@ func offerDevices(t *testing.T) {
 	})
 }
 
-// kubeletPID returns the process ID of a node's kubelet.
 func kubeletPID(t *testing.T, node string) int {
 	t.Helper()
 	for _, n := range status(t).Nodes {
@@ -131,7 +130,8 @@ func kubeletPID(t *testing.T, node string) int {
 }
 
 // TestAGuestIsGivenADeviceOfItsNode follows an SR-IOV interface from the NetworkAttachmentDefinition to QEMU's
-// arguments. QEMU must fail because the machine has no such device. The kubelet's device manager and Multus are real.
+// arguments. QEMU must fail because the machine has no such device. Only here the device manager and Multus are
+// real.
 func TestAGuestIsGivenADeviceOfItsNode(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -177,7 +177,6 @@ func TestAGuestIsGivenADeviceOfItsNode(t *testing.T) {
 	}
 }
 
-// annotateAttachment sets the resource name of a NetworkAttachmentDefinition.
 func annotateAttachment(t *testing.T, ns, name, resource string) {
 	t.Helper()
 	obj := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}}

@@ -25,26 +25,23 @@ const (
 	tpmDefine = "tpmsend 8002 0000002d 0000012a 40000001 00000009 40000009 0000 00 0000 0000 000e 01500000 000b 00040004 0000 0008"
 	tpmAsk    = "tpmsend 80010000000e0000016901500000 | cut -c13-20"
 	tpmKnows  = "00000000"
-	// tpmClear makes the TPM forget its owner's data, and everything sealed.
+	// The TPM forgets its owner's data, and everything sealed.
 	tpmClear = "tpmsend 8002 0000001b 00000126 4000000a 00000009 40000009 0000 00 0000"
 	// tpmLacks is the answer of a TPM without that index.
 	tpmLacks = "0000018b"
 )
 
-// fillTPM stores an index in the guest's TPM.
 func (g *guest) fillTPM() {
 	g.t.Helper()
 	g.run(tpmDefine)
 	g.knowsTPM()
 }
 
-// knowsTPM checks that the TPM has the index.
 func (g *guest) knowsTPM() {
 	g.t.Helper()
 	g.sees("what the TPM knows", tpmAsk, tpmKnows)
 }
 
-// guestVariable is the prefix of the guest's own UEFI variables.
 const guestVariable = "/sys/firmware/efi/efivars/Drydock-5d307ca9-b3ef-428c-8861-06e72d69f22"
 
 const (
@@ -56,7 +53,6 @@ const (
 		"/sys/firmware/efi/efivars/Boot0D0C-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 )
 
-// keepingVM makes a stopped VM with all kinds of persistent state, and the claim for it.
 func keepingVM(t *testing.T, ns, name string) (*v1.VirtualMachine, *corev1.PersistentVolumeClaim) {
 	t.Helper()
 	vmi := newVMI(ns, name)
@@ -79,13 +75,13 @@ func keepingVM(t *testing.T, ns, name string) (*v1.VirtualMachine, *corev1.Persi
 	return vm, state
 }
 
-// TestWhatIsKeptOfAVMOutlivesItsGuests stores data in a guest's UEFI variables and TPM, and must find it on the node
-// that the guest migrates to, and in the VM's next instance. That one changes both, and an earlier snapshot must
-// restore them, including a sealed secret. A VM to which the snapshot is restored must have both, and a clone of it
-// neither. The claims must be deleted with their VMs.
+// TestWhatIsKeptOfAVMOutlivesItsGuests stores data in a guest's UEFI variables and TPM, and must find it after a
+// migration and in the VM's next instance. That one changes both, and an earlier snapshot must restore them,
+// including a sealed secret. A VM restored elsewhere must have both, and a clone of it neither. The claims must
+// go with their VMs. Only a guest sees them.
 //
-// The identity that the guest sees must stay the same all the while, and must differ in the restored VM and the clone
-// as the table of docs/identity.md says.
+// The identity that the guest sees must stay, and differ in the restored VM and the clone as the table of
+// docs/identity.md says.
 func TestWhatIsKeptOfAVMOutlivesItsGuests(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -157,7 +153,6 @@ func areMadeOf(t *testing.T, ns, knew, sealed string) {
 	differsByTheTable(t, identity.Clone, knew, twin.run(self))
 }
 
-// startAndLogin starts a VM and logs in to its guest.
 func startAndLogin(t *testing.T, ns, name string) *guest {
 	t.Helper()
 	do(t, ns, "start", name)
@@ -174,7 +169,6 @@ func claimsIn(t *testing.T, ns string) []corev1.PersistentVolumeClaim {
 	return claims.Items
 }
 
-// stateOf returns the claim of a VM's state.
 func stateOf(vm *v1.VirtualMachine) *corev1.PersistentVolumeClaim {
 	return stateclaim.Claim(stateclaim.Next(vm), "", nil)
 }

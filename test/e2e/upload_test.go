@@ -27,20 +27,18 @@ const classShared = "shared"
 
 const uploadProxy = "cdi-uploadproxy"
 
-// TestAnUploadedDiskIsInTheGuest uploads an image into a DataVolume and one into a claim, as users do, and a guest must
-// read both. The API server's tests cover the refusals; here the worker, the proxy and the disk are real.
+// TestAnUploadedDiskIsInTheGuest uploads an image into a DataVolume and one into a claim, and a guest must read
+// both. The API server's tests cover the refusals; here the worker, the proxy and the disk are real.
 func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
+	warnsOfNothing(t, ns)
 	image := filepath.Join(t.TempDir(), "image.raw")
 	content := append([]byte("uploaded\n"), bytes.Repeat([]byte{'x'}, 8<<20-len("uploaded\n"))...)
 	if err := os.WriteFile(image, content, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	upload := func(args ...string) string {
-		return do(t, ns, append([]string{"image-upload"}, append(args, "--image-path="+image, "--force-bind", "--access-mode=ReadWriteMany",
-			"--size="+strconv.Itoa(claimSize), "--storage-class="+classShared, "--uploadproxy-url=https://"+serviceAddress(t, "kubevirt", uploadProxy), "--insecure")...)...)
-	}
+	upload := func(args ...string) string { return do(t, ns, uploading(t, image, args...)...) }
 	out := upload("dv", "uploaded")
 	if !strings.Contains(out, "completed successfully") {
 		t.Errorf("virtctl image-upload printed:\n%s", out)
@@ -69,9 +67,32 @@ func TestAnUploadedDiskIsInTheGuest(t *testing.T) {
 	if got := awaitFilled(t, ns, "uploaded").Status.Phase; got != cdiv1.Succeeded {
 		t.Errorf("after the second upload the DataVolume is %s", got)
 	}
+	isKeptOutByAPolicy(t, ns, image)
 }
 
-// saysUploaded waits for the annotations that upstream's virtctl reads from the claim of a DataVolume.
+// uploading returns virtctl's arguments to upload an image into a new disk.
+func uploading(t *testing.T, image string, args ...string) []string {
+	t.Helper()
+	return append(append([]string{"image-upload"}, args...), "--image-path="+image, "--force-bind", "--access-mode=ReadWriteMany",
+		"--size="+strconv.Itoa(claimSize), "--storage-class="+classShared, "--uploadproxy-url=https://"+serviceAddress(t, "kubevirt", uploadProxy), "--insecure")
+}
+
+// isKeptOutByAPolicy uploads while a policy denies all traffic of the namespace's pods. The kubelet reaches the worker,
+// virt-api does not, and virtctl must name the policy as a possible reason. Without the policy the upload must succeed.
+func isKeptOutByAPolicy(t *testing.T, ns, image string) {
+	t.Helper()
+	deny := denyAll(t, ns)
+	out, err := virtctl(t.Context(), append([]string{"-n", ns}, uploading(t, image, "dv", "denied", "--retry=0")...)...)
+	if err == nil || !strings.Contains(out, "a NetworkPolicy of the namespace "+ns+" may keep Drydock from its pods") {
+		t.Errorf("an upload that no connection reaches: %v\n%s", err, out)
+	}
+	deleteObject(t, deny)
+	do(t, ns, "image-upload", "dv", "denied", "--no-create", "--image-path="+image,
+		"--uploadproxy-url=https://"+serviceAddress(t, "kubevirt", uploadProxy), "--insecure")
+	awaitFilled(t, ns, "denied")
+}
+
+// Upstream's virtctl reads these annotations from a DataVolume's claim.
 func saysUploaded(t *testing.T, ns, name string) {
 	t.Helper()
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name}}

@@ -18,12 +18,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// claimSize is the size of every claim and of every disk made for a test.
 const claimSize = 64 << 20
 
-// TestEveryKindOfVolume gives a guest a disk of each kind that TestGuestSeesTheMachineThatWasAskedFor does not have,
-// writes to the writable ones, and reads them in the VM's next instance: persistent data must be there, and ephemeral
-// data must not. Only two real guests of one VM show that.
+// TestEveryKindOfVolume gives a guest a disk of each kind that TestGuestSeesTheMachineThatWasAskedFor does not
+// have, and reads them in the VM's next instance: persistent data must be there, and ephemeral data must not.
+// Only two real guests of one VM show that.
 func TestEveryKindOfVolume(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -111,13 +110,11 @@ func createWithWhatIsOfNodes(t *testing.T, vm *v1.VirtualMachine) {
 	eventually(t, "virt-api to allow what is of nodes", func(ctx context.Context) error { return cluster.client.Create(ctx, vm) })
 }
 
-// device returns the guest's path of the disk with a serial.
 func (g *guest) device(serial string) string {
 	g.t.Helper()
 	return "/dev/" + g.diskBySerial(serial).name
 }
 
-// folderOnNode1 returns storage in a folder of the node's own.
 func folderOnNode1(namespace, name string) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{
 		Path: "/srv/" + namespace + "-" + name, Type: new(corev1.HostPathDirectoryOrCreate),
@@ -131,7 +128,7 @@ func folderWithImage(t *testing.T, name, text string) corev1.PersistentVolumeSou
 	if err := os.Mkdir(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder is removed as a whole anyway
+	t.Cleanup(func() { _ = os.RemoveAll(folder) }) // the cluster's folder is removed as a whole
 	image := filepath.Join(folder, "disk.img")
 	if err := os.WriteFile(image, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -165,7 +162,6 @@ func blockDevice(t *testing.T) corev1.PersistentVolumeSource {
 	return corev1.PersistentVolumeSource{Local: &corev1.LocalVolumeSource{Path: device}}
 }
 
-// claim makes a claim bound to the given storage on node1.
 func claim(t *testing.T, namespace, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource) {
 	t.Helper()
 	capacity := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(claimSize, resource.BinarySI)}

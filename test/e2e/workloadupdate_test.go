@@ -87,7 +87,7 @@ func outdated(vmi *v1.VirtualMachineInstance) bool {
 	return labeled
 }
 
-// awaitOutdated waits until want guests are counted as outdated. Guests of earlier tests may take a moment to be gone.
+// Guests of earlier tests may take a moment to be gone.
 func awaitOutdated(t *testing.T, want int) {
 	t.Helper()
 	await(t, kubeVirt(), &v1.KubeVirtList{}, fmt.Sprintf("%d outdated guests", want), func(kv *v1.KubeVirt) bool {
@@ -130,7 +130,6 @@ func launchWith(t *testing.T, image string) {
 	}
 }
 
-// loadLauncherAs loads the launcher's image into the cluster under another name.
 func loadLauncherAs(t *testing.T, name string) {
 	t.Helper()
 	archive := filepath.Join(t.TempDir(), "launcher.tar")

@@ -38,15 +38,13 @@ const (
 	efiEntry   = "title Drydock test guest\nlinux /vmlinuz\ninitrd /initrd.img\noptions %s\n"
 )
 
-// diskParts are the files that a disk is made from.
 type diskParts struct {
 	kernel, initrd string
 	// bootSector is SYSLINUX's code that starts the active partition.
 	bootSector string
 	// bootManager is systemd's, for UEFI.
 	bootManager string
-	// args are added to the kernel arguments of every guest.
-	args string
+	args        string
 }
 
 // writeDisk makes the bootable disk, without a loop device and without a mount.
@@ -83,12 +81,10 @@ func writeDisk(ctx context.Context, to string, from diskParts) error {
 // efiLoader is the file that UEFI boots from a disk without a boot entry.
 const efiLoader = "/EFI/BOOT/BOOTX64.EFI"
 
-// convert converts the raw disk to qcow2.
 func convert(ctx context.Context, raw, to string) error {
 	return run(ctx, "qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, to)
 }
 
-// writeEmptyDisk makes a raw disk with only the boot sector.
 func writeEmptyDisk(raw, bootSectorFile string) error {
 	code, err := os.ReadFile(bootSectorFile)
 	if err != nil {
@@ -103,7 +99,6 @@ func writeEmptyDisk(raw, bootSectorFile string) error {
 	return nil
 }
 
-// bootSector returns the loader's code followed by a table with the one partition.
 func bootSector(code []byte) []byte {
 	const (
 		tableOffset = 446
@@ -120,14 +115,12 @@ func bootSector(code []byte) []byte {
 	return mbr
 }
 
-// contents lists the files of the file system.
 type contents struct {
 	folders []string
 	// texts and files begin with the name there; a text is given, and a file is copied from a path.
 	texts, files [][2]string
 }
 
-// fillPartition makes the file system.
 func fillPartition(ctx context.Context, scratch, raw string, with contents) error {
 	files := slices.Clone(with.files)
 	for i, text := range with.texts {
@@ -168,7 +161,7 @@ var toolPackages = map[string]string{
 
 func run(ctx context.Context, tool string, args ...string) error {
 	cmd := exec.CommandContext(ctx, tool, args...)
-	// Without these, mtools would write the time of day into the file system.
+	// Otherwise mtools writes the time of day into the file system.
 	cmd.Env = append(os.Environ(), "SOURCE_DATE_EPOCH=946684800", "TZ=UTC")
 	out, err := cmd.CombinedOutput()
 	if errors.Is(err, exec.ErrNotFound) {

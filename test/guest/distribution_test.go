@@ -13,7 +13,7 @@ import (
 func TestAGuestGreetsAsAnotherDistribution(t *testing.T) {
 	for _, test := range []struct {
 		distribution string
-		// dialog alternates between the expected output and the typed answer.
+		// The expected output and the typed answer alternate.
 		dialog []string
 	}{
 		{"alpine", []string{`localhost login: $`, "root", `localhost:~# $`}},
@@ -24,7 +24,7 @@ func TestAGuestGreetsAsAnotherDistribution(t *testing.T) {
 		t.Run(test.distribution, func(t *testing.T) {
 			t.Parallel()
 			disk := filepath.Join(t.TempDir(), "disk.qcow2")
-			ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+			ctx, cancel := context.WithTimeout(t.Context(), life)
 			defer cancel()
 			if err := guest.WriteDiskAs(ctx, buildCache, test.distribution, disk); err != nil {
 				t.Fatal(err)

@@ -20,8 +20,8 @@ import (
 type Flavor string
 
 const (
-	// Lean is our own kernel (package kernel). The drivers for most tests are built in, and without hardware
-	// virtualization it starts in a fourth of the time.
+	// Lean is our own kernel (package kernel): the drivers for most tests are built in, and emulated it starts in
+	// a fourth of the time.
 	Lean Flavor = "lean"
 	// Full is Debian's general kernel with its modules: for SATA, USB, a watchdog and network cards other than virtio,
 	// and for tests of a distribution's kernel, such as its signature for Secure Boot.
@@ -85,8 +85,7 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	return assemble(ctx, folder, from)
 }
 
-// WriteDiskAs makes a disk of the lean guest, built below cache, that greets as another distribution (guestd's
-// distributions: alpine, cirros, fedora).
+// WriteDiskAs makes a lean guest's disk that greets as another distribution (guestd's: alpine, cirros, fedora).
 func WriteDiskAs(ctx context.Context, cache, distribution, to string) error {
 	files, err := Build(ctx, cache, Lean)
 	if err != nil {
@@ -109,8 +108,7 @@ func WriteDiskAs(ctx context.Context, cache, distribution, to string) error {
 	})
 }
 
-// BuildKernel makes the kernel of the lean guest unless it exists. That takes minutes; the rest of the guest takes
-// seconds.
+// BuildKernel makes the lean guest's kernel unless it exists. That takes minutes; the rest takes seconds.
 func BuildKernel(ctx context.Context, cache string) error {
 	packages, err := Packages(Lean)
 	if err != nil {
@@ -124,7 +122,7 @@ func BuildKernel(ctx context.Context, cache string) error {
 	return err
 }
 
-// Packages lists the Debian packages from which a guest is built.
+// Packages lists the Debian packages of a guest.
 func Packages(flavor Flavor) ([]string, error) {
 	list, err := fs.ReadFile(source, "packages.txt")
 	if err != nil {
@@ -141,7 +139,6 @@ func filesIn(folder string) Files {
 	}
 }
 
-// parts are the inputs of a guest.
 type parts struct {
 	tree   debian.Tree
 	guestd string
@@ -208,7 +205,6 @@ func compile(ctx context.Context, binary string) error {
 	return nil
 }
 
-// buildKey hashes all inputs of the guest's files.
 func buildKey(from parts) (string, error) {
 	sum := sha256.New()
 	binary, err := os.ReadFile(from.guestd)

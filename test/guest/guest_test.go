@@ -22,7 +22,6 @@ import (
 
 const uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 
-// firmwareOf returns QEMU's arguments for each way to start the guest.
 func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 	t.Helper()
 	disk := []string{
@@ -95,8 +94,7 @@ func TestTheGuestTellsItsMachineAndObeysThePowerButton(t *testing.T) {
 	}
 }
 
-// TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot boots the full kernel with the devices that KubeVirt offers
-// beside virtio.
+// KubeVirt offers these devices beside virtio.
 func TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot(t *testing.T) {
 	files := buildGuest(t, guest.Full)
 	m := start(t, "-m", "192",
@@ -112,9 +110,9 @@ func TestTheFullKernelKnowsTheDevicesThatTheLeanKernelDoesNot(t *testing.T) {
 	m.sees("ls /dev/watchdog", "/dev/watchdog")
 	m.sees("grep -h -i tablet /sys/class/input/event*/device/name", "QEMU QEMU USB Tablet")
 	m.sees("cat /proc/fb", "0 bochs-drmdrmfb")
+	m.sees("ip link add link eth0 name eth0.7 type vlan id 7 && ip link add br0 type bridge && modprobe bonding && test -e /sys/class/net/bond0 && echo made", "made")
 }
 
-// seedImage makes an ISO image with a label, as virt-handler does.
 func seedImage(t *testing.T, label string, files map[string]string) string {
 	t.Helper()
 	image, err := os.Create(filepath.Join(t.TempDir(), label+".iso"))
@@ -217,8 +215,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// freePort finds an unused port of this machine outside the kernel's ephemeral range, so that it is still free when
-// QEMU listens there.
+// The port is outside the kernel's ephemeral range, so that it is still free when QEMU listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
 	const first, count = 12000, 20000
@@ -248,6 +245,9 @@ func TestTheGuestServesHotplugsAndPanics(t *testing.T) {
 		"-device", "virtserialport,id=port,bus=serial.0,chardev=agent,name=org.qemu.guest_agent.0",
 		"-device", "pvpanic-pci", "-blockdev", "null-co,node-name=nothing,size=1048576,read-zeroes=on")...)
 	m.login()
+	// A slow guest lets users log in before it has its address, or serves anything.
+	m.sees("guestinfo nics | grep -c ' 10.0.2.15 '", "1")
+	m.sees(`for port in 1E61 0050 0016; do grep -q ":$port [0:]* 0A" /proc/net/tcp* && echo $port; done`, "1E61\n0050\n0016")
 
 	t.Run("echo", func(t *testing.T) { checkEcho(t, echo) })
 	t.Run("web", func(t *testing.T) { checkWeb(t, web) })
@@ -317,7 +317,6 @@ func checkGreeting(t *testing.T, port, want string) {
 	}
 }
 
-// checkAgentPort unplugs the agent's port and plugs it again.
 func checkAgentPort(t *testing.T, m *machine, socket string) {
 	m.monitorRuns("device_del", map[string]any{"id": "port"})
 	m.sees("pidof qemu-ga | wc -w", "0")

@@ -24,12 +24,12 @@ var programs = []string{
 // guestdNames are guestd's command names.
 var guestdNames = []string{
 	"/init", "/sbin/acpid", "/sbin/modprobe", "/sbin/shutdown", "/sbin/chpasswd",
-	"/bin/guestinfo", "/bin/disksoak", "/bin/diskjournal", "/bin/tpmsend",
+	"/bin/guestinfo", "/bin/disksoak", "/bin/diskjournal", "/bin/diskcount", "/bin/tpmsend",
 	"/bin/tpmkey", "/bin/tpmseal", "/bin/tpmunseal", "/bin/panic",
 }
 
-// writeInitrd writes the guest's root file system as an initramfs. It is not compressed: in an emulated guest SYSLINUX
-// loads it faster than the kernel would decompress half of it.
+// The initramfs is not compressed: in an emulated guest SYSLINUX loads it faster than the kernel would decompress
+// half of it.
 func writeInitrd(ctx context.Context, to string, from parts) error {
 	root := rootfs.New()
 	addFolders(root)
@@ -77,7 +77,7 @@ func addSkeleton(_ context.Context, root *rootfs.FS, _ parts) error {
 		if err != nil {
 			return fmt.Errorf("reading the guest's %s: %w", path, err)
 		}
-		// Embedding loses permissions; a script is recognized by its first line.
+		// Embedding loses permissions; a script's first line shows it.
 		perm := fs.FileMode(0o644)
 		if strings.HasPrefix(string(data), "#!") {
 			perm = 0o755
@@ -110,7 +110,6 @@ func addPrograms(ctx context.Context, root *rootfs.FS, from parts) error {
 	return nil
 }
 
-// addModules adds a kernel's modules, if it has any.
 func addModules(_ context.Context, root *rootfs.FS, from parts) error {
 	if from.flavor == Lean {
 		return nil
@@ -139,7 +138,6 @@ func addModules(_ context.Context, root *rootfs.FS, from parts) error {
 	return nil
 }
 
-// readLines reads a small text file.
 func readLines(path string) ([]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

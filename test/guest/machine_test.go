@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/test/console"
 	"drydock.dev/drydock/test/guest"
 )
@@ -17,8 +18,11 @@ import (
 // buildCache is shared with `make images`, so that a test run after that has nothing to build.
 const buildCache = "../../build/cache"
 
-// patience bounds one boot on a busy machine.
-const patience = 4 * time.Minute
+// patience bounds one wait on a busy machine, life all that a test does with one guest, or the making of its files.
+const (
+	patience = 4 * time.Minute
+	life     = 20 * time.Minute
+)
 
 // machine is a guest in a plain QEMU, without any part of Drydock.
 type machine struct {
@@ -38,7 +42,7 @@ type both struct {
 
 func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), life)
 	defer cancel()
 	files, err := guest.Build(ctx, buildCache, flavor)
 	if err != nil {
@@ -47,10 +51,9 @@ func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	return files
 }
 
-// start runs QEMU with the arguments of the machine under test.
 func start(t *testing.T, args ...string) *machine {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), life)
 	t.Cleanup(cancel)
 	socket := filepath.Join(t.TempDir(), "qmp")
 	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
@@ -63,7 +66,7 @@ func start(t *testing.T, args ...string) *machine {
 	}
 	// QEMU's own complaints go to the test's output, not to the console.
 	cmd.Stderr = os.Stderr
-	// An os.Pipe of our own: Wait must not close the pipe while the console still reads.
+	// Wait must not close the pipe while the console still reads.
 	output, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +90,7 @@ func (m *machine) connect(socket string) {
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		monitor, err := qmp.Dial(m.ctx, socket, func(event qmp.Event) { m.events <- event.Name })
+		monitor, err := qmp.Dial(m.ctx, socket, func(event qmp.Event) { qmptest.KeepLatest(m.events, event.Name) })
 		if err == nil {
 			m.monitor = monitor
 			m.t.Cleanup(func() { _ = monitor.Close() })
@@ -103,7 +106,6 @@ func (m *machine) connect(socket string) {
 	}
 }
 
-// login waits until the guest is up, and logs in.
 func (m *machine) login() {
 	m.t.Helper()
 	if err := m.console.Login(m.ctx); err != nil {
@@ -111,7 +113,7 @@ func (m *machine) login() {
 	}
 }
 
-// sees repeats a command without effects in the guest until it prints want: devices and addresses appear a moment late.
+// Devices and addresses appear a moment late. The command must have no effects.
 func (m *machine) sees(command, want string) {
 	m.t.Helper()
 	var got string
@@ -138,7 +140,6 @@ func (m *machine) monitorRuns(command string, args any) {
 	}
 }
 
-// ends waits until QEMU has exited by itself.
 func (m *machine) ends() {
 	m.t.Helper()
 	select {

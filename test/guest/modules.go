@@ -11,16 +11,14 @@ import (
 	"strings"
 )
 
-// kernelModule is one loadable module of the kernel package.
 type kernelModule struct {
 	name string
-	// path is the file's place below the kernel's module folder.
+	// path is below the kernel's module folder.
 	path    string
 	depends []string
 	aliases []string
 }
 
-// moduleSet has the modules from which a guest loads its drivers.
 type moduleSet struct {
 	folder  string // on this machine, of the kernel package
 	files   map[string]string
@@ -28,7 +26,7 @@ type moduleSet struct {
 	chosen  map[string]kernelModule
 }
 
-// chooseModules picks the named modules and their dependencies from a kernel's module folder.
+// Dependencies come with the named modules.
 func chooseModules(folder string, names []string) (*moduleSet, error) {
 	set := &moduleSet{
 		folder:  folder,
@@ -122,7 +120,6 @@ func (s *moduleSet) dep() []byte {
 	return out.Bytes()
 }
 
-// loadOrder appends a module's dependencies and then the module to order.
 func (s *moduleSet) loadOrder(name string, order []string) []string {
 	for _, needed := range s.chosen[name].depends {
 		needed = moduleName(needed)
@@ -133,7 +130,7 @@ func (s *moduleSet) loadOrder(name string, order []string) []string {
 	return append(order, name)
 }
 
-// alias renders modules.alias, which maps devices and file systems to modules.
+// The file maps devices and file systems to modules.
 func (s *moduleSet) alias() []byte {
 	var out bytes.Buffer
 	for _, name := range slices.Sorted(maps.Keys(s.chosen)) {
@@ -144,7 +141,6 @@ func (s *moduleSet) alias() []byte {
 	return out.Bytes()
 }
 
-// moduleName returns the kernel's name for the module in a file.
 func moduleName(path string) string {
 	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".ko"), "-", "_")
 }

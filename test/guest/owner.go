@@ -83,8 +83,7 @@ func (o *Owner) Enrollment(ctx context.Context, variable string) ([]byte, error)
 	return append([]byte(authenticated), text...), nil
 }
 
-// SignedDisk makes a disk of a built guest in the owner's folder, with the owner's signature on the boot manager and on
-// the kernel.
+// SignedDisk makes a disk of a built guest, with the owner's signature on boot manager and kernel.
 func (o *Owner) SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
 	packages, err := Packages(Full)
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 // kernels. Shim contains Debian's key.
 var signedPackages = []string{"shim-signed", "grub-efi-amd64-signed"}
 
-// signedConfig is the configuration of Debian's GRUB.
 const signedConfig = "set timeout=0\nlinux /vmlinuz " + kernelArgs + "\ninitrd /initrd.img\nboot\n"
 
 // SignedDisk returns a disk of a built guest that UEFI boots with Microsoft's keys only. GRUB needs more than 256 MiB

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/invariant"
 )
 
-// AttachmentPods watches the VMI from now on until the test ends.
+// AttachmentPods watches the VMI until the test ends.
 func AttachmentPods(t *testing.T, c client.WithWatch, namespace, vmi string) *invariant.History {
 	t.Helper()
 	h := &invariant.History{}

@@ -38,7 +38,8 @@ spec:
       propagationMethod: {noCloud: {}}
 `
 
-// Installers look for: answers on a CD, keys in cloud-init's meta-data, Ignition's configuration in the firmware's.
+// Installers look for answers on a CD, keys in cloud-init's meta-data, Ignition's configuration in the
+// firmware's.
 func TestAGuestFindsWhatItIsToSetItselfUpBy(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Lean)
@@ -54,10 +55,9 @@ func TestAGuestFindsWhatItIsToSetItselfUpBy(t *testing.T) {
 	p.prints("mkdir -p /a && mount -t iso9660 -o ro /dev/sr0 /a && cat /a/autounattend.xml; umount /a", "<unattend/>")
 	p.prints("dd if=/dev/sr0 bs=1 skip=32808 count=10 2>/dev/null", "unattendCD")
 	p.prints("mkdir -p /s && mount -t iso9660 -o ro /dev/vda /s && cat /s/meta-data; umount /s",
-		`{"instance-id":"answers.default","local-hostname":"answers","public-keys":{"0":"ssh-ed25519 AAAA alice"}}`)
+		`{"instance-id":"`+uuid+`","local-hostname":"answers","public-keys":{"0":"ssh-ed25519 AAAA alice"}}`)
 }
 
-// write writes a file of a volume, as the kubelet does.
 func (p *pod) write(inContainer, text string) {
 	p.t.Helper()
 	file := p.path(inContainer)

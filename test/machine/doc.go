@@ -1,4 +1,3 @@
-// Package machine tests whole machines: internal/rules/machine builds them from a VMI's spec,
-// virt-launcher starts them in a real QEMU, and the test guest reports its hardware. It contains
-// only tests.
+// Package machine tests whole machines: internal/rules/machine builds them from a VMI's spec, virt-launcher
+// starts them in a real QEMU, and the test guest reports its hardware. It must contain only tests.
 package machine

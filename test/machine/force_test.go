@@ -17,10 +17,8 @@ import (
 	"drydock.dev/drydock/test/guest"
 )
 
-// volDisk is the shell expression for the path of the disk with the serial vol.
 const volDisk = `/dev/$(guestinfo disks | awk '$3=="vol"{print $1}')`
 
-// bootFrom boots the guest's kernel with more arguments and devices.
 func bootFrom(t *testing.T, arguments, devices string) (*pod, *v1.VirtualMachineInstance) {
 	t.Helper()
 	files := buildGuest(t, guest.Lean)
@@ -48,9 +46,9 @@ func (p *pod) cleared(name string, want diskhotplug.Stage) {
 	}
 }
 
-// TestAGuestLosesADiskThatItDoesNotLetGoOf unplugs a disk by force from a guest without a driver for PCI hotplug. Such
-// a guest finds a new disk only after a rescan, and ignores unplug requests. Its earlier writes must be on the disk;
-// later ones must fail, and must not stop it, although its error policy says so for failing storage.
+// A guest without a driver for PCI hotplug finds a new disk only after a rescan, and ignores unplug requests. Its
+// earlier writes must be on the disk; later ones must fail, and must not stop it, although its error policy says
+// so for failing storage.
 func TestAGuestLosesADiskThatItDoesNotLetGoOf(t *testing.T) {
 	t.Parallel()
 	p, vmi := bootFrom(t, "acpiphp.disable=1", "")
@@ -120,7 +118,6 @@ func TestALockedTrayKeepsItsMedium(t *testing.T) {
 	}
 }
 
-// inserted inserts a medium with a text into a drive.
 func (p *pod) inserted(vmi *v1.VirtualMachineInstance, name, text string) {
 	p.t.Helper()
 	medium := make([]byte, 1<<20)

@@ -36,8 +36,12 @@ const buildCache = "../../build/cache"
 // nodeName stands for the node's name.
 const nodeName = "node-of-the-test"
 
-// patience bounds one boot on a busy machine.
-const patience = 4 * time.Minute
+// patience bounds one wait on a busy machine, life all that a test does with one guest, and the making of its disks: a
+// guest with UEFI computes for half a minute.
+const (
+	patience = 4 * time.Minute
+	life     = 20 * time.Minute
+)
 
 // pod stands for a launcher's container: virt-launcher in a folder that stands for the container's paths.
 type pod struct {
@@ -81,7 +85,7 @@ func buildGuest(t *testing.T, flavor guest.Flavor) guest.Files {
 	t.Helper()
 	building.Lock()
 	defer building.Unlock()
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), life)
 	defer cancel()
 	files, err := guest.Build(ctx, buildCache, flavor)
 	if err != nil {
@@ -101,7 +105,7 @@ func newPod(t *testing.T) *pod {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), life)
 	p := &pod{t: t, ctx: ctx, dir: dir, ended: make(chan struct{})}
 	for _, path := range []string{layout.PrivateDir, layout.EphemeralDir, layout.KernelBootDir} {
 		if err := os.MkdirAll(p.path(path), 0o755); err != nil {
@@ -134,16 +138,13 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// path returns the path in this test of a container's path.
 func (p *pod) path(inContainer string) string { return p.inPod(inContainer) }
 
-// inPod replaces the container's paths in a text.
 func (p *pod) inPod(text string) string {
 	text = strings.ReplaceAll(text, layout.PrivateDir, p.dir+"/kubevirt")
 	return strings.ReplaceAll(text, layout.VolumeDevicesDir, p.dir+"/dev-kubevirt-volumes")
 }
 
-// dial connects to one of the pod's sockets as soon as it exists.
 func (p *pod) dial(name string) net.Conn {
 	p.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -164,7 +165,7 @@ func (p *pod) dial(name string) net.Conn {
 
 func (p *pod) read() launch.Message {
 	p.t.Helper()
-	_ = p.conn.SetReadDeadline(time.Now().Add(patience))
+	_ = p.conn.SetReadDeadline(time.Now().Add(life)) // the guest may have to boot before it ends
 	if !p.lines.Scan() {
 		p.t.Fatalf("reading from virt-launcher: %v", p.lines.Err())
 	}
@@ -192,7 +193,7 @@ func (p *pod) ask(request launch.Request) launch.Reply {
 }
 
 // grace is longer than any test waits, so that a slow guest is not taken for a deaf one.
-const grace = int64(10 * patience / time.Second)
+const grace = int64(2 * life / time.Second)
 
 // boot plays virt-handler: it prepares disks and images, builds the machine and has it started. The network is QEMU's
 // own, so that the test needs no rights.
@@ -261,8 +262,7 @@ func (p *pod) login() {
 	}
 }
 
-// prints repeats a command in the guest until it succeeds and prints want: devices appear a moment late. The command
-// may run many times.
+// Devices appear a moment late, so the command may run many times.
 func (p *pod) prints(command, want string) {
 	p.t.Helper()
 	last := "nothing"
@@ -282,7 +282,6 @@ func (p *pod) prints(command, want string) {
 	}
 }
 
-// says returns the output of a command in the guest.
 func (p *pod) says(command string) string {
 	p.t.Helper()
 	got, status, err := p.console.Run(p.ctx, command)
@@ -292,7 +291,6 @@ func (p *pod) says(command string) string {
 	return got
 }
 
-// send types a command without waiting for its end.
 func (p *pod) send(command string) {
 	p.t.Helper()
 	if err := p.console.Send(command + "\n"); err != nil {
@@ -323,7 +321,6 @@ func (p *pod) exits(want launch.Reason) {
 	}
 }
 
-// place puts a file at a volume's mount point.
 func (p *pod) place(source, inContainer string) {
 	p.t.Helper()
 	target := p.path(inContainer)

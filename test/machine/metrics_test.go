@@ -2,7 +2,6 @@ package machine_test
 
 import (
 	"encoding/base64"
-	"errors"
 	"strconv"
 	"strings"
 	"testing"
@@ -31,7 +30,6 @@ spec:
   volumes: [{name: figures, downwardMetrics: {}}]
 `
 
-// findPort sets $p to the port's device in the guest.
 const findPort = `p=/dev/$(basename $(dirname $(grep -lx org.github.vhostmd.1 /sys/class/virtio-ports/*/name)))`
 
 func TestAGuestIsToldOfItsHost(t *testing.T) {
@@ -65,26 +63,25 @@ func TestAGuestIsToldOfItsHost(t *testing.T) {
 	p.powersOff()
 }
 
-// figuresOnDisk reads the disk as vhostmd's tools do, and repeats while it is busy.
+// figuresOnDisk reads the disk as vhostmd's tools do, and repeats while it is busy, or was written meanwhile.
 func (p *pod) figuresOnDisk() map[string]metricstest.Metric {
 	p.t.Helper()
-	for {
+	for began := time.Now(); ; {
 		image, err := base64.StdEncoding.DecodeString(strings.ReplaceAll(p.says("head -c 8192 /dev/vda | base64"), "\n", ""))
 		if err != nil {
 			p.t.Fatal(err)
 		}
 		document, err := metricstest.Disk(image)
-		if errors.Is(err, metricstest.ErrBusy) {
-			continue
+		if err == nil {
+			return p.figures(document)
 		}
-		if err != nil {
+		if time.Since(began) > patience {
 			p.t.Fatal(err)
 		}
-		return p.figures(document)
 	}
 }
 
-// figuresByPort asks as users do, and reads to the empty line that ends the answer.
+// An empty line ends the answer.
 func (p *pod) figuresByPort() map[string]metricstest.Metric {
 	p.t.Helper()
 	return p.figures([]byte(p.says(findPort + `; exec 3<>$p; printf 'GET /metrics/XML\n\n' >&3; while read -r line <&3 && [ -n "$line" ]; do echo "$line"; done; exec 3>&-`)))
@@ -119,7 +116,6 @@ func (p *pod) isTold(figures map[string]metricstest.Metric) {
 	}
 }
 
-// later reports whether all figures with a time are newer than before.
 func later(t *testing.T, now, before map[string]metricstest.Metric) bool {
 	t.Helper()
 	was, err := strconv.ParseInt(before["host Time"].Value, 10, 64)

@@ -54,7 +54,6 @@ func (p *pod) plugged(vmi *v1.VirtualMachineInstance, name string, bus v1.DiskBu
 	}
 }
 
-// diskFile opens a volume's file with the access mode of a disk or of a medium.
 func (p *pod) diskFile(name string, size int64, medium bool) *os.File {
 	p.t.Helper()
 	f, err := os.OpenFile(filepath.Join(p.dir, name), os.O_CREATE|os.O_RDWR, 0o600)
@@ -93,7 +92,6 @@ func (p *pod) disks() map[string]diskhotplug.Disk {
 	return disks
 }
 
-// unplugged unplugs a volume, and waits until the guest has released it.
 func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 	p.t.Helper()
 	if err := diskhotplug.Ask(p.ctx, p.monitor, p.disks()[name]); err != nil {
@@ -126,7 +124,6 @@ func (p *pod) unplugged(vmi *v1.VirtualMachineInstance, name string) {
 	}
 }
 
-// awaits waits until the guest lists the disk with a serial, or no longer does.
 func (p *pod) awaits(serial string, there bool) {
 	p.t.Helper()
 	word := map[bool]string{true: "!", false: ""}[there]

@@ -36,7 +36,7 @@ spec:
 func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Full)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), life)
 	defer cancel()
 	signed, err := guest.SignedDisk(ctx, buildCache, files)
 	if err != nil {
@@ -53,7 +53,7 @@ func TestSecureBootTakesWhatIsSignedAndNothingElse(t *testing.T) {
 func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
 	t.Parallel()
 	files := buildGuest(t, guest.Full)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*life)
 	defer cancel()
 	owner, err := guest.NewOwner(ctx, buildCache, t.TempDir())
 	if err != nil {
@@ -93,7 +93,7 @@ func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
 	bootWith(t, vmi, microsofts, kept).refuses()
 }
 
-// copyOf copies the variables, because the firmware writes them.
+// The firmware writes the variables.
 func copyOf(t *testing.T, variables string) string {
 	t.Helper()
 	text, err := os.ReadFile(variables)
@@ -107,7 +107,6 @@ func copyOf(t *testing.T, variables string) string {
 	return kept
 }
 
-// bootWith starts a guest from a disk, with the UEFI variables in a file.
 func bootWith(t *testing.T, vmi *v1.VirtualMachineInstance, disk, kept string) *pod {
 	t.Helper()
 	p := newPod(t)
@@ -121,7 +120,6 @@ func bootWith(t *testing.T, vmi *v1.VirtualMachineInstance, disk, kept string) *
 const secureBootState = "mount -t efivarfs none /sys/firmware/efi/efivars; " +
 	"tail -c 1 /sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c | od -An -tu1 | tr -d ' '"
 
-// isSecure checks that the guest boots, and knows that its firmware checks signatures.
 func (p *pod) isSecure() {
 	p.t.Helper()
 	p.login()
@@ -129,7 +127,6 @@ func (p *pod) isSecure() {
 	p.prints("mount -t securityfs none /sys/kernel/security; cat /sys/kernel/security/lockdown", "none [integrity] confidentiality")
 }
 
-// refuses checks that the firmware refuses the disk.
 func (p *pod) refuses() {
 	p.t.Helper()
 	if _, err := p.console.Expect(p.ctx, regexp.MustCompile(`failed to load Boot.*Access Denied`)); err != nil {
@@ -137,7 +134,7 @@ func (p *pod) refuses() {
 	}
 }
 
-// writes makes the guest write a file in one write, as UEFI variables need it.
+// UEFI variables need one write.
 func (p *pod) writes(text []byte, to string) {
 	p.t.Helper()
 	// A console limits the length of its lines.

@@ -19,7 +19,7 @@ type workingFolder struct {
 	lock       *os.File
 }
 
-// newWorkingFolder creates and locks the folder, because two runs would mix their sources.
+// Two runs would mix their sources: the folder is locked.
 func newWorkingFolder(root string) (*workingFolder, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -39,13 +39,11 @@ func newWorkingFolder(root string) (*workingFolder, error) {
 	return f, nil
 }
 
-// close releases the lock.
 func (f *workingFolder) close() { f.lock.Close() }
 
-// source is the folder of the copy.
 func (f *workingFolder) source() string { return filepath.Join(f.path, "source") }
 
-// copySource copies the files that Git would commit.
+// The files are those that Git would commit.
 func (f *workingFolder) copySource(ctx context.Context) error {
 	if err := os.RemoveAll(f.source()); err != nil {
 		return fmt.Errorf("removing the last run's copy of the source: %w", err)
@@ -65,7 +63,7 @@ func (f *workingFolder) copySource(ctx context.Context) error {
 	return nil
 }
 
-// copyFile copies a file with its permissions, or a link as a link.
+// A link stays a link.
 func copyFile(from, to string) error {
 	info, err := os.Lstat(from)
 	if err != nil {

@@ -16,8 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runVariable makes this program act as gremlins' command `go`. Its value is the file with the
-// run's settings.
+// runVariable makes this program act as gremlins' command `go`. Its value is the file with the settings.
 const runVariable = "DRYDOCK_MUTATION_RUN"
 
 // Exit codes of the command go, as gremlins interprets them.
@@ -42,7 +41,6 @@ var usualMore = duration{CPU: 10 * time.Second, Clock: 2 * time.Minute}
 // tests of -short run first, which kill most mutants.
 const quick = 2 * time.Second
 
-// mutationRun has the settings and folders of one package's run.
 type mutationRun struct {
 	Go      string // path of the Go tool
 	Source  string // copy of the repository
@@ -57,10 +55,8 @@ func (r mutationRun) commands() string  { return filepath.Join(r.Scratch, "bin")
 func (r mutationRun) temporary() string { return filepath.Join(r.Scratch, "tmp") }
 func (r mutationRun) original() string  { return filepath.Join(r.Scratch, "module", r.Package) }
 
-// duration is the time of a test run.
 type duration struct{ CPU, Clock time.Duration }
 
-// baseline is the time of the unchanged package's tests.
 type baseline struct{ Short, All duration }
 
 func (r mutationRun) baselineFile() string { return filepath.Join(r.Scratch, "baseline.json") }
@@ -85,7 +81,7 @@ func (r mutationRun) trouble() string {
 	return strings.TrimSpace(string(text))
 }
 
-// note appends a line to a file, because several mutants are tested at a time.
+// Several mutants are tested at a time.
 func note(file, line string) error {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
@@ -193,7 +189,6 @@ func (r mutationRun) module() (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// testMutant tests the package in the working directory.
 func (r mutationRun) testMutant() (code int, err error) {
 	changed, err := r.changedFiles()
 	if err != nil {
@@ -260,9 +255,8 @@ func (r mutationRun) changedFiles() (map[string]string, error) {
 	return changed, nil
 }
 
-// compile compiles the package's test program. Debug information and vet's checks are left out,
-// because they take time and kill no mutant. Garbage collection took a third of the time of these
-// processes, which end within a second.
+// Debug information and vet's checks take time and kill no mutant. Garbage collection took a third of the time of
+// these processes, which end within a second.
 func (r mutationRun) compile(program string, args ...string) ([]byte, error) {
 	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", program}, args...)
 	cmd := exec.Command(r.Go, append(args, "./"+r.Package)...)
@@ -295,7 +289,6 @@ func (r mutationRun) judgeMutant(program string) (int, error) {
 	return r.runMutant(program, usual.All)
 }
 
-// runMutant runs a mutant's tests with limits that derive from their usual time.
 func (r mutationRun) runMutant(program string, usual duration, args ...string) (int, error) {
 	cpu := cpuFactor*usual.CPU + r.More.CPU
 	clock := clockFactor*usual.Clock + r.More.Clock
@@ -319,8 +312,7 @@ func (r mutationRun) runMutant(program string, usual duration, args ...string) (
 	return exitKilled, nil
 }
 
-// startLimited starts tests with limits of CPU time and memory. The CPU limit is a hard one,
-// because Go programs ignore the signal at the soft one.
+// The CPU limit is a hard one, because Go programs ignore the signal at the soft one.
 func startLimited(cmd *exec.Cmd, cpu time.Duration) error {
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting the tests of a mutant: %w", err)

@@ -60,7 +60,6 @@ func TestLong(t *testing.T) {
 `
 )
 
-// newRun prepares the run of a module with one package of rules.
 func newRun(t *testing.T, source string) mutationRun {
 	t.Helper()
 	root := t.TempDir()
@@ -84,7 +83,6 @@ func newRun(t *testing.T, source string) mutationRun {
 	return run
 }
 
-// call calls the command go as gremlins does, and returns its exit code.
 func call(t *testing.T, run mutationRun, folder string, args ...string) int {
 	t.Helper()
 	self, err := os.Executable()

@@ -21,7 +21,6 @@ var mutators = []string{
 	"invert-bitwise", "invert-bwassign", "invert-logical", "invert-loopctrl", "invert-negatives", "remove-self-assignments",
 }
 
-// gremlinsReport has the used fields of gremlins' report.
 type gremlinsReport struct {
 	Files []struct {
 		Name      string             `json:"file_name"`
@@ -43,7 +42,6 @@ const (
 	statusNotViable = "NOT VIABLE"
 )
 
-// test runs gremlins on a package and returns the results of its mutants.
 func (f *workingFolder) test(ctx context.Context, gremlins, pkg string, workers int) (r result, err error) {
 	scratch := filepath.Join(f.path, "scratch")
 	// Left by a killed run.
@@ -100,9 +98,8 @@ func prepareRun(source, scratch, pkg string) (mutationRun, error) {
 	return run, run.write()
 }
 
-// testFlags returns flags for property tests (pgregory.net/rapid): they draw the same cases in
-// every run, so that a mutant's result is reproducible, and neither shrink a failing case nor save
-// it for the next mutant.
+// Property tests (pgregory.net/rapid) must draw the same cases in every run, so that a mutant's result is
+// reproducible, and neither shrink a failing case nor save it for the next mutant.
 func testFlags(folder string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
 	if err != nil {
@@ -128,7 +125,6 @@ func (r mutationRun) write() error {
 	return os.WriteFile(r.file(), text, 0o644)
 }
 
-// sourceFiles returns the mutable files of a folder.
 func sourceFiles(folder string) ([]string, error) {
 	entries, err := os.ReadDir(folder)
 	if err != nil {
@@ -196,7 +192,6 @@ func readResult(run mutationRun, file string) (result, error) {
 	return r, err
 }
 
-// add counts a mutant and records a survivor.
 func (r *result) add(source sourceFile, file string, m gremlinsMutation) error {
 	switch m.Status {
 	case statusKilled:

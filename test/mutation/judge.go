@@ -19,7 +19,6 @@ const threshold = 95
 // explanationsFile lists a package's mutants that no test can kill, with reasons.
 const explanationsFile = "testdata/mutants.yaml"
 
-// explanation is an entry of that file.
 type explanation struct {
 	mutant
 	Reason string `json:"reason"`
@@ -53,12 +52,11 @@ func readExplanations(file string) ([]explanation, error) {
 	return list, nil
 }
 
-// same reports whether two mutants are the same change. Equal lines of one function count as one.
+// Equal lines of one function count as one.
 func (m mutant) same(o mutant) bool {
 	return m.Func == o.Func && m.Line == o.Line && m.Becomes == o.Becomes
 }
 
-// unexplained returns the survivors that need a test.
 func (r result) unexplained() []mutant {
 	return slices.DeleteFunc(slices.Clone(r.survivors), func(m mutant) bool {
 		return slices.ContainsFunc(r.explained, func(e explanation) bool { return e.same(m) })
@@ -72,10 +70,8 @@ func (r result) outdated() []explanation {
 	})
 }
 
-// compiled returns the number of compiling mutants.
 func (r result) compiled() int { return r.killed + len(r.survivors) }
 
-// enough reports whether the percentage of killed mutants reaches the threshold.
 func (r result) enough() bool { return 100*r.killed >= threshold*r.compiled() }
 
 func (r result) percent() string {
@@ -99,7 +95,6 @@ func total(results []result) result {
 	return all
 }
 
-// judge returns an error for each violation of the rules.
 func judge(results []result) error {
 	var problems []error
 	for _, r := range append(slices.Clone(results), total(results)) {
@@ -120,7 +115,6 @@ func judge(results []result) error {
 	return errors.Join(problems...)
 }
 
-// details formats a package's figures and survivors, as progress.
 func (r result) details() string {
 	text := fmt.Sprintf("%s: %s %% of %d mutants killed in %s\n", r.pkg, r.percent(), r.compiled(), r.took.Round(time.Second))
 	for _, m := range r.unexplained() {

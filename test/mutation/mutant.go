@@ -59,7 +59,6 @@ func parseSource(path string) (sourceFile, error) {
 	return sourceFile{text: text, set: set, tree: tree}, nil
 }
 
-// mutant returns the change at gremlins' line and column.
 func (s sourceFile) mutant(m gremlinsMutation) (mutant, error) {
 	file := s.set.File(s.tree.FileStart)
 	if m.Line < 1 || m.Line > file.LineCount() || m.Column < 1 {
@@ -102,7 +101,6 @@ type edit struct {
 	text     string
 }
 
-// apply returns the text between begin and end with the edits.
 func apply(text []byte, edits []edit, begin, end int) []byte {
 	slices.SortStableFunc(edits, func(a, b edit) int { return a.from - b.from })
 	var out []byte
@@ -147,8 +145,7 @@ func (s sourceFile) binaryAt(at token.Pos) []ast.Expr {
 	return found
 }
 
-// parentheses returns edits that keep the syntax tree of the changed expression: gremlins changes
-// the tree, not the text.
+// gremlins changes the tree, not the text: parentheses keep the tree.
 func (s sourceFile) parentheses(around []ast.Expr, operator string) []edit {
 	precedence := precedenceOf(operator)
 	changed := around[0].(*ast.BinaryExpr)
@@ -180,7 +177,6 @@ func precedenceOf(operator string) int {
 	return token.LowestPrec
 }
 
-// declaration returns the name of the function or declaration that contains a line.
 func (s sourceFile) declaration(line int) string {
 	at := slices.IndexFunc(s.tree.Decls, func(d ast.Decl) bool {
 		return s.set.Position(d.Pos()).Line <= line && line <= s.set.Position(d.End()).Line
@@ -200,7 +196,6 @@ func (s sourceFile) declaration(line int) string {
 	return ""
 }
 
-// declared returns the name that a line of a declaration declares.
 func (s sourceFile) declared(d *ast.GenDecl, line int) string {
 	for _, spec := range d.Specs {
 		value, ok := spec.(*ast.ValueSpec)

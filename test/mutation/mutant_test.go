@@ -40,7 +40,6 @@ func TestAMutantIsToldByTheWordsOfTheSource(t *testing.T) {
 		t.Fatal(err)
 	}
 	tests := map[string]struct {
-		// at is the text after the mutated operator, in the line that begins with line.
 		line, at, kind string
 		want           mutant
 	}{

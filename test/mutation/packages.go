@@ -22,7 +22,7 @@ const (
 	lintRule          = "rules"
 )
 
-// rulePackages returns the folders of the requested rule packages, relative to the repository.
+// The folders are relative to the repository.
 func rulePackages(ctx context.Context, root string, asked []string) ([]string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -43,7 +43,7 @@ func rulePackages(ctx context.Context, root string, asked []string) ([]string, e
 	return chosen(folders, asked)
 }
 
-// rulePatterns returns the linter's file patterns without the excluding ones.
+// Excluding patterns don't count.
 func rulePatterns(file string) ([]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -72,8 +72,7 @@ func rulePatterns(file string) ([]string, error) {
 	return patterns, nil
 }
 
-// foldersOf returns the folders with Go files that match the patterns. A pattern begins with `**/`
-// and ends with `/**.go`: a folder and all below it.
+// A pattern begins with `**/` and ends with `/**.go`: a folder and all below it.
 func foldersOf(root string, patterns []string) ([]string, error) {
 	var folders []string
 	for _, pattern := range patterns {
@@ -103,7 +102,6 @@ func foldersOf(root string, patterns []string) ([]string, error) {
 	return slices.Compact(folders), nil
 }
 
-// isSource reports whether a file has mutable code.
 func isSource(file string) bool {
 	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go")
 }

@@ -1,10 +1,10 @@
-// Package namespace names the namespaces of the whole-system tests after their tests, so that a process of
-// a guest on the machine shows its test. It creates none.
+// Package namespace names the namespaces of the whole-system tests after their tests, so that a guest's process
+// shows its test. It must create none.
 package namespace
 
 import "strings"
 
-// longest leaves room for the API server's suffix, and for names of objects that include the namespace.
+// longest leaves room for the API server's suffix, and for names that include the namespace.
 const longest = 30
 
 // Prefix returns the prefix of a test's namespaces. A subtest has its test's.

@@ -6,13 +6,11 @@ type identity struct {
 	started uint64 // in ticks since boot
 }
 
-// process is a process's data in /proc.
 type process struct {
 	identity
 	parent int
 	use    use
-	// own is the CPU time of the process, and children that of its reaped children and their descendants, in
-	// seconds.
+	// own excludes reaped children, children includes their descendants, both in seconds.
 	own, children float64
 }
 
@@ -25,7 +23,7 @@ type account struct {
 	last map[identity]process
 }
 
-// observe returns the CPU seconds since the last call by use. The first call only starts.
+// The first call only starts.
 func (a *account) observe(now []process) map[use]float64 {
 	current, byPID := make(map[identity]process, len(now)), make(map[int]process, len(now))
 	for _, p := range now {

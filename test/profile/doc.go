@@ -1,9 +1,7 @@
-// Package main reports the CPU time of a test run by parts of the system and by tests, and the cost
-// of a guest.
+// Package main reports the CPU time of a test run by parts of the system and by tests, and the cost of a guest.
 //
 //	profile watch FOLDER     observes every process of the machine once a second, until SIGTERM
 //	profile report FOLDER    prints the sums of the observations and of the output of `go test -json` there
 //
-// It reads /proc of this machine and changes nothing. It has no limits: no test fails because of its
-// output.
+// It must change nothing, and no test may fail because of its output.
 package main

@@ -154,7 +154,6 @@ func TestAProcessThatComputesIsSeen(t *testing.T) {
 	}
 }
 
-// watchedFor returns the seconds of CPU time of this test, and of shells, in samples over a duration.
 func watchedFor(t *testing.T, watched time.Duration) (seen float64) {
 	t.Helper()
 	ctx, stop := context.WithTimeout(t.Context(), watched)

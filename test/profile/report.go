@@ -18,16 +18,15 @@ import (
 // smallest is the smallest share of the CPU time that the report shows.
 const smallest = 0.003
 
-// shown is the number of tests and packages in the report.
 const shown = 10
 
-// sums are the CPU seconds of a whole run.
+// sums are CPU seconds of a whole run.
 type sums struct {
 	parts    map[string]float64
 	packages map[string]float64
 	guests   map[use]float64
 	tests    map[*test]*cost
-	// busy is the CPUs' total, including processes that were not observed.
+	// busy includes processes that were not observed.
 	busy float64
 }
 
@@ -171,7 +170,6 @@ func total(of map[string]float64) float64 {
 	return sum
 }
 
-// shortened makes a folder relative to the working folder.
 func shortened(folder string) string {
 	here, err := os.Getwd()
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// test is a test on a cluster, from the output of `go test -json`.
 type test struct {
 	name, cluster string
 	// spans are the times when it ran. It is paused while it waits for parallel tests.
@@ -39,7 +38,6 @@ func (t *test) took() time.Duration {
 	return sum
 }
 
-// event is one line of `go test -json`.
 type event struct {
 	Time                  time.Time
 	Action, Package, Test string
@@ -49,7 +47,7 @@ type event struct {
 // last hyphen.
 const eventsPattern = "tests-*-*.json"
 
-// readTests returns the tests on clusters. Subtests count for their test.
+// Subtests count for their test.
 func readTests(folder string) ([]*test, error) {
 	files, err := filepath.Glob(filepath.Join(folder, eventsPattern))
 	if err != nil {

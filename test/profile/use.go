@@ -6,13 +6,11 @@ import (
 	"strings"
 )
 
-// use is the purpose of CPU time.
 type use struct {
-	// Part is the part of the system in the report.
 	Part string `json:"part"`
 	// Cluster is the process's embedded cluster, if any.
 	Cluster string `json:"cluster,omitempty"`
-	// Guest is the namespace and name of the guest's VMI.
+	// Guest is the VMI's namespace and name.
 	Guest string `json:"guest,omitempty"`
 	// PID distinguishes guests with the same name.
 	PID int `json:"pid,omitempty"`
@@ -24,7 +22,7 @@ type use struct {
 const (
 	partGuest = "guests (QEMU)"
 	partTest  = "test binaries"
-	// partImages also starts C compilers, for the test guest's kernel.
+	// The test guest's kernel needs C compilers.
 	partImages = "images"
 	partC      = "C compiler"
 )
@@ -45,12 +43,10 @@ var embedded = []string{
 	"kube-apiserver", "etcd", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "kubectl", "deploy", "image", "up", "down",
 }
 
-// program has the constant data of a process in /proc.
 type program struct {
 	pid               int
 	args, environment []string
-	// folder is the working folder.
-	folder string
+	folder            string
 }
 
 // useOf returns the use of a process. It inherits unknown fields from its parent.

@@ -13,13 +13,12 @@ import (
 )
 
 const (
-	// interval is short compared with a test and long compared with the milliseconds of an observation.
+	// The interval is short compared with a test and long compared with an observation.
 	interval = time.Second
-	// tick is the kernel's unit of CPU time in /proc, the same on all architectures.
+	// The kernel's unit in /proc is the same on all architectures.
 	tick = 0.01
 )
 
-// sample is the CPU time in an interval.
 type sample struct {
 	Time time.Time `json:"time"`
 	// Busy is the computing time of all CPUs since boot, in seconds.
@@ -34,7 +33,6 @@ type entry struct {
 
 func samplesFile(folder string) string { return filepath.Join(folder, "samples.json") }
 
-// watch writes a sample to the folder at every interval until the context ends.
 func watch(ctx context.Context, folder string) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return fmt.Errorf("making the folder of the profile: %w", err)
@@ -97,7 +95,6 @@ func (w *watcher) look(to *json.Encoder) error {
 	return nil
 }
 
-// processes lists all processes of the machine that have not ended.
 func (w *watcher) processes() ([]process, error) {
 	all, err := procfs.AllProcs()
 	if err != nil {

@@ -1,8 +1,7 @@
-// Package pulse checks the answers of guests with a pulse that a test queries repeatedly in all their pods: a
-// migrating guest runs in one place at a time, never returns to a place that it has left, and never loses its
-// count.
+// Package pulse checks the answers of guests with a pulse in all their pods: a migrating guest runs in one place
+// at a time, never returns to a place that it has left, and never loses its count.
 //
-// The test sends the queries. The guest's part is in test/guest/guestd. Only tests may import it.
+// It must not send queries: the test does. The guest's part is in test/guest/guestd. Only tests may import it.
 package pulse
 
 import (
@@ -17,11 +16,10 @@ const Port = 7778
 
 // Answer is a guest's answer.
 type Answer struct {
-	// Question is the number of the question.
 	Question    uint64
 	Guest, Boot string
 	Beats       uint64
-	// Trouble is an error in the guest, such as a disk that another guest has written to.
+	// Trouble is an error such as a disk that another guest has written to.
 	Trouble string
 }
 
@@ -68,7 +66,7 @@ type guest struct {
 	left map[string]uint64
 }
 
-// Ask returns the number of the next question.
+// Ask returns the next question's number.
 func (r *Record) Ask() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +74,7 @@ func (r *Record) Ask() uint64 {
 	return r.asked
 }
 
-// Asked returns the number of the newest question.
+// Asked returns the newest question's number.
 func (r *Record) Asked() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

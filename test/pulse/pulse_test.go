@@ -6,7 +6,6 @@ import (
 	"testing"
 )
 
-// heard is an answer, and the number of questions before it came.
 type heard struct {
 	asked    uint64
 	pod      string

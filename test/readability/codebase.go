@@ -12,7 +12,6 @@ import (
 	"strings"
 )
 
-// codebase has the counts so far.
 type codebase struct {
 	lines        int // with code on them
 	commentWords int
@@ -20,21 +19,18 @@ type codebase struct {
 	packages     map[string]*pkg
 }
 
-// pkg is one folder of Go files.
 type pkg struct {
 	lines     int
 	functions map[string]int // declarations of unexported functions, by name
-	named     map[string]int // uses of each unexported name, including tests
+	named     map[string]int // includes tests
 	methods   map[string]int // by type
 	longest   int            // lines of the longest function
 	longestOf string
 }
 
-// figure is one line of the report.
 type figure struct{ name, value, goal, where string }
 
-// read counts every Go file of a tree except test data and generated files. In tests it counts only the use of
-// names.
+// Tests count only for the use of names. Test data and generated files don't count.
 func (c *codebase) read(tree fs.FS) error {
 	return fs.WalkDir(tree, ".", func(name string, entry fs.DirEntry, err error) error {
 		switch {
@@ -81,7 +77,7 @@ func (c *codebase) count(name string, source []byte) error {
 	return nil
 }
 
-// linesOfCode returns the number of lines on which a token other than a comment begins.
+// A line counts if a token other than a comment begins on it.
 func linesOfCode(name string, source []byte) int {
 	files := token.NewFileSet()
 	file := files.AddFile(name, -1, len(source))

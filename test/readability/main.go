@@ -1,6 +1,6 @@
 // Readability prints figures about the readability of the code: words of comments, functions that are used once,
-// and the largest types, packages and functions. Tests and generated files don't count. It enforces nothing: the
-// printed goals are the project's.
+// and the largest types, packages and functions. Tests and generated files don't count. It must enforce nothing:
+// the goals are the project's.
 package main
 
 import (

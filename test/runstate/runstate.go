@@ -1,6 +1,5 @@
-// Package runstate checks QEMU's trace in virt-launcher's log, which the VMI label debugLogs enables: when a
-// guest began to run and when it stopped. Only one of a VMI's QEMUs may run at a time. The test collects the
-// logs. Only tests may import it.
+// Package runstate checks QEMU's trace in virt-launcher's log, which the VMI label debugLogs enables: only one of
+// a VMI's QEMUs may run at a time. It must not collect the logs; the test does. Only tests may import it.
 package runstate
 
 import (
@@ -16,7 +15,7 @@ var change = regexp.MustCompile(`\d+@(\d+)\.(\d{6}):vm_state_notify running ([01
 
 // Span is a time in which a guest ran.
 type Span struct {
-	// QEMU is the name of its pod.
+	// QEMU is its pod's name.
 	QEMU string
 	From time.Time
 	// To is zero for a guest that was not stopped: it still runs, or its QEMU was killed. The time of a kill is
@@ -50,7 +49,7 @@ func Spans(pod, log string) ([]Span, error) {
 	return spans, nil
 }
 
-// OneAtATime returns an error if two QEMUs of a VMI ran at the same time.
+// OneAtATime returns an error if two QEMUs of a VMI ran at once.
 func OneAtATime(spans []Span) error {
 	spans = slices.Clone(spans)
 	slices.SortFunc(spans, func(a, b Span) int { return a.From.Compare(b.From) })

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// logged is a line of a container's log, at a second.
 func logged(second, running string) string {
 	return "2026-11-23T11:46:12.1Z stderr F 25219@" + second + ".500000:vm_state_notify running " + running + " reason 9 (running)\n"
 }

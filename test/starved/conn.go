@@ -1,5 +1,5 @@
 // Package starved simulates connections of a process that waits long for CPU time: each write deadline passes
-// before the write begins.
+// before the write begins. Only tests may import it.
 package starved
 
 import (

@@ -21,13 +21,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// patience is the time limit of one preparation step.
 const patience = 5 * time.Minute
 
-// silent discards the log of each request.
 var silent = log.New(io.Discard, "", 0)
 
-// registryPort is the registry's port at the host's address in the cluster.
 const registryPort = "5000"
 
 // objects configure Drydock as the suite expects.
@@ -35,12 +32,11 @@ const registryPort = "5000"
 //go:embed objects.yaml
 var objects string
 
-// cluster is the cluster that the suite runs on.
 type cluster struct {
 	kubeconfig string
 	// drydock is the program that contains kubectl; specs call virtctl.
 	drydock, virtctl string
-	// host is this machine's address for the cluster's nodes and pods.
+	// Nodes and pods reach this machine at host.
 	host string
 }
 
@@ -64,10 +60,8 @@ func newCluster(repository string) (cluster, error) {
 	return c, nil
 }
 
-// prefix is the prefix of the suite's image names.
 func (c cluster) prefix() string { return c.host + ":" + registryPort + "/kubevirt" }
 
-// run runs bin/drydock.
 func (c cluster) run(ctx context.Context, input io.Reader, args ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -79,7 +73,6 @@ func (c cluster) run(ctx context.Context, input io.Reader, args ...string) error
 	return nil
 }
 
-// prepare loads the images into the nodes and configures Drydock.
 func (c cluster) prepare(ctx context.Context, archives []string) error {
 	if err := c.run(ctx, nil, append([]string{"image", "load"}, archives...)...); err != nil {
 		return err
@@ -132,19 +125,15 @@ func (c cluster) forwardUploads(ctx context.Context) (string, error) {
 	return "https://" + address, nil
 }
 
-// order has the arguments of a run of the suite.
 type order struct {
-	specs []spec
-	// bound is the time limit of the whole run.
-	bound time.Duration
-	// folder gets the report and the suite's output.
+	specs  []spec
+	bound  time.Duration
 	folder string
 }
 
-// reportName is the suite's report in the folder of a run.
 const reportName = "report.json"
 
-// runSuite runs the chosen specs. A failed spec is in the report and is no error.
+// A failed spec is in the report and is no error.
 func (c cluster) runSuite(ctx context.Context, w workshop, o order) error {
 	kubectl := filepath.Join(o.folder, "kubectl")
 	if err := os.WriteFile(kubectl, []byte("#!/bin/sh\nexec "+c.drydock+" kubectl \"$@\"\n"), 0o755); err != nil {
@@ -175,7 +164,7 @@ const storage = `{
 // suiteName precedes each spec's text when ginkgo matches it against the focus.
 const suiteName = "KubeVirt Tests Suite"
 
-// focus chooses specs by their whole texts.
+// Specs are chosen by their whole texts.
 func focus(specs []spec) []string {
 	var args []string
 	for _, s := range specs {
@@ -184,7 +173,7 @@ func focus(specs []spec) []string {
 	return args
 }
 
-// specs lists the suite's specs by a dry run, which asks no cluster.
+// A dry run asks no cluster.
 func (w workshop) specs(ctx context.Context) ([]spec, error) {
 	folder := filepath.Join(string(w), "dry")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
@@ -197,7 +186,6 @@ func (w workshop) specs(ctx context.Context) ([]spec, error) {
 	return only(specs, spec.inScope), err
 }
 
-// runSuite runs the compiled suite with its report and output in a folder.
 func (w workshop) runSuite(ctx context.Context, folder string, args []string) error {
 	report := filepath.Join(folder, reportName)
 	if err := os.RemoveAll(report); err != nil {

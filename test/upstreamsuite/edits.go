@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// edit replaces a text in the suite's source.
 type edit struct {
 	file string
-	// old occurs in the file times times; 0 means once.
+	// old occurs times times; 0 means once.
 	old, new string
 	times    int
-	// why is the suite's assumption that this cluster does not meet.
+	// why is the suite's unmet assumption.
 	why string
 }
 
 const (
 	cleaning       = "tests/testsuite/namespace.go"
 	notServed      = "it cleans up kinds that are not served: there is nothing to clean up"
+	slowClients    = "its clients ask five times a second, so that the cleanup after each spec takes ten seconds; this API server needs no such limit"
 	olderTemplates = "the version of the templates' module that test/upstreamvirtctl pins has no v1beta1; templates are not served"
 )
 
@@ -45,6 +45,15 @@ var edits = append([]edit{
 	{
 		file: cleaning, old: "}, 10*time.Minute, 10*time.Second)", new: "}, 10*time.Minute, time.Second)",
 		why: "after each spec it looks again whether events are gone; they are at once",
+	},
+	{
+		file: cleaning, old: "\t\"k8s.io/apimachinery/pkg/types\"\n", new: "\t\"k8s.io/apimachinery/pkg/types\"\n\t\"k8s.io/client-go/rest\"\n",
+		why: slowClients,
+	},
+	{
+		file: cleaning, old: "func CleanNamespaces() {\n",
+		new: "func init() {\n\tkubecli.RegisterRestConfigHook(func(config *rest.Config) { config.QPS = -1 })\n}\n\nfunc CleanNamespaces() {\n",
+		why: slowClients,
 	},
 	{
 		file: "tests/testsuite/fixture.go",
@@ -82,7 +91,7 @@ func removed(comment, kind string) edit {
 	}
 }
 
-// templates are the edits that link the older version of the templates' packages under the newer names.
+// The older version of the templates' packages is linked under the newer names.
 func templates() []edit {
 	var all []edit
 	importing := func(file, name, folder string, calls int) {

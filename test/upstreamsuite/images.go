@@ -29,13 +29,11 @@ const (
 	qemuID = 107
 )
 
-// diskImage is an image that the suite asks for.
 type diskImage struct {
 	name string
 	// distribution is the one that the guest on its disk greets as.
 	distribution string
-	// disk is its path in the image.
-	disk string
+	disk         string
 }
 
 const usualDisk = "/disk/disk.qcow2"
@@ -48,7 +46,6 @@ var diskImages = []diskImage{
 	{"fedora-with-test-tooling-container-disk", "fedora", usualDisk},
 }
 
-// makeDisks makes the disk of each distribution below a folder, and returns them by distribution.
 func makeDisks(ctx context.Context, cache, folder string) (map[string]string, error) {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return nil, fmt.Errorf("making the guests' disks: %w", err)
@@ -67,7 +64,7 @@ func makeDisks(ctx context.Context, cache, folder string) (map[string]string, er
 	return disks, nil
 }
 
-// assembleImage makes an image with one file that QEMU may read.
+// QEMU must be able to read the file.
 func assembleImage(image diskImage, prefix, file string) (archive.Image, error) {
 	root := rootfs.New()
 	if err := root.Copy(image.disk, file); err != nil {
@@ -78,7 +75,6 @@ func assembleImage(image diskImage, prefix, file string) (archive.Image, error) 
 	return archive.Image{Name: prefix + "/" + image.name, Tag: imageTag, Config: v1.Config{}, Layers: []*rootfs.FS{root}}, nil
 }
 
-// serveRegistry serves a registry over plain HTTP until the context ends, and returns its address.
 func serveRegistry(ctx context.Context, address string) (string, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)
@@ -91,7 +87,6 @@ func serveRegistry(ctx context.Context, address string) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-// push puts an image into the registry.
 func push(ctx context.Context, image archive.Image) error {
 	ref, err := name.NewTag(image.Name+":"+image.Tag, name.Insecure)
 	if err != nil {
@@ -130,7 +125,6 @@ func provideImages(ctx context.Context, prefix, folder string, disks map[string]
 // toolsName is the image of the suite's helper pods, which need only a shell.
 const toolsName = "vm-killer"
 
-// renameImage copies an image's archive under another name.
 func renameImage(from, to, called string) error {
 	source, err := os.Open(from)
 	if err != nil {

@@ -25,7 +25,6 @@ const (
 //	unexplained   it failed for an unknown reason
 var reasons = []string{"feature", "libvirt", "environment", "decision", "deviation", "unexplained"}
 
-// entry is a line of the list.
 type entry struct{ verdict, name string }
 
 func checkVerdict(verdict string) error {
@@ -45,7 +44,7 @@ func checkVerdict(verdict string) error {
 	return nil
 }
 
-// readList reads the list: a line for each spec, verdict and name with a tab between.
+// A tab is between verdict and name.
 func readList(name string) ([]entry, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -80,7 +79,6 @@ func readList(name string) ([]entry, error) {
 	return list, nil
 }
 
-// verdicts returns the list by the specs' names.
 func verdicts(list []entry) map[string]string {
 	byName := map[string]string{}
 	for _, e := range list {
@@ -89,7 +87,6 @@ func verdicts(list []entry) map[string]string {
 	return byName
 }
 
-// checkNames compares the list with the suite's specs in scope.
 func checkNames(list []entry, specs []spec) []string {
 	var wrong []string
 	listed, known := verdicts(list), map[string]bool{}
@@ -107,7 +104,6 @@ func checkNames(list []entry, specs []spec) []string {
 	return wrong
 }
 
-// checkOutcomes compares the outcomes of the chosen specs with the list.
 func checkOutcomes(list []entry, chosen, ran []spec) []string {
 	var wrong []string
 	listed, done := verdicts(list), map[string]bool{}
@@ -167,7 +163,6 @@ func shortened(text string) string {
 	return text
 }
 
-// sorted returns the specs by their groups and names.
 func sorted(specs []spec) []spec {
 	return slices.SortedFunc(slices.Values(specs), func(a, b spec) int {
 		return cmp.Or(a.group()-b.group(), strings.Compare(a.name, b.name))
@@ -179,7 +174,7 @@ const listHead = `# The specs of KubeVirt's functional tests that are in scope, 
 # says how to run them and what the verdicts mean. Each run compares it with what it sees, in both directions.
 `
 
-// writeList writes the list, with a line before each group.
+// Each group has a line before it.
 func writeList(name string, list []entry, specs []spec) error {
 	groupOf := map[string]int{}
 	for _, s := range specs {
@@ -198,7 +193,6 @@ func writeList(name string, list []entry, specs []spec) error {
 	return os.WriteFile(name, []byte(text.String()), 0o644)
 }
 
-// tally returns the number of specs by group and kind of verdict.
 func tally(list []entry, specs []spec) string {
 	kinds := append([]string{verdictPassed}, append(slices.Clone(reasons), verdictNotRun)...)
 	counts := make([]map[string]int, len(groups))

@@ -15,19 +15,16 @@ import (
 	"time"
 )
 
-// options are the command's flags.
 type options struct {
 	repository string
-	// group is the part of the suite to run; empty for all.
+	// group is empty for all.
 	group string
-	// match is a regular expression for the names of the specs to run.
 	match *regexp.Regexp
 	// listed is the prefix of the listed verdicts of the specs to run.
 	listed string
 	bound  time.Duration
-	// write updates the list with the outcomes.
-	write bool
-	// names only compares the specs' names, which needs no cluster.
+	write  bool
+	// names only compares names, which needs no cluster.
 	names bool
 }
 
@@ -61,7 +58,6 @@ func parseOptions(args []string) (options, error) {
 	return o, err
 }
 
-// choose returns the specs that the options ask for.
 func (o options) choose(specs []spec, list []entry) []spec {
 	listed := verdicts(list)
 	return only(specs, func(s spec) bool {

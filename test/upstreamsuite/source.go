@@ -35,7 +35,7 @@ func (w workshop) source() string { return filepath.Join(string(w), "src") }
 func (w workshop) suite() string  { return filepath.Join(string(w), "suite.test") }
 func (w workshop) noted() string  { return filepath.Join(string(w), "key") }
 
-// build compiles the suite, unless an up-to-date one is there.
+// An up-to-date suite stays.
 func (w workshop) build(ctx context.Context) error {
 	key := editsKey()
 	if noted, err := os.ReadFile(w.noted()); err == nil && string(noted) == key {
@@ -57,7 +57,6 @@ func (w workshop) build(ctx context.Context) error {
 	return nil
 }
 
-// editsKey returns a hash of the release, the checksums and the edits.
 func editsKey() string {
 	sum := sha256.New()
 	fmt.Fprintf(sum, "%s %s\n%s", release, releaseSum, sums)
@@ -67,10 +66,9 @@ func editsKey() string {
 	return hex.EncodeToString(sum.Sum(nil))
 }
 
-// download returns the folder with the release's module.
 func download(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", module+"@"+release)
-	// Outside of a module, go checks no go.sum, so the module's checksum is compared here.
+	// Outside of a module, go checks no go.sum, so the checksum is compared here.
 	cmd.Dir, cmd.Env = os.TempDir(), append(os.Environ(), "GOWORK=off")
 	out, err := cmd.Output()
 	var got struct{ Dir, Sum, Error string }
@@ -83,7 +81,6 @@ func download(ctx context.Context) (string, error) {
 	return got.Dir, nil
 }
 
-// lay copies the source and applies the edits.
 func (w workshop) lay(from string) error {
 	if err := os.RemoveAll(w.source()); err != nil {
 		return fmt.Errorf("removing the suite's source: %w", err)

@@ -9,23 +9,22 @@ import (
 	"strings"
 )
 
-// spec is one of the suite's specs and its outcome, if it ran.
 type spec struct {
 	name string
-	// text is the suite's name, with its spaces. Several specs may share it.
+	// text is the suite's name. Several specs may share it.
 	text   string
 	labels []string
 	// state is ginkgo's; empty in a dry run.
 	state string
-	// failure is the first line of the failure's message.
+	// failure is the message's first line.
 	failure string
 }
 
 // passedState is the state of a passed spec. A spec that skips itself has not passed.
 const passedState = "passed"
 
-// reached reports whether the spec ran to an end. A spec that was not chosen is `skipped` like one that skips itself, but
-// only the latter gives a reason; the end of the run makes specs `interrupted` or `timedout`.
+// A spec that was not chosen is `skipped` like one that skips itself, but only the latter gives a reason; the end
+// of the run makes specs `interrupted` or `timedout`.
 func (s spec) reached() bool {
 	switch s.state {
 	case passedState, "failed", "panicked", "aborted":
@@ -34,7 +33,6 @@ func (s spec) reached() bool {
 	return s.state == "skipped" && s.failure != ""
 }
 
-// report is the part of ginkgo's JSON report that is read.
 type report []struct {
 	SpecReports []struct {
 		ContainerHierarchyTexts  []string
@@ -48,7 +46,7 @@ type report []struct {
 	SpecialSuiteFailureReasons []string
 }
 
-// readReport reads the specs of a report, and why the suite failed as a whole.
+// The suite may fail as a whole.
 func readReport(name string) ([]spec, []string, error) {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -107,10 +105,10 @@ func (s spec) inScope() bool {
 	return !slices.ContainsFunc(s.labels, func(label string) bool { return slices.Contains(outOfScope, label) })
 }
 
-// group is a part of the suite that can run alone.
+// A group can run alone.
 type group struct {
 	name string
-	// words are in the name or the labels of its specs.
+	// words are in the names or labels of its specs.
 	words []string
 }
 
@@ -125,14 +123,12 @@ var groups = []group{
 	{"compute", []string{""}},
 }
 
-// group returns the place of the spec's group.
 func (s spec) group() int {
 	return slices.IndexFunc(groups, func(g group) bool {
 		return slices.ContainsFunc(g.words, func(word string) bool { return slices.Contains(s.labels, word) || strings.Contains(s.name, word) })
 	})
 }
 
-// only returns the specs that are wanted.
 func only(specs []spec, wanted func(spec) bool) []spec {
 	return slices.DeleteFunc(slices.Clone(specs), func(s spec) bool { return !wanted(s) })
 }

@@ -13,21 +13,18 @@ import (
 	"time"
 )
 
-// step is a line that a user types, and its expected result.
 type step struct {
 	line string
 	// says is a regular expression for the line's whole output, answers one for its standard output.
 	says, answers string
-	// fails means that the line must end with an error.
-	fails bool
+	fails         bool
 	// awaited lines are repeated until they give the expected result, which the later lines need.
 	awaited bool
-	// with interacts with a line that does not end by itself.
+	// The line does not end by itself.
 	with func(t *testing.T, p *program)
 }
 
 const (
-	// anew succeeds when the guest has booted since the last call.
 	anew = "virtctl ssh $SSH root@vm/vm-cirros --command='test ! -e /tmp/before && touch /tmp/before && echo booted anew'"
 	// The image has drivers for SATA, because `create vm` sets no bus for its disks.
 	createVM = "virtctl create vm --name=vm-cirros --instancetype=virtualmachineinstancetype/small --preference=virtualmachinepreference/plain" +
@@ -58,7 +55,7 @@ var session = []step{
 	{line: "kubectl wait vm/vm-cirros --for=condition=AgentConnected --timeout=5m", awaited: true},
 	{line: anew, says: "booted anew", awaited: true},
 	{line: "virtctl guestosinfo vm-cirros", says: `"guestAgentVersion": "\d`},
-	// Disks on SATA may appear in any order, and some time after the login; one has a partition.
+	// Disks on SATA may appear in any order, and late; one has a partition.
 	{line: "virtctl ssh $SSH root@vm/vm-cirros --command='mount -t vfat -o ro /dev/sd?1 /mnt'", awaited: true},
 	{line: "virtctl fslist vm-cirros", says: `"mountPoint": "/mnt"`},
 	{line: "virtctl userlist vm-cirros", says: `"items": \[`},
@@ -147,8 +144,7 @@ const (
 	noTemplate = "not supported by Drydock: write the machine's manifest with 'virtctl create vm'"
 )
 
-// TestEachVerbWorksOrIsRefusedWithASentence types the session, after a check that the session has every verb of the
-// program.
+// The session must have every verb of the program.
 func TestEachVerbWorksOrIsRefusedWithASentence(t *testing.T) {
 	s := newShell(t)
 	proxy := s.start(t, "kubectl -n kubevirt port-forward service/cdi-uploadproxy :443")
@@ -171,7 +167,7 @@ func TestEachVerbWorksOrIsRefusedWithASentence(t *testing.T) {
 	}
 }
 
-// verbs returns the commands below one, at all depths, as its help lists them, except those about the program itself.
+// Commands about the program itself don't count.
 func (s *shell) verbs(t *testing.T, path string) []string {
 	t.Helper()
 	help, err := s.run(t.Context(), "virtctl "+path+" --help")
@@ -228,7 +224,6 @@ func eventually(t *testing.T, try func() error) {
 	}
 }
 
-// wrong returns an error that describes the unexpected result.
 func (s step) wrong(out said, err error) error {
 	switch {
 	case s.fails && err == nil:
@@ -243,7 +238,6 @@ func (s step) wrong(out said, err error) error {
 	return nil
 }
 
-// talks alternately awaits output and types; then the line must end without an error.
 func talks(turns ...string) func(*testing.T, *program) {
 	return func(t *testing.T, p *program) {
 		for turn := range slices.Chunk(turns, 2) {
@@ -257,7 +251,6 @@ func talks(turns ...string) func(*testing.T, *program) {
 	}
 }
 
-// greets connects to the port that the line prints, and must receive the greeting.
 func greets(port, greeting string) func(*testing.T, *program) {
 	return func(t *testing.T, p *program) {
 		address, deadline := "127.0.0.1:"+p.await(t, port)[1], time.Now().Add(patience)
@@ -277,8 +270,7 @@ func greets(port, greeting string) func(*testing.T, *program) {
 	}
 }
 
-// freePort returns an unused port of this machine. It is outside the kernel's ephemeral range, so that it is still free
-// when virtctl listens there.
+// The port is outside the kernel's ephemeral range, so that it is still free when virtctl listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
 	const first, count = 12000, 20000

@@ -21,13 +21,12 @@ const patience = 5 * time.Minute
 // pause is the time between two tries.
 const pause = 200 * time.Millisecond
 
-// shell runs lines, with a folder, programs and a namespace of the test's own.
 type shell struct {
 	dir string
 	env []string
 }
 
-// newShell builds virtctl and makes a namespace, which is deleted with the test.
+// The namespace is deleted with the test.
 func newShell(t *testing.T) *shell {
 	t.Helper()
 	config := os.Getenv("KUBECONFIG")
@@ -62,7 +61,7 @@ func newShell(t *testing.T) *shell {
 	return s
 }
 
-// buildVirtctl builds the release that go.mod pins. The linker sets its version, as in the project's own binaries.
+// go.mod pins the release. The linker sets its version, as in the project's own binaries.
 func buildVirtctl(t *testing.T, path string) {
 	t.Helper()
 	release, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}", "kubevirt.io/kubevirt").Output()
@@ -98,7 +97,6 @@ type said struct{ answer, beside string }
 // String returns the whole output.
 func (s said) String() string { return s.answer + s.beside }
 
-// run executes a line and returns its output.
 func (s *shell) run(ctx context.Context, line string) (said, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -121,11 +119,9 @@ type program struct {
 	*exec.Cmd
 	keyboard io.Writer
 	screen   io.Reader
-	// printed is the output that was not awaited yet.
-	printed string
+	printed  string
 }
 
-// start starts a line, which ends with the test at the latest.
 func (s *shell) start(t *testing.T, line string) *program {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -148,7 +144,7 @@ func (s *shell) start(t *testing.T, line string) *program {
 	return p
 }
 
-// await reads until the output matches, and returns the expression's groups.
+// The result is the expression's groups.
 func (p *program) await(t *testing.T, expression string) []string {
 	t.Helper()
 	pattern, buffer := regexp.MustCompile(expression), make([]byte, 4096)

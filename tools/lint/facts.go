@@ -11,9 +11,8 @@ import (
 	"golang.org/x/tools/go/analysis"
 )
 
-// gatherFacts makes an analyzer export its facts about functions as one package fact. golangci-lint
-// copies every object fact into each direct or indirect importer, and staticcheck's nilness has one
-// for nearly every function.
+// golangci-lint copies every object fact into each importer, and staticcheck's nilness has one for nearly every
+// function: hence one package fact.
 func gatherFacts(a *analysis.Analyzer) {
 	for _, fact := range a.FactTypes {
 		gob.Register(fact)
@@ -48,7 +47,6 @@ func (f *functionFacts) find(name string) analysis.Fact {
 	return nil
 }
 
-// gathering is the analysis of one package.
 type gathering struct {
 	pass *analysis.Pass
 	own  map[string]analysis.Fact

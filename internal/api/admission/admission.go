@@ -27,9 +27,8 @@ import (
 // Request is a request for the admission of a T.
 type Request[T any] struct {
 	Operation admissionv1.Operation
-	// Username is the caller's name, User the complete user info.
-	Username string
-	User     authenticationv1.UserInfo
+	Username  string
+	User      authenticationv1.UserInfo
 	// Namespace is the object's, Name its name if it is known.
 	Namespace, Name string
 	// DryRun means that nothing may be changed.
@@ -38,10 +37,10 @@ type Request[T any] struct {
 	Old, New *T
 }
 
-// Component reports whether the caller is one of Drydock's own components.
+// Component reports whether one of Drydock's components calls.
 func (r Request[T]) Component() bool { return IsComponent(r.Username) }
 
-// These are the ServiceAccounts of Drydock's components in clusterconfig.Namespace.
+// The ServiceAccounts are in clusterconfig.Namespace.
 const (
 	APIServiceAccount        = "kubevirt-apiserver"
 	ControllerServiceAccount = "kubevirt-controller"
@@ -66,27 +65,40 @@ func IsComponent(username string) bool {
 	return false
 }
 
-// Validating serves a rule that returns all errors of an object.
+// Validating serves a rule with all errors of an object.
 func Validating[T any](rule func(Request[T]) field.ErrorList, advice ...func(Request[T]) []string) (http.Handler, error) {
 	return ValidatingAsking(func(_ context.Context, r Request[T]) (field.ErrorList, error) { return rule(r), nil }, advice...)
 }
 
-// ValidatingAsking serves a rule that reads the cluster, which may fail. An admitted object gets the warnings of
-// advice.
+// ValidatingAsking serves a rule that reads the cluster. An admitted object gets the warnings of advice.
 func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.ErrorList, error), advice ...func(Request[T]) []string) (http.Handler, error) {
+	return Judging(func(ctx context.Context, r Request[T]) (Verdict, error) {
+		errs, err := rule(ctx, r)
+		return Verdict{Errors: errs}, err
+	}, advice...)
+}
+
+// Verdict is a rule's result about an object. An admitted object gets the warnings.
+type Verdict struct {
+	Errors   field.ErrorList
+	Warnings []string
+}
+
+// Judging is ValidatingAsking for a rule that finds warnings in the cluster, too.
+func Judging[T any](rule func(context.Context, Request[T]) (Verdict, error), advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
 		if err != nil {
 			return unreadable(err)
 		}
-		errs, err := rule(ctx, request)
+		verdict, err := rule(ctx, request)
 		if err != nil {
 			return admission.Errored(http.StatusInternalServerError, err)
 		}
-		if len(errs) > 0 {
-			return refuse(errs)
+		if len(verdict.Errors) > 0 {
+			return refuse(verdict.Errors)
 		}
-		allowed := admission.Allowed("")
+		allowed := admission.Allowed("").WithWarnings(verdict.Warnings...)
 		for _, advise := range advice {
 			allowed = allowed.WithWarnings(advise(request)...)
 		}
@@ -94,9 +106,8 @@ func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.Error
 	})
 }
 
-// Deferring serves a rule that returns why a request has to wait, "" if it is allowed. The client is asked to retry,
-// as for an eviction that a PodDisruptionBudget refuses. If the rule fails, the request is allowed with a warning, as
-// if the webhook were unreachable.
+// Deferring serves a rule that returns why a request has to wait, "" if it is allowed. The client retries, as for a
+// PodDisruptionBudget. If the rule fails, the request is allowed with a warning, as if the webhook were unreachable.
 func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err error)) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
@@ -127,8 +138,7 @@ func Mutating[T any](rule func(Request[T]), advice ...func(Request[T]) []string)
 	}, advice...)
 }
 
-// MutatingAsking serves a rule that reads the cluster, which may fail. The warnings of advice are about the object as
-// it was sent.
+// MutatingAsking serves a rule that reads the cluster. The warnings of advice are about the object as it was sent.
 func MutatingAsking[T any](rule func(context.Context, Request[T]) error, advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
@@ -181,8 +191,7 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 	return request, nil
 }
 
-// bounded refuses an object with too many values, and one with a list that is too long for rules that compare entries
-// with each other.
+// bounded refuses too many values, and lists that are too long for rules that compare entries with each other.
 func bounded(raw []byte) error {
 	tooLong, err := listbounds.Exceeded(raw)
 	if tooLong != nil {
@@ -203,8 +212,8 @@ func decodeObject[T any](raw []byte) (*T, error) {
 	return object, nil
 }
 
-// mutate applies rule and merges only its changes into the object as it was sent: fields that Go's types add or
-// normalize must not appear as changes of the user's object.
+// mutate merges only rule's changes into the object as it was sent: fields that Go's types add or normalize must not
+// appear as changes of the user's object.
 func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) ([]byte, error) {
 	before, err := json.Marshal(request.New)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// Checker checks the right. Client must not use a cache.
+// Checker asks for the right to clone. Its Client must not use a cache.
 type Checker struct{ Client client.Client }
 
 // Allowed reports whether user may create a DataVolume with the spec in the namespace, regarding its source. A source

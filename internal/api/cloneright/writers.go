@@ -15,18 +15,18 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// writer is the user who wrote a source into a VM's dataVolumeTemplates, with the fields for a SubjectAccessReview.
-// Extra fields of the authenticator are left out, since they may be secret.
+// writer is the user who wrote a source into a VM's dataVolumeTemplates, for a SubjectAccessReview. Extra fields of
+// the authenticator are left out, since they may be secret.
 type writer struct {
 	Username string   `json:"username"`
 	UID      string   `json:"uid,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
 }
 
-// writers are the writers of a VM's sources in other namespaces, by the source as in the note on a DataVolume.
+// writers are those of a VM's sources in other namespaces, by the source as in the note on a DataVolume.
 type writers map[string]writer
 
-// mostGroups bounds, in bytes, a writer's groups. A user with more may lack a right because of that.
+// mostGroups bounds a writer's groups, in bytes. A user with more may lack a right because of that.
 const mostGroups = 8 << 10
 
 // NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with. fresh are the indices of
@@ -60,7 +60,7 @@ func Writer(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) (authenticationv1.UserI
 	return authenticationv1.UserInfo{Username: w.Username, UID: w.UID, Groups: w.Groups}, noted
 }
 
-// HasSource reports whether a template of the VM has the source of a DataVolume that is created for it.
+// HasSource reports whether a template has the DataVolume's source.
 func HasSource(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) bool {
 	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(template v1.DataVolumeTemplateSpec) bool {
 		return sourceOf(&template, dv.Namespace) == datavolume.AllowedSource(dv)
@@ -72,7 +72,7 @@ func sourceOf(template *v1.DataVolumeTemplateSpec, namespace string) string {
 	return datavolume.AllowedSource(&cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: template.Spec})
 }
 
-// writersOf reads the note. An unreadable one counts as none, since only virt-api writes it.
+// An unreadable note counts as none, since only virt-api writes it.
 func writersOf(vm *v1.VirtualMachine) writers {
 	noted := writers{}
 	if text := vm.Annotations[layout.AnnCloneWriters]; text != "" && json.Unmarshal([]byte(text), &noted) != nil {
@@ -81,7 +81,6 @@ func writersOf(vm *v1.VirtualMachine) writers {
 	return noted
 }
 
-// keep drops sources that are in no template of the VM.
 func (w writers) keep(vm *v1.VirtualMachine, namespace string) {
 	used := map[string]bool{}
 	for i := range vm.Spec.DataVolumeTemplates {

@@ -6,8 +6,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// DataVolume annotates a new DataVolume with the source in another namespace that its creator may read, if mayClone
-// is true, and removes such a note that a user wrote. old is nil on creation.
+// DataVolume notes the source in another namespace that the creator may read, if mayClone is true, and removes a note
+// that a user wrote. old is nil on creation.
 func DataVolume(dv, old *cdiv1.DataVolume, mayClone bool) {
 	note := ""
 	switch {

@@ -2,7 +2,7 @@
 // which its guest's identity depends (firmware UUID, machine type), so that manifests under version control stay as
 // they are; in a VirtualMachineInstance every field that each component would otherwise have to guess.
 //
-// It is pure: it edits the given object and has no client.
+// It edits the given object and has no client.
 package defaults
 
 import (
@@ -20,10 +20,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/implied"
 )
 
-// Architecture is the only architecture of Drydock's guests.
+// Architecture is the only one of Drydock's guests.
 const Architecture = "amd64"
 
-// VM completes a VirtualMachine. old is nil on creation.
+// VM completes a VM. old is nil on creation.
 func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 	if old == nil && !slices.Contains(vm.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		// Later it would need a write of its own.
@@ -44,7 +44,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 	}
 }
 
-// VMI completes a VirtualMachineInstance that is being created.
+// VMI completes a new VMI.
 func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	// The VM controller sets the template's revision on creation.
 	vmi.Status = v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: vmi.Status.VirtualMachineRevisionName}
@@ -56,8 +56,7 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	ownMachine(&vmi.Spec, settings)
 }
 
-// ownMachine replaces a machine type of another QEMU build by the equivalent one of Drydock's QEMU. The guest's VM
-// keeps the original.
+// ownMachine replaces another QEMU build's machine type by the equivalent one. The guest's VM keeps the original.
 func ownMachine(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
 	if kind, err := settings.MachineTypes.Resolve(spec.Domain.Machine.Type); err == nil {
 		spec.Domain.Machine.Type = kind
@@ -65,7 +64,7 @@ func ownMachine(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Sett
 }
 
 // VMIUpdate completes a user's update if it changes nothing else: `kubectl apply` of the same manifest restores a
-// list of disks without the fields that were filled in on creation, which is not meant as a change.
+// list of disks without the fields that were filled in on creation.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	completed := vmi.Spec.DeepCopy()
 	if is := old.Spec.Domain.Firmware; is != nil && (completed.Domain.Firmware == nil || completed.Domain.Firmware.UUID == "") {
@@ -83,14 +82,14 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Setti
 		completed.Domain.Machine.Type = is.Type
 	}
 	same := old.Spec.DeepCopy()
-	same.StartStrategy = completed.StartStrategy // maintenance of a VMI changes this field
+	same.StartStrategy = completed.StartStrategy // Maintenance of a VMI changes this field.
 	if equality.Semantic.DeepEqual(*completed, *same) {
 		vmi.Spec = *completed
 	}
 }
 
-// Spec completes a VirtualMachineInstance's spec except for its identity. Admission also applies it to a copy of a
-// VM's template, so that a VM is judged as the VMI that it will become.
+// Spec completes a spec except for the identity. Admission also applies it to a copy of a VM's template, to judge the
+// VM as the VMI that it will become.
 func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
 	setMachine(spec, settings.MachineType)
 	if spec.Architecture == "" {
@@ -107,6 +106,7 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) 
 	v1.SetDefaults_Probe(spec.LivenessProbe)
 	v1.SetDefaults_Probe(spec.ReadinessProbe)
 	setCPU(&spec.Domain, settings.CPUModel)
+	machine.CompleteHyperv(&spec.Domain)
 	setMemory(&spec.Domain)
 	setRequests(&spec.Domain, settings)
 	implied.Network(spec, settings.DefaultNetworkInterface)
@@ -154,7 +154,6 @@ func wholeCPUs(resources v1.ResourceRequirements) uint32 {
 	return 1
 }
 
-// setMemory derives the guest's memory from the pod's if only that is given.
 func setMemory(domain *v1.DomainSpec) {
 	if domain.Memory != nil && domain.Memory.Guest != nil {
 		return
@@ -200,7 +199,6 @@ func setRequests(domain *v1.DomainSpec, settings clusterconfig.Settings) {
 // wholeMemory is the memoryOvercommit of a guest whose pod requests all of its memory.
 const wholeMemory = 100
 
-// setDisks gives every volume a disk and every disk a kind and a bus.
 func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	hot, metrics := map[string]bool{}, map[string]bool{}
@@ -230,8 +228,8 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// busOr returns bus, or SATA if it is empty: every operating system has a driver for it, and it is KubeVirt's
-// default, so that the guest of a KubeVirt manifest finds its disks under the same names.
+// Every operating system has a driver for SATA, and it is KubeVirt's default, so that the guest of a KubeVirt
+// manifest finds its disks under the same names.
 func busOr(bus v1.DiskBus) v1.DiskBus {
 	if bus == "" {
 		return v1.DiskBusSATA

@@ -44,6 +44,18 @@ domain:
   devices: {interfaces: [{name: default, masquerade: {}}]}
 `,
 		},
+		"enlightenments that need others": {
+			spec: `{domain: {devices: {}, memory: {guest: 64Mi}, features: {hyperv: {ipi: {}, synictimer: {}}}}}`,
+			want: common + `
+domain:
+  machine: {type: pc-q35-7.2}
+  cpu: {cores: 1, sockets: 1, threads: 1}
+  memory: {guest: 64Mi}
+  clock: {timer: {hyperv: {present: true}}}
+  features: {hyperv: {ipi: {}, synictimer: {}, synic: {enabled: true}, vpindex: {enabled: true}}}
+  devices: {interfaces: [{name: default, masquerade: {}}]}
+`,
+		},
 		"what the cluster has pods ask for": {
 			spec:          `{domain: {devices: {}, memory: {guest: 300Mi}}}`,
 			configuration: `{cpuRequest: 70m, developerConfiguration: {memoryOvercommit: 150}}`,

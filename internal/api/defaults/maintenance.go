@@ -12,9 +12,9 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// MaintenancePod adds a gate to a new maintenance pod, which waits for its lock, and the finalizer, labels and owner
-// reference by which it is found and deleted with its machine. of is the machine that the pod names, nil for none. A
-// pod keeps the controller that it has already, for example a Job.
+// MaintenancePod adds the gate of a new maintenance pod, and the finalizer, labels and owner reference by which it is
+// found and deleted with its machine. of is the machine that the pod names, nil for none. A pod keeps its own
+// controller, for example a Job.
 func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
 	if !lock.Gated(pod) && pod.Spec.NodeName == "" { // A pod with a node is refused with an error.
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: layout.MaintenanceGate})

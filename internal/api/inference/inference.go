@@ -1,9 +1,9 @@
 // Package inference determines the instance type and the preference for a volume of a VM: from the labels of the
-// claim, the DataVolume or the DataSource of the volume or its source.
+// claim, the DataVolume or the DataSource of the volume or its source. Package instancetype decides which labels
+// count.
 //
-// It must not decide which labels count; package instancetype of the rules does. Of objects in other namespaces only
-// the labels are read, and only for users who may clone from there: otherwise anybody could find out which objects
-// exist.
+// Of objects in other namespaces it must read only the labels, and only for users who may clone from there: otherwise
+// anybody could find out which objects exist.
 package inference
 
 import (
@@ -32,8 +32,7 @@ const most = 8
 // Inferrer infers for one user.
 type Inferrer struct {
 	// Cluster must not be a cache.
-	Cluster client.Reader
-	// MayClone reports whether a user may create a DataVolume with a spec in a namespace.
+	Cluster  client.Reader
 	MayClone func(context.Context, authenticationv1.UserInfo, *cdiv1.DataVolumeSpec, string) (bool, error)
 	User     authenticationv1.UserInfo
 }
@@ -61,7 +60,6 @@ func (i Inferrer) Infer(ctx context.Context, vm *v1.VirtualMachine) (field.Error
 	return errs, nil
 }
 
-// infer follows the volume's objects until one has the labels.
 func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancetype.Reference) (*instancetype.Reference, error) {
 	bearer, template, err := r.FirstBearer(vm)
 	if err != nil {
@@ -108,7 +106,6 @@ func (i Inferrer) permit(ctx context.Context, r *instancetype.Reference, b insta
 	return err
 }
 
-// ask reads the labels of an object, and its source.
 func (i Inferrer) ask(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
 	switch b.Kind {
 	case instancetype.BearerDataVolume:
@@ -136,7 +133,7 @@ func (i Inferrer) askLabels(ctx context.Context, r *instancetype.Reference, b in
 	return object.Labels, nil, err
 }
 
-// askDataVolume reads a DataVolume. If it does not exist, the claim of its name is next.
+// If a DataVolume does not exist, the claim of its name is next.
 func (i Inferrer) askDataVolume(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
 	dv := &cdiv1.DataVolume{}
 	err := i.Cluster.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, dv)

@@ -26,7 +26,6 @@ type Group struct {
 	kinds    []kind
 }
 
-// kind is a resource as clients know it.
 type kind struct {
 	name, resource, singular string
 	short, subresources      []string
@@ -38,8 +37,7 @@ const (
 	template  = "VirtualMachineTemplate"
 )
 
-// Exports and Templates are the groups that are not served. The groups of Templates belong together: an installation
-// of one serves the other.
+// Exports and Templates are not served. An installation of one group of Templates serves the other.
 var (
 	Exports = []Group{{
 		// No module has the oldest version any more, but the virtctl of KubeVirt 1.5 requests it.
@@ -94,7 +92,7 @@ func (g Group) Resources() []metav1.APIResource {
 	return all
 }
 
-// Handler answers every request for a kind of the group with the alternative.
+// Handler answers every request with the alternative.
 func (g Group) Handler() http.Handler {
 	mux := http.NewServeMux()
 	for _, version := range g.GroupVersions() {

@@ -72,8 +72,7 @@ func TestWhoWritesToAKindIsToldWhatToDoInstead(t *testing.T) {
 	}
 }
 
-// The namespace controller, the garbage collector and backup tools look for kinds that can be listed and deleted: these
-// must not appear.
+// The namespace controller, the garbage collector and backup tools look for kinds that can be listed and deleted.
 func TestNobodyListsDeletesOrWatchesThem(t *testing.T) {
 	for _, g := range all {
 		resources := g.Resources()

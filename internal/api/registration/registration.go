@@ -26,18 +26,17 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// Groups are versions of API groups that the same component serves.
+// Groups are versions that the same component serves.
 type Groups struct {
 	Versions []schema.GroupVersion
-	// Yield deletes the APIServices as soon as another component serves one of the groups: there is a definition of
-	// one of their kinds, or an APIService with another backend. kube-apiserver serves no definition whose APIService
-	// somebody else created.
+	// Yield deletes the APIServices as soon as another component serves one of the groups, by a definition or by an
+	// APIService with another backend. kube-apiserver serves no definition whose APIService somebody else created.
 	Yield bool
 }
 
-// registrar maintains the APIServices of all groups. The manifests don't have them, because another component that
-// serves a group owns and maintains objects of the same names: an APIService with another backend is not touched.
-// When the component is removed, and its APIService with it, Drydock's is created.
+// registrar maintains the APIServices of all groups. They are in no manifest, because another component that serves a
+// group maintains objects of the same names: an APIService with another backend is not touched. When it is removed,
+// Drydock's is created.
 type registrar struct {
 	client client.Client
 	// like names an APIService whose backend is this virt-api.
@@ -45,8 +44,8 @@ type registrar struct {
 	groups []Groups
 }
 
-// Add adds the registrar to mgr. The APIServices get the Service and the authority of the APIService like, which also
-// owns them, so that they are deleted with it. See decision 605.
+// Add adds the registrar to mgr. The APIServices get the Service and the authority of the APIService like, which owns
+// them (decision 605).
 func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	g := &registrar{client: mgr.GetClient(), like: like, groups: groups}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
@@ -69,21 +68,20 @@ func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	return nil
 }
 
-// definition is the kind of definitions in the cache. Only their metadata is cached.
+// Only metadata is cached.
 func definition() *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	return object
 }
 
-// has reports whether an APIService or a definition is for one of the groups. Its name is the version or the
-// resource, a dot, and the group.
+// The name is the version or the resource, a dot, and the group.
 func (of Groups) has(o client.Object) bool {
 	_, group, _ := strings.Cut(o.GetName(), ".")
 	return slices.ContainsFunc(of.Versions, func(v schema.GroupVersion) bool { return v.Group == group })
 }
 
-// Reconcile creates, updates or deletes the APIServices.
+// Reconcile maintains the APIServices.
 func (g *registrar) Reconcile(ctx context.Context, _ reconcile.Request) (reconcile.Result, error) {
 	var services apiregistrationv1.APIServiceList
 	if err := g.client.List(ctx, &services); err != nil {
@@ -120,7 +118,7 @@ const (
 	remove verb = "withdrawing the registration of"
 )
 
-// take executes a step. Another process may have been faster, which the watch shows.
+// Another process may have been faster, which the watch shows.
 func (g *registrar) take(ctx context.Context, s step) error {
 	var err error
 	switch s.do {
@@ -173,7 +171,7 @@ func elsewhere(present, model *apiregistrationv1.APIService) bool {
 }
 
 // release returns an APIService without Drydock's owner reference if another component has taken it over, so that it
-// is not deleted with Drydock. It returns nil if the reference is absent.
+// is not deleted with Drydock; nil without such a reference.
 func release(present, model *apiregistrationv1.APIService) *apiregistrationv1.APIService {
 	owned := func(o metav1.OwnerReference) bool { return o.UID == model.UID }
 	if !slices.ContainsFunc(present.OwnerReferences, owned) {

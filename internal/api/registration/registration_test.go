@@ -106,7 +106,7 @@ func TestARegistrationGoesWithTheInstallation(t *testing.T) {
 	}
 }
 
-// An APIService that somebody took over must stay with him when Drydock goes, without our CA.
+// An APIService that somebody took over must stay when Drydock goes, without our CA.
 func TestWhatSomebodyTookOverIsReleased(t *testing.T) {
 	for bundle, want := range map[string]string{"new": "", "theirs": "theirs"} {
 		taken := owned(apiService(older, "theirs", bundle))

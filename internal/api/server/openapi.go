@@ -29,14 +29,12 @@ func (c Config) describe(swagger *spec.Swagger) (*spec.Swagger, error) {
 	return swagger, nil
 }
 
-// openAPIV3 returns the group's own document.
 func (g Group) openAPIV3(info *spec.Info) *spec3.OpenAPI {
 	return openapiconv.ConvertV2ToV3(&spec.Swagger{SwaggerProps: spec.SwaggerProps{
 		Info: info, Paths: &spec.Paths{Paths: g.openAPI()},
 	}})
 }
 
-// openAPI describes the group's operations by path.
 func (g Group) openAPI() map[string]spec.PathItem {
 	items := map[string]spec.PathItem{}
 	for _, operation := range g.Operations {
@@ -63,7 +61,6 @@ func (g Group) openAPI() map[string]spec.PathItem {
 	return items
 }
 
-// parameter matches the variable elements of a path.
 var parameter = regexp.MustCompile(`\{([a-z]+)\}`)
 
 func pathParameters(path string) []spec.Parameter {

@@ -1,8 +1,8 @@
 // Package server provides virt-api's HTTPS server: a generic Kubernetes API server without storage that delegates
-// authentication and authorization to the cluster, with APIs mounted on it.
+// authentication and authorization to the cluster, with APIs mounted on it. It must not know these APIs.
 //
-// It must not know these APIs. The storage interfaces of k8s.io/apiserver are not used: they fix the form of paths,
-// bodies and errors, and KubeVirt's clients expect other ones.
+// The storage interfaces of k8s.io/apiserver are not used: they fix the form of paths, bodies and errors, and
+// KubeVirt's clients expect other ones.
 package server
 
 import (
@@ -51,23 +51,22 @@ type Config struct {
 	Serving func()
 }
 
-// Group is one version of an API group. The first version of a group is the preferred one.
+// Group is one version of an API group. The first one is preferred.
 type Group struct {
 	schema.GroupVersion
-	// API serves the paths below /apis/<group>/<version>/. Resources are listed by discovery.
+	// API serves the paths below /apis/<group>/<version>/.
 	API       http.Handler
 	Resources []metav1.APIResource
-	// Operations are listed in OpenAPI: methods with their paths, as patterns of http.ServeMux. Those of other
-	// versions are ignored.
+	// Operations are methods with their paths for OpenAPI, as patterns of http.ServeMux. Those of other versions are
+	// ignored.
 	Operations []string
-	// Caller is the only user who is served, whatever rights others have. If it is empty, every authorized user is
-	// served.
+	// Caller is the only user who is served, whatever rights others have; "" serves every authorized user.
 	Caller string
 }
 
 func (g Group) path() string { return "/apis/" + g.String() }
 
-// streams are the subresources without an end of their own, to which no timeout applies.
+// streams have no end of their own, so no timeout applies to them.
 var streams = sets.New("console", "vnc", "portforward")
 
 // longVerbs are the verbs of connections that the API server itself treats as long.
@@ -100,13 +99,12 @@ func Run(ctx context.Context, config Config) error {
 	return prepared.RunWithContext(ctx)
 }
 
-// generic returns the configuration for k8s.io/apiserver.
 func (c Config) generic() (genericapiserver.CompletedConfig, error) {
-	scheme := scheme(c.Groups)
+	scheme, callers := scheme(c.Groups), newStrangers(c.Listener)
 	generic := genericapiserver.NewRecommendedConfig(serializer.NewCodecFactory(scheme))
 	generic.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	generic.SecureServing = &genericapiserver.SecureServingInfo{
-		Listener: c.Listener,
+		Listener: callers,
 		Cert:     certificate{c.Certificate},
 		// kube-apiserver's streams are HTTP/1.1 upgrades, and no other call is frequent enough to benefit from
 		// HTTP/2.
@@ -130,6 +128,10 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	authentication.RemoteKubeConfigFile = c.Kubeconfig
 	if err := authentication.ApplyTo(&generic.Authentication, generic.SecureServing, generic.OpenAPIConfig); err != nil {
 		return genericapiserver.CompletedConfig{}, fmt.Errorf("delegating authentication: %w", err)
+	}
+	callers.known = frontProxy(generic.Authentication.RequestHeaderConfig)
+	generic.BuildHandlerChainFunc = func(api http.Handler, config *genericapiserver.Config) http.Handler {
+		return callers.guard(genericapiserver.DefaultBuildHandlerChain(api, config))
 	}
 	authorization := options.NewDelegatingAuthorizationOptions()
 	authorization.RemoteKubeConfigFile = c.Kubeconfig
@@ -156,7 +158,7 @@ func (g Group) install(server *genericapiserver.GenericAPIServer) error {
 	return nil
 }
 
-// Handler returns the API, restricted to Caller if that is set.
+// Handler returns the API, restricted to Caller.
 func (g Group) Handler() http.Handler {
 	if g.Caller == "" {
 		return g.API
@@ -173,7 +175,6 @@ func (g Group) Handler() http.Handler {
 	})
 }
 
-// discover registers the groups with discovery, each with all its versions.
 func discover(server *genericapiserver.GenericAPIServer, groups []Group) {
 	versions := map[string][]metav1.GroupVersionForDiscovery{}
 	for _, g := range groups {
@@ -198,7 +199,6 @@ func scheme(groups []Group) *runtime.Scheme {
 	return s
 }
 
-// certificate adapts a certs.Source to the server.
 type certificate struct{ source *certs.Source }
 
 // Name returns the certificate's name for logs.

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// demand refuses a caller without the right to an action that virt-api is about to perform on its behalf with its own
-// rights. why ends the sentence.
+// demand refuses a caller without the right to an action that virt-api performs with its own rights. why ends the
+// sentence.
 func (s *Server) demand(ctx context.Context, a authorizationv1.ResourceAttributes, why string) error {
 	caller, known := request.UserFrom(ctx)
 	if !known {

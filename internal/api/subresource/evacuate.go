@@ -28,8 +28,7 @@ func CancelEvacuation(vmi *v1.VirtualMachineInstance, node string) error {
 	return nil
 }
 
-// cancelEvacuationOfInstance removes the mark from a VMI. virt-controller then cancels migrations that have not
-// begun.
+// virt-controller then cancels migrations that have not begun.
 func (s *Server) cancelEvacuationOfInstance(w http.ResponseWriter, r *http.Request) error {
 	return s.cancelEvacuation(w, r, func(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 		vmi := &v1.VirtualMachineInstance{}
@@ -59,7 +58,7 @@ func (s *Server) cancelEvacuation(w http.ResponseWriter, r *http.Request, read f
 			return err
 		}
 		if refusal = CancelEvacuation(vmi, options.EvacuationNodeName); refusal != nil {
-			return nil // this conflict is not worth a retry
+			return nil // This conflict is not worth a retry.
 		}
 		conditional := client.MergeFromWithOptions(vmi, client.MergeFromWithOptimisticLock{})
 		return s.cluster.Patch(r.Context(), evacuation.Clear(vmi), conditional, &client.PatchOptions{DryRun: slices.Clone(options.DryRun)})

@@ -37,8 +37,7 @@ func TestCancelEvacuation(t *testing.T) {
 	}
 }
 
-// Another writes the VMI during the cancelation of an evacuation. The caller must not notice, unless the other cancels,
-// too.
+// The caller must not notice another's write of the VMI, unless the other cancels, too.
 func TestAnEvacuationIsCancelledOfAVMIThatIsBeingWritten(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {

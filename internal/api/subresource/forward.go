@@ -46,13 +46,13 @@ func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
 	}
 }
 
-// pass forwards the request to virt-handler, without the caller's credentials.
+// virt-handler must not get the caller's credentials.
 func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb, extra ...string) {
 	s.passTo(w, r, vmi, nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...))
 }
 
-// passTo is pass to a given path of virt-handler. The caller can't override its query parameters. If the guest is not
-// on the VMI's node, the VMI is read again and the request repeated.
+// passTo forwards to a path of virt-handler. The caller can't override its query parameters. If the guest is not on
+// the VMI's node, the VMI is read again and the request repeated.
 func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, destination *url.URL) {
 	late := time.After(handoverPatience)
 	for {
@@ -82,8 +82,7 @@ func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualM
 	}
 }
 
-// passOnce forwards a request to a node. If the node does not have the guest, it writes no response and returns the
-// node's error.
+// passOnce forwards to a node. If that does not have the guest, it writes no response and returns the node's error.
 func (s *Server) passOnce(w http.ResponseWriter, r *http.Request, node string, destination *url.URL) error {
 	to := *destination
 	to.Scheme = "https"
@@ -110,10 +109,8 @@ func (s *Server) passOnce(w http.ResponseWriter, r *http.Request, node string, d
 	return away
 }
 
-// maxRefusal bounds, in bytes, an error response of virt-handler.
 const maxRefusal = 64 << 10
 
-// refusalOf decodes the Status in a response of virt-handler.
 func refusalOf(response *http.Response) error {
 	status := metav1.Status{}
 	if err := json.NewDecoder(io.LimitReader(response.Body, maxRefusal)).Decode(&status); err != nil {
@@ -151,10 +148,8 @@ func credential(header string) bool {
 }
 
 const (
-	// handoverPatience bounds how long a request waits for a running guest that its node does not have: a migration
-	// is handing it over, or virt-handler was replaced. The VMI's status names the new node a moment after the guest
-	// is there.
+	// handoverPatience bounds the wait for a running guest that its node does not have: a migration hands it over, or
+	// virt-handler was replaced. The VMI's status names the new node a moment later.
 	handoverPatience = 15 * time.Second
-	// handoverPause is the interval between two attempts.
-	handoverPause = 100 * time.Millisecond
+	handoverPause    = 100 * time.Millisecond
 )

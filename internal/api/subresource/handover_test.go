@@ -62,8 +62,7 @@ func at(uid types.UID, node string) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// TestARequestFollowsTheGuest during a migration's handover: virt-handler at the source no longer has the guest, and
-// the VMI does not show it yet.
+// TestARequestFollowsTheGuest: virt-handler at the source no longer has the guest, and the VMI does not show it yet.
 func TestARequestFollowsTheGuest(t *testing.T) {
 	ended := at("a", "source")
 	ended.Status.Phase = v1.Succeeded

@@ -18,7 +18,7 @@ import (
 // maxBody bounds, in bytes, a request's body. The largest is a whole VirtualMachine.
 const maxBody = 3 << 20
 
-// handler serves a route. An error that it returns is the response.
+// A handler's error is the response.
 type handler func(http.ResponseWriter, *http.Request) error
 
 func serve(do handler) http.HandlerFunc {
@@ -29,12 +29,11 @@ func serve(do handler) http.HandlerFunc {
 	}
 }
 
-// key returns the key of the object in the request's path.
 func key(r *http.Request) types.NamespacedName {
 	return types.NamespacedName{Namespace: r.PathValue("namespace"), Name: r.PathValue("name")}
 }
 
-// readOptions reads a verb's options. Without a body all have their defaults.
+// Without a body all options have their defaults.
 func readOptions[T any](r *http.Request) (*T, error) {
 	options, err := readBody[T](r)
 	if options == nil && err == nil {
@@ -69,7 +68,7 @@ func readBody[T any](r *http.Request) (*T, error) {
 	return body, nil
 }
 
-// version returns this build's version in the fields that KubeVirt's clients read.
+// KubeVirt's clients read these fields.
 func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
 	if err := answer.JSON(w, http.StatusOK, version.Get()); err != nil {
 		answer.Error(w, err)

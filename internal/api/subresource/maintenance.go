@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
@@ -31,14 +32,12 @@ import (
 
 // Maintenance configures maintenance pods.
 type Maintenance struct {
-	// Settings returns the current settings of the cluster.
 	Settings func() clusterconfig.Settings
 	// Image is the default image of the pods.
 	Image string
 }
 
-// createMaintenance creates a maintenance pod. virt-api acts for the caller, who could create the same pod directly,
-// and so must have the right to (decision 475).
+// virt-api acts for the caller, who must have the right to create the same pod directly (decision 475).
 func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error {
 	body, err := readOptions[maintenance.Request](r)
 	if err != nil {
@@ -74,8 +73,7 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 	return answer.JSON(w, http.StatusOK, state)
 }
 
-// machine reads the machine of a request, and the VMI of a VM. The VMI of a VM is not a machine: its disks are the
-// VM's.
+// The VMI of a VM is not a machine: its disks are the VM's.
 func (s *Server) machine(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, error) {
 	if !ofInstance(r) {
 		return s.readVM(r)
@@ -100,7 +98,7 @@ func (s *Server) readVM(r *http.Request) (lock.Machine, *v1.VirtualMachineInstan
 
 func ofInstance(r *http.Request) bool { return strings.Contains(r.Pattern, "/"+instances+"/") }
 
-// asVM returns a machine as a VM with its disks, which is never written.
+// asVM returns a VM with the machine's disks, which is never written.
 func asVM(m lock.Machine) *v1.VirtualMachine {
 	if vm, is := m.(*v1.VirtualMachine); is {
 		return vm
@@ -163,8 +161,8 @@ func (s *Server) getMaintenance(w http.ResponseWriter, r *http.Request) error {
 	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
-// deleteMaintenance deletes the pod that holds the disks, or one that waits. The lock is removed when the pod can no
-// longer write.
+// deleteMaintenance deletes the pod that holds the disks, or a waiting one. The lock goes when the pod can no longer
+// write.
 func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error {
 	options, err := readOptions[metav1.DeleteOptions](r)
 	if err != nil {
@@ -197,8 +195,8 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
-// forceRelease asks virt-controller to remove the lock of a pod, for which the caller guarantees that it does not
-// write any more. This needs a separate right, since a mistake destroys the disks' content.
+// forceRelease asks virt-controller to remove the lock of a pod that, as the caller guarantees, writes no more. This
+// needs a separate right, since a mistake destroys the disks' content.
 func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []string) error {
 	name := key(r)
 	right := authorizationv1.ResourceAttributes{
@@ -233,18 +231,16 @@ func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []s
 	return s.getMaintenance(w, r)
 }
 
-// maintenancePods lists the maintenance pods of a machine, whoever created them.
+// maintenancePods lists a machine's maintenance pods, whoever created them.
 func (s *Server) maintenancePods(ctx context.Context, m lock.Machine) ([]corev1.Pod, error) {
-	list := &corev1.PodList{}
-	err := s.cluster.List(ctx, list, client.InNamespace(m.GetNamespace()),
+	pods, err := pagedlist.Pods(ctx, s.cluster, nil, func(*corev1.Pod) bool { return true }, client.InNamespace(m.GetNamespace()),
 		client.MatchingLabels{layout.MaintenanceForLabel: layout.LabelValue(m.GetName())})
 	if err != nil {
 		return nil, fmt.Errorf("listing the maintenance pods of %s %s/%s: %w", lock.Noun(m), m.GetNamespace(), m.GetName(), err)
 	}
-	return list.Items, nil
+	return pods, nil
 }
 
-// ofPods returns the attributes of an action on pods in the request's namespace.
 func ofPods(r *http.Request, verb string) authorizationv1.ResourceAttributes {
 	return authorizationv1.ResourceAttributes{Namespace: key(r).Namespace, Verb: verb, Version: "v1", Resource: "pods"}
 }

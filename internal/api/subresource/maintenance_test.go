@@ -129,7 +129,7 @@ type lab struct {
 	server  *Server
 	cluster client.Client
 	asked   []string
-	// patched is the last patched VMI, because the in-memory cluster can't store it (it knows no uint64).
+	// The in-memory cluster can't store the VMI: it knows no uint64.
 	patched *v1.VirtualMachineInstance
 }
 

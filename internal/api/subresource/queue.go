@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Queue returns which maintenance pod has the disks of a machine and which wait. vmi is the VM's, nil for none or if
-// the machine is a VMI.
+// Queue returns which maintenance pod has the machine's disks and which wait. vmi is the VM's, nil for none or if the
+// machine is a VMI.
 func Queue(m lock.Machine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) maintenance.State {
 	state := maintenance.State{}
 	holder, locked := m.GetLabels()[layout.MaintenanceLabel]
@@ -58,7 +58,6 @@ func tell(pod *corev1.Pod) maintenance.Pod {
 	}
 }
 
-// inTheWay returns why no waiting pod gets the disks now, "" if no obstacle is known.
 func inTheWay(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, holder *maintenance.Pod) string {
 	strategy, err := vm.RunStrategy()
 	switch {
@@ -86,7 +85,6 @@ func inTheWayOfInstance(vmi *v1.VirtualMachineInstance, holder *maintenance.Pod)
 	return ""
 }
 
-// machineConflict is the refusal of a verb in the machine's present state.
 func machineConflict(m lock.Machine, format string, args ...any) error {
 	if vmi, is := m.(*v1.VirtualMachineInstance); is {
 		return verb.GuestConflict(vmi, fmt.Sprintf(format, args...))
@@ -113,8 +111,8 @@ func ToRelease(m lock.Machine, pods []corev1.Pod, name string) (*corev1.Pod, err
 	return nil, apierrors.NewNotFound(corev1.Resource("pods"), wanted)
 }
 
-// ForcedRelease returns the machine with a request to remove the lock from its holder. If a pod is named, it must be
-// the holder.
+// ForcedRelease returns the machine with a request to remove the lock from its holder. A named pod must be the
+// holder.
 func ForcedRelease(m lock.Machine, pod, by string) (lock.Machine, error) {
 	l, locked := lock.Of(m)
 	switch {

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
-// defaultFreeze is how long file systems stay frozen if the request does not say.
 const defaultFreeze = 5 * time.Minute
 
 // FreezeTimeout returns after how long file systems are thawed by themselves.
@@ -28,7 +27,6 @@ func FreezeTimeout(options *v1.FreezeUnfreezeTimeout) (time.Duration, error) {
 	return timeout, nil
 }
 
-// freeze makes the guest agent freeze the guest's file systems until unfreeze or the timeout.
 func (s *Server) freeze(w http.ResponseWriter, r *http.Request) error {
 	options, err := readOptions[v1.FreezeUnfreezeTimeout](r)
 	if err != nil {

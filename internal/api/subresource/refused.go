@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// refusedVerb is a subresource of KubeVirt that Drydock does not serve, and its alternative. KubeVirt's virtctl and
-// other clients call it and show the message to their users. Discovery does not list it.
+// refusedVerb is a subresource of KubeVirt that Drydock does not serve, with its alternative, which KubeVirt's
+// clients show to their users. Discovery does not list it.
 type refusedVerb struct {
 	method string
 	// path is relative to a namespace's objects or, for a cluster-wide verb, to the group's version.
@@ -50,8 +50,7 @@ var refusedVerbs = []refusedVerb{
 	{http.MethodGet, "dump-cluster-profiler", noProfiler},
 }
 
-// routeRefused routes the refused verbs in every version. They are not described in OpenAPI, since they can't be
-// used.
+// OpenAPI does not describe the refused verbs, since they can't be used.
 func (s *Server) routeRefused() {
 	for _, verb := range refusedVerbs {
 		refuse := func(w http.ResponseWriter, r *http.Request) { answer.Error(w, notServed(r, verb.instead)) }

@@ -19,16 +19,16 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
-// GroupVersions are the served versions, the preferred one first. They are equivalent.
+// GroupVersions are equivalent, the preferred one first.
 var GroupVersions = []schema.GroupVersion{
 	{Group: v1.SubresourceGroupName, Version: v1.ApiLatestVersion},
 	{Group: v1.SubresourceGroupName, Version: "v1alpha3"},
 }
 
-// Root is the path of the group.
+// Root is the group's path.
 const Root = "/apis/" + v1.SubresourceGroupName + "/"
 
-// Cluster reads and writes objects. It must not be a cache, since a verb is judged by the current state.
+// Cluster must not be a cache, since a verb is judged by the current state.
 type Cluster interface {
 	client.Client
 }
@@ -44,8 +44,8 @@ type Server struct {
 	streams     map[nodeapi.Verb]*streams
 }
 
-// New returns a Server. transport calls virt-handlers by their nodecert.DNSName. It must use HTTP/1.1, from which
-// streams are upgraded.
+// New returns a Server. transport calls virt-handlers by their nodecert.DNSName, by HTTP/1.1, from which streams are
+// upgraded.
 func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) *Server {
 	s := &Server{cluster: cluster, transport: transport, maintenance: maintenance, mux: http.NewServeMux(), streams: newStreams()}
 	s.routeMachines()
@@ -58,7 +58,7 @@ func New(cluster Cluster, transport http.RoundTripper, maintenance Maintenance) 
 	return s
 }
 
-// ServeHTTP serves the group's paths.
+// ServeHTTP serves the group.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.mux.ServeHTTP(w, r) }
 
 // Resources returns the resources for discovery of each version.
@@ -129,10 +129,9 @@ func (s *Server) routeCluster() {
 		metav1.APIResource{Name: "expand-vm-spec", Namespaced: true, Kind: "VirtualMachine", Verbs: metav1.Verbs{"update"}})
 }
 
-// verbs maps methods to the authorizer's verbs.
 var verbs = map[string]string{http.MethodGet: "get", http.MethodPut: "update", http.MethodPost: "create", http.MethodDelete: "delete"}
 
-// route serves a method of a subresource. The optional elements may follow in the path.
+// The optional elements may follow in the path.
 func (s *Server) route(method, resource, subresource string, do handler, optional ...string) {
 	path := "/namespaces/{namespace}/" + resource + "/{name}/" + subresource
 	s.handle(method, path, serve(do))

@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
-// fieldOwner names virt-api in managed fields.
 const fieldOwner = client.FieldOwner("virt-api")
 
 func (s *Server) start(w http.ResponseWriter, r *http.Request) error {
@@ -51,8 +50,7 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// change executes a plan. Each write requires the version from which the plan was made; after a conflict everything
-// is read and planned again.
+// Each write requires the version from which the plan was made; after a conflict everything is planned again.
 func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 	plan func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (verb.Plan, error)) error {
 	name := key(r)
@@ -80,7 +78,6 @@ func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 	return nil
 }
 
-// read returns the VM and its VMI, nil for none.
 func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.VirtualMachine, *v1.VirtualMachineInstance, error) {
 	vm := &v1.VirtualMachine{}
 	if err := s.cluster.Get(ctx, name, vm); err != nil {
@@ -98,8 +95,8 @@ func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.Virtu
 	return vm, vmi, nil
 }
 
-// apply writes a plan's changes: the grace period first, so that it applies to the shutdown that follows, and the run
-// strategy last, so that a reader who sees the VM start also sees how.
+// apply writes the grace period first, so that it applies to the shutdown that follows, and the run strategy last, so
+// that a reader who sees the VM start also sees how.
 func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p verb.Plan, dryRun []string) error {
 	options := writeOptions(dryRun)
 	if p.GracePeriod != nil {
@@ -140,7 +137,6 @@ func statusOptions(dryRun []string) *client.SubResourcePatchOptions {
 	return &client.SubResourcePatchOptions{PatchOptions: *writeOptions(dryRun)}
 }
 
-// expandSpec returns the VM expanded with its instance type and its preference.
 func (s *Server) expandSpec(w http.ResponseWriter, r *http.Request) error {
 	vm := &v1.VirtualMachine{}
 	if err := s.cluster.Get(r.Context(), key(r), vm); err != nil {
@@ -149,7 +145,6 @@ func (s *Server) expandSpec(w http.ResponseWriter, r *http.Request) error {
 	return s.writeExpanded(w, r, vm)
 }
 
-// expandGiven does the same for a VM in the request.
 func (s *Server) expandGiven(w http.ResponseWriter, r *http.Request) error {
 	vm, err := readBody[v1.VirtualMachine](r)
 	if err != nil {
@@ -176,7 +171,7 @@ func (s *Server) writeExpanded(w http.ResponseWriter, r *http.Request, vm *v1.Vi
 	return writeVM(w, expanded)
 }
 
-// expanded expands a VM with its instance type and preference. Failures of that are bad requests.
+// A failure to expand the VM is a bad request.
 func (s *Server) expanded(ctx context.Context, vm *v1.VirtualMachine) (*v1.VirtualMachine, error) {
 	expanded, errs, err := expansion.VM(ctx, s.cluster, vm, s.maintenance.Settings().DefaultNetworkInterface)
 	if err != nil {

@@ -15,10 +15,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// precondition refuses a verb that does not fit the VMI's state.
 type precondition func(*v1.VirtualMachineInstance) error
 
-// act forwards a verb without a response body to the guest's node.
 func (s *Server) act(verb nodeapi.Verb, allowed precondition) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
 		// The options of all verbs have only the field dryRun.
@@ -62,7 +60,6 @@ func (s *Server) instance(r *http.Request, allowed precondition) (*v1.VirtualMac
 	return vmi, allowed(vmi)
 }
 
-// healthz reports whether this API can reach the cluster.
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	kubevirts := &v1.KubeVirtList{}
 	if err := s.cluster.List(r.Context(), kubevirts, client.Limit(1)); err != nil {
@@ -74,8 +71,8 @@ func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// guestfs serves KubeVirt's virtctl, which asks for the image that `virtctl guestfs` runs on a claim. It uses gsImage
-// if that is set, and otherwise combines a registry and a tag.
+// guestfs tells KubeVirt's virtctl the image that `virtctl guestfs` runs on a claim: gsImage, or else a registry and
+// a tag that virtctl combines.
 func (s *Server) guestfs(w http.ResponseWriter, _ *http.Request) {
 	if err := answer.JSON(w, http.StatusOK, map[string]string{"gsImage": s.maintenance.Image}); err != nil {
 		answer.Error(w, err)

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
@@ -108,8 +109,8 @@ func (s *Server) held(ctx context.Context, vmi *v1.VirtualMachineInstance) (refu
 	return HeldDisks(vm, func(sentence string) error { return verb.GuestConflict(vmi, sentence) }), nil
 }
 
-// HeldDisks refuses to change the volumes of a VM, or of its guest, while a snapshot or a restore is in progress.
-// virt-api writes the change under its own name, so admission does not check that.
+// HeldDisks refuses to change the volumes of a VM or of its guest during a snapshot or a restore. virt-api writes the
+// change under its own name, so admission does not check that.
 func HeldDisks(vm *v1.VirtualMachine, refuse func(sentence string) error) error {
 	by := validate.DisksHeldBy(vm)
 	if by == "" {
@@ -135,7 +136,7 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 			return apierrors.NewInvalid(v1.VirtualMachineGroupVersionKind.GroupKind(), vm.Name, errs)
 		}
 		if !verb.Active(vmi) {
-			return nil // missing objects may be created before it starts
+			return nil // Missing objects may be created before it starts.
 		}
 		if err := Pluggable(vmi); err != nil {
 			return err
@@ -177,7 +178,7 @@ func (s *Server) removeFromMachine(w http.ResponseWriter, r *http.Request) error
 	})
 }
 
-// editMachine changes the volumes in a VM's template. virt-controller then updates the VMI, if there is one.
+// editMachine changes a VM's template. virt-controller then updates the VMI, if there is one.
 func (s *Server) editMachine(w http.ResponseWriter, r *http.Request, dryRun []string,
 	edit func(context.Context, *v1.VirtualMachine, *v1.VirtualMachineInstance) error) error {
 	return s.untilWritten(w, func() (refusal, failure error) {
@@ -237,7 +238,6 @@ func notMigrating(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// validAddition refuses options that are invalid for any machine. of and name are the machine's.
 func validAddition(of schema.GroupKind, name string, o *v1.AddVolumeOptions) error {
 	switch {
 	case o.Name == "":
@@ -273,8 +273,8 @@ func validRemoval(o *v1.RemoveVolumeOptions) error {
 	return nil
 }
 
-// forced reports whether a removal is forced. KubeVirt's options have no field for it, so it is a query parameter,
-// which other servers ignore: there it is an ordinary removal.
+// forced reads a query parameter, since KubeVirt's options have no field for it. Other servers ignore it: there it is
+// an ordinary removal.
 func forced(r *http.Request) (bool, error) {
 	text := r.URL.Query().Get("force")
 	if text == "" {
@@ -348,30 +348,40 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 // VMI. The newest state would take the API server up to 100 ms when nothing else happens, and would not separate two
 // concurrent requests either.
 func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
-	others := &v1.VirtualMachineInstanceList{}
 	since := &client.ListOptions{Raw: &metav1.ListOptions{
 		ResourceVersion: vmi.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}}
-	if err := s.cluster.List(ctx, others, client.InNamespace(vmi.Namespace), since); err != nil {
+	uses, err := pagedlist.Collect(ctx, s.cluster, &v1.VirtualMachineInstanceList{}, func(other *v1.VirtualMachineInstance) (string, bool) {
+		if other.UID == vmi.UID {
+			return "", false
+		}
+		use := useOf(claim, other, o.Disk.Shareable != nil && *o.Disk.Shareable)
+		return use, use != ""
+	}, client.InNamespace(vmi.Namespace), since)
+	switch {
+	case err != nil:
 		return fmt.Errorf("looking for other users of PVC %s/%s: %w", vmi.Namespace, claim, err)
-	}
-	shares := o.Disk.Shareable != nil && *o.Disk.Shareable
-	for i := range others.Items {
-		other := &others.Items[i]
-		if other.UID == vmi.UID || other.IsFinal() {
-			continue
-		}
-		if slices.Contains(volumeclaim.Destinations(other), claim) {
-			return unavailable(vmi, o.Name, "a disk of VirtualMachineInstance [%s] is being migrated to PVC [%s]", other.Name, claim)
-		}
-		for j := range other.Spec.Volumes {
-			v := &other.Spec.Volumes[j]
-			if volumeclaim.Disk(&v.VolumeSource) == claim && (!shares || !shared(other, v.Name)) {
-				return unavailable(vmi, o.Name, "PVC [%s] is in use by VirtualMachineInstance [%s] and is not shareable in both", claim, other.Name)
-			}
-		}
+	case len(uses) > 0:
+		return unavailable(vmi, o.Name, "%s", uses[0])
 	}
 	return nil
+}
+
+// useOf says how a VMI's guest writes to the claim, "" if it does not or if both share it.
+func useOf(claim string, vmi *v1.VirtualMachineInstance, shares bool) string {
+	if vmi.IsFinal() {
+		return ""
+	}
+	if slices.Contains(volumeclaim.Destinations(vmi), claim) {
+		return fmt.Sprintf("a disk of VirtualMachineInstance [%s] is being migrated to PVC [%s]", vmi.Name, claim)
+	}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		if volumeclaim.Disk(&v.VolumeSource) == claim && (!shares || !shared(vmi, v.Name)) {
+			return fmt.Sprintf("PVC [%s] is in use by VirtualMachineInstance [%s] and is not shareable in both", claim, vmi.Name)
+		}
+	}
+	return ""
 }
 
 func shared(vmi *v1.VirtualMachineInstance, disk string) bool {

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"sync"
 	"time"
 
+	"golang.org/x/sync/singleflight"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -22,7 +24,6 @@ const KeysSecret = "kubevirt-upload-token-keys"
 
 const (
 	keySize = 32
-	// keyLife is how long a key signs.
 	keyLife = 24 * time.Hour
 	// keyKept is how long a key is accepted: its life, that of its last token, and a margin for differing clocks.
 	keyKept = keyLife + tokenLife + 10*time.Minute
@@ -30,7 +31,6 @@ const (
 
 type keyring map[string][]byte
 
-// newest returns the name and the creation time of the key that signs, "" for none.
 func (k keyring) newest() (name string, made time.Time) {
 	for entry, key := range k {
 		at, good := keyTime(entry)
@@ -46,7 +46,6 @@ func keyTime(entry string) (time.Time, bool) {
 	return time.Unix(seconds, 0), err == nil
 }
 
-// rotated returns the keyring that is due now, and whether it differs.
 func (k keyring) rotated(now time.Time, random func([]byte)) (keyring, bool) {
 	name, made := k.newest()
 	// A key from the future would outlive all others: a clock was wrong.
@@ -65,22 +64,60 @@ func (k keyring) rotated(now time.Time, random func([]byte)) (keyring, bool) {
 	return next, true
 }
 
-// keys reads and rotates the Secret.
+const (
+	// ringLife is how long read keys are used, and so how long a revoked key is accepted.
+	ringLife = 5 * time.Second
+	// unknownEvery is the interval in which keys are read for a token of an unknown key, which anybody can make up.
+	unknownEvery = time.Second
+	readTimeout  = 10 * time.Second
+)
+
 type keys struct {
 	cluster client.Client
 	now     func() time.Time
+
+	reading singleflight.Group
+	// mu guards the fields below.
+	mu   sync.Mutex
+	ring keyring
+	// read is when ring was read, zero for never.
+	read time.Time
 }
 
-func (k *keys) read(ctx context.Context) (keyring, error) {
-	secret, err := k.secret(ctx)
-	if err != nil {
-		return nil, err
+// with returns the keys of the last seconds. They are read sooner if the named one is not among them, since another
+// virt-api may have made it. Requests share a reading, which does not end with any of them.
+func (k *keys) with(ctx context.Context, name string) (keyring, error) {
+	if ring, fresh := k.remembered(name); fresh {
+		return ring, nil
 	}
-	return secret.Data, nil
+	found, err, _ := k.reading.Do("", func() (any, error) {
+		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+		defer cancel()
+		secret, err := k.secret(shared)
+		if err != nil {
+			return nil, err
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.ring, k.read = secret.Data, k.now()
+		return k.ring, nil
+	})
+	ring, _ := found.(keyring)
+	return ring, err
 }
 
-// current returns keys of which the newest may sign. If several virt-apis find it too old, one writes and the others
-// read its result.
+func (k *keys) remembered(name string) (keyring, bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	life := ringLife
+	if _, known := k.ring[name]; !known {
+		life = unknownEvery
+	}
+	age := k.now().Sub(k.read)
+	return k.ring, !k.read.IsZero() && age >= 0 && age < life
+}
+
+// If several virt-apis find the newest key too old, one writes and the others read its result.
 func (k *keys) current(ctx context.Context) (keyring, error) {
 	var ring keyring
 	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
@@ -89,7 +126,7 @@ func (k *keys) current(ctx context.Context) (keyring, error) {
 			return err
 		}
 		changed := false
-		ring, changed = keyring(secret.Data).rotated(k.now(), func(b []byte) { _, _ = rand.Read(b) }) // never fails
+		ring, changed = keyring(secret.Data).rotated(k.now(), func(b []byte) { _, _ = rand.Read(b) }) // This never fails.
 		if !changed {
 			return nil
 		}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -13,14 +14,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/greeting"
 )
 
-// routes maps users' paths to the worker's. v1alpha1 is for the oldest clients.
+// v1alpha1 is for the oldest clients.
 var routes = map[string]string{
 	"/v1beta1/upload":             transfer.UploadPath,
 	"/v1beta1/upload-async":       transfer.UploadAsyncPath,
@@ -32,8 +35,17 @@ var routes = map[string]string{
 	"/v1alpha1/upload-form-async": transfer.UploadFormAsyncPath,
 }
 
-// patience is how long a request waits for its worker.
 const patience = 30 * time.Second
+
+// maxHeader bounds the headers of a worker's answer, in bytes. Short lines take some twenty times their size.
+const maxHeader = 16 << 10
+
+const (
+	// room bounds the connections of strangers, and separately those of hosts that have sent a valid token.
+	room = 64
+	// idleTimeout bounds the time between two requests on a connection.
+	idleTimeout = time.Minute
+)
 
 // Proxy forwards uploads to workers.
 type Proxy struct {
@@ -42,6 +54,7 @@ type Proxy struct {
 	identity func(server string) *tls.Config
 	now      func() time.Time
 	patience time.Duration
+	turns    turns
 }
 
 // NewProxy returns a Proxy. cluster must not use a cache. identity returns the TLS configuration for calls to a
@@ -82,6 +95,9 @@ func refuse(w http.ResponseWriter, err error) {
 	if status.Code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
+	if status.Code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+	}
 	http.Error(w, status.Message, int(status.Code))
 }
 
@@ -90,15 +106,30 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	if err != nil {
 		return err
 	}
-	worker := &worker{cluster: p.cluster, claim: allowed.claim()}
+	if caller, bounded := greeting.CallerOf(r.Context()); bounded {
+		// An upload makes no room for newcomers.
+		caller.Proven()
+		caller.Leave()
+		defer caller.Return()
+	}
+	leave, err := p.turns.enter(allowed.claim())
+	if err != nil {
+		return err
+	}
+	defer leave()
+	if _, err := p.claim(r.Context(), allowed); err != nil {
+		return err
+	}
 	transport := &http.Transport{
 		TLSClientConfig:       p.identity(workertls.ServerName(allowed.PVC, allowed.Namespace)),
 		TLSHandshakeTimeout:   5 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		// A tenant's pod may answer. There is no limit for the answer's time: it follows the image's conversion.
+		MaxResponseHeaderBytes: maxHeader,
 	}
 	defer transport.CloseIdleConnections()
-	address, err := worker.await(r.Context(), transport, path, p.patience)
+	address, err := p.await(r.Context(), transport, allowed.claim(), path)
 	if err != nil {
 		return err
 	}
@@ -113,6 +144,9 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 			// The token is for this proxy only.
 			pr.Out.Header.Del("Authorization")
 			pr.Out.Header.Del("Cookie")
+			// A worker could make a stream of it, which nothing bounds.
+			pr.Out.Header.Del("Upgrade")
+			pr.Out.Header.Del("Connection")
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, fmt.Sprintf("The upload to PVC %s was cut off: %v. Try again.", allowed.claim(), err), http.StatusBadGateway)
@@ -122,7 +156,17 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	return nil
 }
 
-// free refuses content for a claim that is not to be filled any more, or that is in use now. No content was sent yet.
+// await returns the address of the claim's worker. Only so many requests may wait: each reads the pod repeatedly.
+func (p *Proxy) await(ctx context.Context, transport http.RoundTripper, claim types.NamespacedName, path string) (string, error) {
+	stop, err := p.turns.wait(claim.Namespace)
+	if err != nil {
+		return "", err
+	}
+	defer stop()
+	return (&worker{cluster: p.cluster, claim: claim}).await(ctx, transport, path, p.patience)
+}
+
+// free refuses content for a claim that is no longer to be filled, or is in use. No content was sent yet.
 func (p *Proxy) free(r *http.Request, allowed grant) error {
 	if r.Method == http.MethodHead {
 		return nil
@@ -134,25 +178,29 @@ func (p *Proxy) free(r *http.Request, allowed grant) error {
 	return inUse(r.Context(), p.cluster, claim)
 }
 
-// allowed verifies the request's token, and checks that its claim still exists and still takes an upload.
+// allowed verifies the token. Text that is no token costs no request to the API server.
 func (p *Proxy) allowed(r *http.Request) (grant, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") || strings.Count(text, ".") != 2 {
 		return grant{}, apierrors.NewUnauthorized("the request has no upload token; it must have the header Authorization: Bearer <token>")
 	}
-	ring, err := p.keys.read(r.Context())
-	if err != nil {
-		return grant{}, err
-	}
-	allowed, err := verify(ring, strings.TrimSpace(text), p.now())
+	text = strings.TrimSpace(text)
+	key, err := keyOf(text)
 	if err != nil {
 		return grant{}, apierrors.NewUnauthorized(err.Error())
 	}
-	_, err = p.claim(r.Context(), allowed)
-	return allowed, err
+	ring, err := p.keys.with(r.Context(), key)
+	if err != nil {
+		return grant{}, err
+	}
+	allowed, err := verify(ring, text, p.now())
+	if err != nil {
+		return grant{}, apierrors.NewUnauthorized(err.Error())
+	}
+	return allowed, nil
 }
 
-// claim reads the claim of a token, which must still take an upload.
+// claim reads the token's claim, which must still exist and take an upload.
 func (p *Proxy) claim(ctx context.Context, allowed grant) (*corev1.PersistentVolumeClaim, error) {
 	claim, err := target(ctx, p.cluster, allowed.claim())
 	switch {
@@ -168,13 +216,15 @@ func (p *Proxy) claim(ctx context.Context, allowed grant) (*corev1.PersistentVol
 // hours.
 func (p *Proxy) Serve(ctx context.Context, listener net.Listener, serving *tls.Config) error {
 	server := &http.Server{
-		Handler:           p,
-		TLSConfig:         serving,
-		ReadHeaderTimeout: 10 * time.Second,
-		IdleTimeout:       time.Minute,
+		Handler:     p,
+		TLSConfig:   serving,
+		IdleTimeout: idleTimeout,
 		// Requests end with ctx.
 		BaseContext: func(net.Listener) context.Context { return ctx },
+		// Aborted handshakes must not fill the log.
+		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
+	(&greeting.Rooms{Size: room}).Bound(server)
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
 	if err := server.ServeTLS(listener, "", ""); !errors.Is(err, http.ErrServerClosed) {

@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,13 +39,15 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 	importerupload "drydock.dev/drydock/internal/importer/upload"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
 // workerIP is an address of this machine on which nothing else listens.
 const workerIP = "127.0.0.31"
 
-// scene is a proxy with a real worker behind it and an in-memory cluster; internal/api tests the same against a real
-// API server.
+var workerLabels = map[string]string{v1.AppLabel: datavolume.WorkerAppLabel}
+
+// scene has a real worker and an in-memory cluster; internal/api tests the same against a real API server.
 type scene struct {
 	t       *testing.T
 	cluster client.Client
@@ -96,7 +100,7 @@ func (s *scene) claim(uid types.UID, annotations map[string]string) *corev1.Pers
 // pod makes the worker's pod in a phase.
 func (s *scene) pod(phase corev1.PodPhase) {
 	s.t.Helper()
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: transfer.UploadName("disk")}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: transfer.UploadName("disk"), Labels: workerLabels}}
 	must(s.t, client.IgnoreNotFound(s.cluster.Delete(s.t.Context(), pod)))
 	pod.ResourceVersion, pod.Status = "", corev1.PodStatus{Phase: phase, PodIP: workerIP}
 	must(s.t, s.cluster.Create(s.t.Context(), pod))
@@ -394,7 +398,7 @@ func TestAWorkerThatNoConnectionReachesIsGivenUpSoon(t *testing.T) {
 		"it is not":   {corev1.ConditionFalse, 3, "its worker does not answer: dial tcp: i/o timeout"},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: transfer.UploadName("claim")}}
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: transfer.UploadName("claim"), Labels: workerLabels}}
 			pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: workerIP, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: c.ready}}}
 			scheme := runtime.NewScheme()
 			must(t, clientgoscheme.AddToScheme(scheme))
@@ -405,5 +409,216 @@ func TestAWorkerThatNoConnectionReachesIsGivenUpSoon(t *testing.T) {
 				t.Errorf("%s: after %d calls %v, want %q", name, way.calls, err, c.says)
 			}
 		})
+	}
+}
+
+// limited is a cluster that counts requests.
+type limited struct {
+	client.Client
+	secrets, others atomic.Int32
+}
+
+func (l *limited) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, is := into.(*corev1.Secret); is {
+		l.secrets.Add(1)
+	} else {
+		l.others.Add(1)
+	}
+	return l.Client.Get(ctx, key, into, options...)
+}
+
+func (s *scene) count() *limited {
+	l := &limited{Client: s.cluster}
+	s.proxy.cluster, s.proxy.keys = l, &keys{cluster: l, now: func() time.Time { return s.now }}
+	return l
+}
+
+// Anybody reaches the proxy: what is no good token must not become requests to the API server.
+func TestStrangersCauseFewRequestsToTheAPIServer(t *testing.T) {
+	s := newScene(t)
+	s.claim("u-1", marked)
+	good := s.goodToken()
+	counts := s.count()
+	stranger, err := grant{Namespace: "ns", PVC: "disk", UID: "u-1"}.sign(keyring{"7": bytes.Repeat([]byte{7}, keySize)}, s.now)
+	must(t, err)
+	send := func(token string) {
+		t.Helper()
+		if code, text := s.send(http.MethodHead, "/v1beta1/upload", token, nil); code != http.StatusUnauthorized {
+			t.Errorf("%d %s", code, text)
+		}
+	}
+	for range 20 {
+		send("a.b.c")
+	}
+	if n := counts.secrets.Load(); n != 0 {
+		t.Errorf("what is no token was followed by %d requests for keys", n)
+	}
+	for range 20 {
+		send(good[:len(good)-8] + "AAAAAAAA")
+		send(stranger)
+	}
+	if n := counts.secrets.Load(); n != 1 {
+		t.Errorf("bad tokens were followed by %d requests for keys in one second, want 1", n)
+	}
+	s.now = s.now.Add(unknownEvery)
+	send(stranger)
+	if n := counts.secrets.Load(); n != 2 || counts.others.Load() != 0 {
+		t.Errorf("a token of an unknown key was followed by %d requests for keys, want one a second, and %d for others", n, counts.others.Load())
+	}
+	s.pod(corev1.PodSucceeded)
+	s.now = s.now.Add(ringLife - time.Nanosecond)
+	s.send(http.MethodHead, "/v1beta1/upload", good, nil)
+	if n := counts.secrets.Load(); n != 2 {
+		t.Errorf("a known key was read %d times", n)
+	}
+	must(t, s.cluster.Update(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: clusterconfig.Namespace, Name: KeysSecret}}))
+	s.now = s.now.Add(time.Nanosecond)
+	send(good)
+}
+
+// The owner of a token may use it many times at once: only one request may wait for its worker.
+func TestOnlySoManyUploadsWaitForWorkers(t *testing.T) {
+	s := newScene(t)
+	s.claim("u-1", marked)
+	token := s.goodToken()
+	waits := make(chan struct{})
+	counts := s.count()
+	s.proxy.cluster = &announced{limited: counts, waits: waits}
+	s.proxy.patience = time.Hour
+	first, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		request := httptest.NewRequestWithContext(first, http.MethodHead, "/v1beta1/upload", nil)
+		request.Header.Set("Authorization", "Bearer "+token)
+		s.proxy.ServeHTTP(httptest.NewRecorder(), request)
+	}()
+	<-waits
+	before := counts.others.Load()
+	for range 10 {
+		if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != http.StatusServiceUnavailable || !strings.Contains(text, "another upload already") {
+			t.Errorf("a second request: %d %s", code, text)
+		}
+	}
+	if n := counts.others.Load() - before; n > 10 { // the first one's
+		t.Errorf("the others caused %d requests", n)
+	}
+	stop()
+	<-ended
+	if len(s.proxy.turns.claims) != 0 || len(s.proxy.turns.waiting) != 0 || s.proxy.turns.all != 0 {
+		t.Errorf("left are %+v", &s.proxy.turns)
+	}
+}
+
+// announced says once that a pod is read.
+type announced struct {
+	*limited
+	waits chan struct{}
+	once  sync.Once
+}
+
+func (a *announced) Get(ctx context.Context, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+	if _, is := into.(*corev1.Pod); is {
+		a.once.Do(func() { close(a.waits) })
+	}
+	return a.limited.Get(ctx, key, into, options...)
+}
+
+func TestWaitingUploadsAreBounded(t *testing.T) {
+	var all turns
+	var stops []func()
+	wait := func(namespace string) error {
+		stop, err := all.wait(namespace)
+		if err == nil {
+			stops = append(stops, stop)
+		}
+		return err
+	}
+	for range maxWaitingOfNamespace {
+		must(t, wait("shop"))
+	}
+	if err := wait("shop"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("one more of the namespace: %v", err)
+	}
+	for i := range maxWaiting - maxWaitingOfNamespace {
+		must(t, wait(strconv.Itoa(i)))
+	}
+	if err := wait("another"); !apierrors.IsTooManyRequests(err) {
+		t.Errorf("one more in all: %v", err)
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	must(t, wait("shop"))
+}
+
+// A tenant makes a pod of the worker's name before virt-controller does.
+func TestAForeignPodIsNoWorker(t *testing.T) {
+	s := newScene(t)
+	s.claim("u-1", marked)
+	s.pod(corev1.PodRunning)
+	pod := &corev1.Pod{}
+	must(t, s.cluster.Get(t.Context(), types.NamespacedName{Namespace: "ns", Name: transfer.UploadName("disk")}, pod))
+	pod.Labels = nil
+	must(t, s.cluster.Update(t.Context(), pod))
+	code, text := s.send(http.MethodPost, "/v1beta1/upload", s.goodToken(), nil)
+	if want := "pod ns/cdi-upload-disk, which has the name of the worker of PVC ns/disk, is none of Drydock's; delete it"; code != http.StatusServiceUnavailable || text != want {
+		t.Errorf("%d %s", code, text)
+	}
+}
+
+// A worker's memory may be under a tenant's control: its words must not fill virt-api's.
+func TestAWorkersHeadersAreBounded(t *testing.T) {
+	s := newScene(t)
+	s.proxy.patience = 2 * time.Second // the first answer is never taken
+	s.claim("u-1", marked)
+	s.pod(corev1.PodRunning)
+	listener, err := net.Listen("tcp", net.JoinHostPort(workerIP, strconv.Itoa(transfer.UploadPort)))
+	must(t, err)
+	var accepts atomic.Bool
+	hostile := &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !accepts.Load() || r.Method == http.MethodPost {
+			w.Header().Set("A", strings.Repeat("a", 1<<20))
+		}
+	})}
+	go func() {
+		_ = hostile.Serve(tls.NewListener(listener, workertls.ServerConfig(workertlstest.Server(t, s.by, workertls.ServerName("disk", "ns")))))
+	}()
+	defer func() { must(t, hostile.Close()) }()
+	token := s.goodToken()
+	if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != http.StatusServiceUnavailable || !strings.Contains(text, "does not answer") {
+		t.Errorf("the first answer: %d %s", code, text)
+	}
+	accepts.Store(true)
+	s.proxy.patience = time.Hour
+	if code, text := s.send(http.MethodPost, "/v1beta1/upload", token, nil); code != http.StatusBadGateway || !strings.Contains(text, "server response headers exceeded") {
+		t.Errorf("the last answer: %d %s", code, text)
+	}
+}
+
+// Any pod reaches the proxy's port. Headers take many times their size.
+func TestStrangersOfTheProxyAreBounded(t *testing.T) {
+	s := newScene(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.proxy.Serve(ctx, listener, workertls.ServerConfig(workertlstest.Server(t, s.by, workertls.ServerName("disk", "ns"))))
+	}()
+	defer func() { cancel(); must(t, <-ended) }()
+	var flood []net.Conn
+	for range 2 * room {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		must(t, err)
+		defer conn.Close()
+		flood = append(flood, conn)
+	}
+	for i, conn := range flood[:room] {
+		must(t, conn.SetReadDeadline(time.Now().Add(time.Minute)))
+		var deadline net.Error
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.As(err, &deadline) && deadline.Timeout() {
+			t.Fatalf("connection %d of a stranger is held: %v", i, err)
+		}
 	}
 }

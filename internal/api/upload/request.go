@@ -26,7 +26,6 @@ const (
 	maxBody = 1 << 20
 )
 
-// create is the only operation.
 var create = http.MethodPost + " /apis/" + GroupVersion.String() + "/namespaces/{namespace}/" + resource
 
 // Tokens serves the group.
@@ -59,7 +58,7 @@ func (*Tokens) Resources() []metav1.APIResource {
 // Operations returns all methods with their paths, as patterns of http.ServeMux.
 func (*Tokens) Operations() []string { return []string{create} }
 
-// ServeHTTP serves the group's paths.
+// ServeHTTP serves the group.
 func (t *Tokens) ServeHTTP(w http.ResponseWriter, r *http.Request) { t.mux.ServeHTTP(w, r) }
 
 func (t *Tokens) create(w http.ResponseWriter, r *http.Request) {
@@ -76,7 +75,7 @@ func (t *Tokens) create(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// readRequest decodes the body, which must be for the namespace of the path.
+// The request must be for the namespace of the path.
 func readRequest(r *http.Request) (*uploadv1.UploadTokenRequest, error) {
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxBody+1))
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 // tokenLife is how long an upload may be started with a token.
 const tokenLife = 5 * time.Minute
 
-// A token names its issuer and audience, so that a token for another purpose is not accepted.
+// Issuer and audience keep a token for another purpose from being accepted.
 const (
 	issuer   = "virt-api.kubevirt"
 	audience = "cdi-uploadproxy"
 )
 
-// grant is the content of a token: the right to fill exactly this claim.
+// grant is the right to fill exactly this claim.
 type grant struct {
 	Namespace string    `json:"namespace"`
 	PVC       string    `json:"pvc"`
@@ -49,11 +49,27 @@ func (g grant) sign(ring keyring, now time.Time) (string, error) {
 
 var errBadToken = errors.New("the token is not one of this proxy; ask for a new one by an UploadTokenRequest")
 
-// verify reads a token that one of the keys signed.
-func verify(ring keyring, text string, now time.Time) (grant, error) {
+// keyOf returns the name of the key that a token claims to be signed with.
+func keyOf(text string) (string, error) {
+	token, err := parse(text)
+	if err != nil {
+		return "", err
+	}
+	return token.Headers[0].KeyID, nil
+}
+
+func parse(text string) (*jwt.JSONWebToken, error) {
 	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.HS256})
 	if err != nil || len(token.Headers) != 1 {
-		return grant{}, errBadToken
+		return nil, errBadToken
+	}
+	return token, nil
+}
+
+func verify(ring keyring, text string, now time.Time) (grant, error) {
+	token, err := parse(text)
+	if err != nil {
+		return grant{}, err
 	}
 	key := ring[token.Headers[0].KeyID]
 	if len(key) != keySize {

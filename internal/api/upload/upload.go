@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
@@ -58,8 +59,8 @@ func target(ctx context.Context, cluster client.Reader, name types.NamespacedNam
 	return claim, nil
 }
 
-// wantsUpload reports whether the claim's DataVolume, or without one the claim itself, requests an upload. The
-// claim's annotations don't count if it has a DataVolume, which may have adopted it when it was filled.
+// wantsUpload asks the claim's DataVolume, or without one the claim. A claim's annotations don't count if it has a
+// DataVolume, which may have adopted it when it was filled.
 func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) (bool, error) {
 	owner := metav1.GetControllerOf(claim)
 	if owner == nil || owner.Kind != "DataVolume" {
@@ -77,19 +78,18 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 	return volume.UID == owner.UID && volume.Spec.Source != nil && volume.Spec.Source.Upload != nil, nil
 }
 
-// inUse refuses an upload to a claim that is in use by others than its worker. virt-controller checked that before it
-// created the worker, which may have waited for a long time. Guests can't use a claim that is to be filled, but other
-// pods can.
+// inUse refuses a claim that others than its worker use. virt-controller checked that before it created the worker,
+// which may have waited for a long time. Guests can't use a claim that is to be filled, but other pods can.
 func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) error {
-	var pods corev1.PodList
-	if err := cluster.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: !datavolume.TakesUpload(claim)}
+	namespace := client.InNamespace(claim.Namespace)
+	var err error
+	if filling.Pods, err = pagedlist.Pods(ctx, cluster, []string{claim.Name}, filling.Uses, namespace); err != nil {
 		return fmt.Errorf("listing the pods that use PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	var vmis v1.VirtualMachineInstanceList
-	if err := cluster.List(ctx, &vmis, client.InNamespace(claim.Namespace)); err != nil {
+	if filling.Guests, err = pagedlist.Collect(ctx, cluster, &v1.VirtualMachineInstanceList{}, filling.Guest, namespace); err != nil {
 		return fmt.Errorf("listing the guests that use PVC %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: !datavolume.TakesUpload(claim), Pods: pods.Items, VMIs: vmis.Items}
 	// A maintenance pod that waits for its lock keeps its gate while the claim is to be filled.
 	user, err := filling.User(func(*corev1.Pod) (bool, error) { return true, nil })
 	switch {

@@ -15,27 +15,29 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
+	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// pause is the interval between two checks of a worker that is not ready.
-const pause = 250 * time.Millisecond
+const pause = 500 * time.Millisecond
 
-// maxUnreachable is how often connecting to a ready worker is tried: the kubelet reaches it, so more attempts would
-// not help.
+// answerTimeout bounds a worker's answer to a question.
+const answerTimeout = 10 * time.Second
+
+// maxUnreachable bounds the attempts to connect to a ready worker: the kubelet reaches it, so more would not help.
 const maxUnreachable = 2
 
-// worker is the pod that fills a claim.
 type worker struct {
 	cluster client.Reader
 	claim   types.NamespacedName
 }
 
-// await waits until the worker accepts an upload at path, and returns its address. It reads the pod by name, instead
-// of using its Service, so that it can report the reason for waiting.
+// await returns the address of a worker that accepts an upload at path. It reads the pod instead of using its
+// Service, to report the reason for waiting.
 func (k *worker) await(ctx context.Context, transport http.RoundTripper, path string, patience time.Duration) (string, error) {
 	var address, waiting string
 	var refusal error
@@ -78,9 +80,13 @@ func ready(pod *corev1.Pod) bool {
 	return c != nil && c.Status == corev1.ConditionTrue
 }
 
-// reach returns the address of a worker's pod, or the reason for waiting, or an error if waiting is useless.
+// reach returns the worker's address, or why to wait, or an error if waiting is useless.
 func reach(pod *corev1.Pod, claim types.NamespacedName) (address, waiting string, refusal error) {
 	switch {
+	case pod.Labels[v1.AppLabel] != datavolume.WorkerAppLabel:
+		// Only virt-controller can make a pod with this label (config/rbac/pod-policy.yaml).
+		return "", "", apierrors.NewServiceUnavailable(fmt.Sprintf("pod %s/%s, which has the name of the worker of PVC %s, is none of Drydock's; delete it",
+			pod.Namespace, pod.Name, claim))
 	case pod.Status.Phase == corev1.PodSucceeded:
 		return "", "", apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), claim.Name,
 			fmt.Errorf("PVC %s is already successfully populated", claim))
@@ -92,7 +98,6 @@ func reach(pod *corev1.Pod, claim types.NamespacedName) (address, waiting string
 	return net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(transfer.UploadPort)), "", nil
 }
 
-// reason returns the cluster's reason why a pod does not run.
 func reason(pod *corev1.Pod) string {
 	c := podstatus.Condition(pod, corev1.PodScheduled)
 	if c != nil && c.Status == corev1.ConditionFalse && c.Message != "" {
@@ -106,8 +111,10 @@ func reason(pod *corev1.Pod) string {
 	return ""
 }
 
-// ask asks the worker whether it accepts an upload. silent means that the connection timed out, and was not refused.
+// silent means that the connection timed out, and was not refused.
 func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url string) (waiting string, silent bool, refusal error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodHead, url, nil)
 	if err != nil {
 		return "", false, err
@@ -118,12 +125,12 @@ func (k *worker) ask(ctx context.Context, transport http.RoundTripper, url strin
 		return "its worker does not answer: " + err.Error(), errors.As(err, &dial) && dial.Op == "dial" && dial.Timeout(), nil
 	}
 	defer response.Body.Close()
-	_, _ = io.Copy(io.Discard, response.Body) // a HEAD response has none
+	_, _ = io.Copy(io.Discard, response.Body) // A HEAD response has no body.
 	switch response.StatusCode {
 	case http.StatusOK:
 		return "", false, nil
 	case http.StatusServiceUnavailable:
-		return "", false, apierrors.NewServiceUnavailable(fmt.Sprintf("PVC %s receives another upload already", k.claim))
+		return "", false, receivesAnother(k.claim)
 	case http.StatusConflict:
 		return "", false, apierrors.NewConflict(corev1.Resource("persistentvolumeclaims"), k.claim.Name,
 			fmt.Errorf("PVC %s is already successfully populated", k.claim))

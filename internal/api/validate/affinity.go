@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// The API server validates these fields only when the launcher pod is created: without these rules an invalid one
-// would be a VM that never starts.
+// The API server validates these fields only when the launcher pod is created: an invalid one would be a VM that
+// never starts.
 
 func podAffinity(required []corev1.PodAffinityTerm, preferred []corev1.WeightedPodAffinityTerm, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
@@ -78,7 +78,6 @@ func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
 	return sentences(string(name), path, validation.IsQualifiedName(string(name)))
 }
 
-// downwardFields are the fields of a pod that a downwardAPI volume can contain.
 var downwardFields = []string{"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
 
 func fieldRef(f *corev1.ObjectFieldSelector, path *field.Path) field.ErrorList {
@@ -106,7 +105,6 @@ var (
 	byteUnits = []string{"0", "1", "1k", "1M", "1G", "1T", "1P", "1E", "1Ki", "1Mi", "1Gi", "1Ti", "1Pi", "1Ei"}
 )
 
-// resourceFieldRef validates a resource of the launcher pod's only container.
 func resourceFieldRef(f *corev1.ResourceFieldSelector, container string, path *field.Path) field.ErrorList {
 	if f == nil {
 		return nil
@@ -120,7 +118,7 @@ func resourceFieldRef(f *corev1.ResourceFieldSelector, container string, path *f
 	return append(errs, oneOfThese(f.Divisor.String(), path.Child("divisor"), units)...)
 }
 
-// oneOfThese refuses an empty value and one that is not allowed.
+// An empty value is refused, too.
 func oneOfThese(value string, path *field.Path, allowed []string) field.ErrorList {
 	if value == "" {
 		return field.ErrorList{field.Required(path, fmt.Sprintf("must be one of %s", strings.Join(allowed, ", ")))}

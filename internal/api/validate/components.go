@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// ownWorkloads validates the KubeVirt object's settings for Drydock's own workloads. A valid setting must be valid in
-// a pod template, too: only the KubeVirt object's condition reports a later refusal by the API server.
+// A setting must be valid in a pod template, too: only the KubeVirt object's condition reports a later refusal by the
+// API server.
 func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, secret := range spec.ImagePullSecrets {
@@ -35,7 +35,6 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// monitoring validates the names by which Prometheus is found.
 func monitoring(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, namespace := range []struct{ child, name string }{
@@ -100,7 +99,6 @@ func nodePlacement(p *v1.NodePlacement, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// rates validates the limits of the components' requests to the API server.
 func rates(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for _, of := range []struct {
@@ -124,5 +122,5 @@ func rates(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// minQPS is the lowest limit: below it, a starting component takes minutes to fill its caches.
+// With fewer requests, a starting component takes minutes to fill its caches.
 const minQPS = 5

@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// maxVCPUs is the maximum of a machine.
 const maxVCPUs = machine.MaxVCPUs
 
 // minGuestMemory is less than any guest can start with.
@@ -37,7 +36,7 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, oneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
 	}
 	errs = append(errs, ioThreads(domain, path.Child("ioThreads", "supplementalPoolThreadCount"))...)
-	return append(errs, hyperv(domain.Features, path.Child("features", "hyperv"))...)
+	return append(errs, hyperv(domain, path)...)
 }
 
 func resources(r *v1.ResourceRequirements, path *field.Path) field.ErrorList {
@@ -70,7 +69,6 @@ func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// amount returns the error about a quantity.
 func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList {
 	if wrong == nil {
 		return nil
@@ -78,7 +76,6 @@ func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList 
 	return field.ErrorList{field.Invalid(path, q.String(), wrong.Error())}
 }
 
-// memory validates the guest's memory, also against the pod's limit.
 func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	guest, errs := guestMemory(domain, path)
 	m := domain.Memory
@@ -103,7 +100,7 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return append(errs, hugepages(m.Hugepages, guest, path.Child("memory", "hugepages", "pageSize"))...)
 }
 
-// guestMemory validates the guest's memory alone. It returns nil if the value can't be used in comparisons.
+// guestMemory returns nil if the value can't be used in comparisons.
 func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, field.ErrorList) {
 	at := path.Child("memory", "guest")
 	if !hasMemory(domain) {
@@ -121,7 +118,7 @@ func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, f
 
 func hasMemory(domain *v1.DomainSpec) bool { return domain.Memory != nil && domain.Memory.Guest != nil }
 
-// memoryRequested refuses a VMI without memory. A template without memory is stored, as in KubeVirt, with a warning.
+// As in KubeVirt, a template without memory is stored, with a warning.
 func memoryRequested(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	if hasMemory(domain) {
 		return nil
@@ -129,7 +126,6 @@ func memoryRequested(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Required(path.Child("memory", "guest"), noMemory(path))}
 }
 
-// noMemory says of a domain that nothing sets its memory.
 func noMemory(path *field.Path) string {
 	return "no memory requested; set this or " + path.Child("resources", "requests", "memory").String()
 }
@@ -149,7 +145,6 @@ func hugepages(pages *v1.Hugepages, guest *resource.Quantity, path *field.Path) 
 	return nil
 }
 
-// cpuName matches QEMU's names of models and features.
 var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
 func cpuModel(model string, path *field.Path) field.ErrorList {
@@ -180,10 +175,8 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// maxIOThreads bounds the threads for a guest's disks.
 const maxIOThreads = 64
 
-// ioThreads validates a pool of threads for disks.
 func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	pooled := domain.IOThreadsPolicy != nil && *domain.IOThreadsPolicy == v1.IOThreadsPolicySupplementalPool
 	switch t := domain.IOThreads; {
@@ -199,7 +192,7 @@ func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// machineType accepts the only machine type whose devices have stable addresses.
+// machineType accepts q35 and its versions, including those of other builds of QEMU.
 func machineType(name string, path *field.Path) field.ErrorList {
 	if name == "" || machinetype.Known(name) || machinetype.Foreign(name) {
 		return nil
@@ -207,11 +200,16 @@ func machineType(name string, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, name, machinetype.ErrUnknown.Error())}
 }
 
-func hyperv(features *v1.Features, path *field.Path) field.ErrorList {
+func hyperv(domain *v1.DomainSpec, domainPath *field.Path) field.ErrorList {
+	features, path := domain.Features, domainPath.Child("features", "hyperv")
 	if features == nil || features.Hyperv == nil {
 		return nil
 	}
 	var errs field.ErrorList
+	for _, unmet := range machine.UnmetHyperv(domain) {
+		errs = append(errs, field.Forbidden(domainPath.Child(unmet.Of[0], unmet.Of[1:]...),
+			fmt.Sprintf("needs %s, which is switched off", domainPath.Child(unmet.Needs[0], unmet.Needs[1:]...))))
+	}
 	if s := features.Hyperv.Spinlocks; s != nil && s.Retries != nil && *s.Retries < 4096 {
 		errs = append(errs, field.Invalid(path.Child("spinlocks", "spinlocks"), *s.Retries, "must be at least 4096"))
 	}

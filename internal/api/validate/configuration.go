@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
-// configuration validates the values of the supported fields of the KubeVirt object.
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	errs := pullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
 	errs = append(errs, ownWorkloads(spec, path)...)
@@ -55,7 +54,6 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
 }
 
-// guestDefaults validates the cluster's settings for the pods of all guests, and for TLS.
 func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q := c.CPURequest; q != nil {

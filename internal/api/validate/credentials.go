@@ -10,7 +10,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
-// accessCredentials validates the propagation methods of keys and passwords, and that their volumes exist.
 func accessCredentials(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	list, at := spec.AccessCredentials, path.Child("accessCredentials")
 	if len(list) > accesscredential.MaxCredentials {

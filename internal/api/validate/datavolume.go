@@ -20,14 +20,15 @@ import (
 )
 
 // DataVolume validates a DataVolume. old is nil on creation. Package defaults has noted whether its creator may read
-// a source in another namespace.
+// the source.
 func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 	spec := field.NewPath("spec")
 	if old != nil {
-		if dv.DeletionTimestamp != nil {
-			return nil
+		var errs field.ErrorList
+		if dv.DeletionTimestamp == nil {
+			errs = supported.DataVolumeAnnotations(changed(dv.Annotations, old), annotations)
 		}
-		errs := supported.DataVolumeAnnotations(changed(dv.Annotations, old), annotations)
+		// The spec also says where the objects are that are deleted before the finalizer is removed.
 		if !equality.Semantic.DeepEqual(dv.Spec, old.Spec) {
 			errs = append(errs, field.Forbidden(spec, "Cannot update DataVolume Spec: delete it and create another"))
 		}
@@ -134,13 +135,12 @@ func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.Er
 		}
 	}
 	if len(chosen) == 0 && *source != (cdiv1.DataVolumeSource{}) {
-		// The kind is not supported, which was already reported.
+		// The unsupported kind was already reported.
 		return nil
 	}
 	return append(exactlyOne(path, chosen, sentence), errs...)
 }
 
-// nothing validates a source that has no fields.
 func nothing(*cdiv1.DataVolumeSource, *field.Path) field.ErrorList { return nil }
 
 func claimSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
@@ -236,7 +236,7 @@ func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorL
 	return errs
 }
 
-// claimAsWritten validates spec.pvc, from which the claim is created unchanged.
+// The claim is created from spec.pvc unchanged.
 func claimAsWritten(spec *cdiv1.DataVolumeSpec, at *field.Path) field.ErrorList {
 	pvc := spec.PVC
 	errs := claimSize(pvc.Resources.Requests, false, at)

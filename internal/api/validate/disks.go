@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxDiskSerial bounds the length of a serial. If its bus can't carry all of it, the guest sees the beginning.
+// If its bus can't carry all of a serial, the guest sees the beginning.
 const maxDiskSerial = 256
 
 // pciAddress matches the addresses that a device can have: alone on the bus behind its own port.
@@ -50,7 +50,7 @@ func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList
 	return nil
 }
 
-// canBeWritten refuses a read-only hard disk on SATA, which has none.
+// SATA has no read-only hard disk.
 func canBeWritten(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	if d.Disk == nil || d.Disk.Bus != v1.DiskBusSATA {
 		return nil
@@ -69,7 +69,7 @@ func canBeWritten(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.Err
 	return errs
 }
 
-// target validates the kind of a disk and its bus, which must have its default.
+// The bus must have its default.
 func target(d *v1.Disk, at *field.Path) field.ErrorList {
 	var chosen []string
 	var errs field.ErrorList
@@ -104,7 +104,6 @@ func bus(d *v1.Disk) v1.DiskBus {
 	return ""
 }
 
-// tuning validates the options of disks of any kind.
 func tuning(d *v1.Disk, at *field.Path) field.ErrorList {
 	errs := pattern(d.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")
 	if len(d.Serial) > maxDiskSerial {

@@ -75,7 +75,7 @@ func kernelBoot(boot *v1.KernelBoot, at *field.Path) field.ErrorList {
 	return append(errs, pullPolicy(c.ImagePullPolicy, at.Child("imagePullPolicy"))...)
 }
 
-// absolute validates a path; an empty one is valid.
+// An empty path is valid.
 func absolute(value string, at *field.Path) field.ErrorList {
 	if value == "" || path.IsAbs(value) && path.Clean(value) == value && value != "/" {
 		return nil

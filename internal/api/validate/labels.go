@@ -17,8 +17,7 @@ func labelSelector(selector *metav1.LabelSelector, path *field.Path) field.Error
 	return ordered(metav1validation.ValidateLabelSelector(selector, metav1validation.LabelSelectorValidationOptions{}, path))
 }
 
-// ordered sorts the errors about a map, which Kubernetes returns in random order, so that one manifest always gets
-// one response.
+// Kubernetes returns errors about a map in random order, but one manifest should always get one response.
 func ordered(errs field.ErrorList) field.ErrorList {
 	texts := make(map[*field.Error]string, len(errs))
 	for _, err := range errs {

@@ -49,8 +49,8 @@ func MaintenancePod(pod *corev1.Pod, of lock.Machine) field.ErrorList {
 	return errs
 }
 
-// MaintenancePodUpdate validates an update, by anybody but virt-controller, of a pod that is a maintenance pod or
-// would become one.
+// MaintenancePodUpdate validates updates, by anybody but virt-controller, of pods that are or would become
+// maintenance pods.
 func MaintenancePodUpdate(pod, old *corev1.Pod) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	if lock.For(old) == "" {
@@ -84,7 +84,6 @@ func ours(labels map[string]string) map[string]string {
 	return out
 }
 
-// lockNotes are the annotations of a VM or a VMI about its lock.
 var lockNotes = []string{
 	layout.MaintenanceUIDAnnotation, layout.MaintenanceSinceAnnotation, layout.MaintenanceOpenAnnotation,
 	layout.MaintenanceReleaseAnnotation, layout.MaintenanceReleaseByAnnotation,
@@ -128,8 +127,8 @@ func instanceLock(now, before map[string]string, path *field.Path) field.ErrorLi
 	return unchanged(lockNotes, now, before, path, "only Drydock's components keep this record of a VMI's lock")
 }
 
-// lasting refuses a VMI that is to have no guest for now and whose pod is to stay after its guest: the first requires
-// free disks, and the second a pod that has them.
+// lasting refuses a VMI that is to have no guest for now and whose pod stays after its guest: the first requires free
+// disks, and the second keeps them.
 func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
 	if !lock.Wanted(vmi) || vmi.Annotations[layout.LeaveLauncherPodAnnotation] != "true" {
 		return nil
@@ -150,7 +149,6 @@ func takesToMaintenance(vmi, old *v1.VirtualMachineInstance) bool {
 	return equality.Semantic.DeepEqual(vmi.Spec, *same)
 }
 
-// intoMaintenance validates that change.
 func intoMaintenance(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	path := field.NewPath("spec", "startStrategy")
 	owner := metav1.GetControllerOf(old)

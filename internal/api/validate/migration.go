@@ -55,7 +55,7 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	for i := range others {
 		o := &others[i]
 		if o.Name == m.Name {
-			return nil // kube-apiserver answers that it exists, as a component expects that creates it twice
+			return nil // kube-apiserver answers that it exists, as a component expects that creates it twice.
 		}
 		if o.Spec.VMIName == name && !o.IsFinal() {
 			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("in-flight migration detected. VMI %s is being migrated already, by the migration %s; delete that to cancel it", name, o.Name))}
@@ -67,7 +67,7 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	return nil
 }
 
-// MigrationUpdate validates an update of a VirtualMachineInstanceMigration.
+// MigrationUpdate validates an update.
 func MigrationUpdate(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList {
 	errs := unchanged([]string{v1.MigrationSelectorLabel}, m.Labels, old.Labels, field.NewPath("metadata", "labels"),
 		"the migrations of a VMI are found by this label")
@@ -77,7 +77,7 @@ func MigrationUpdate(m, old *v1.VirtualMachineInstanceMigration) field.ErrorList
 	return errs
 }
 
-// MigrationPolicy validates a MigrationPolicy. old is nil on creation.
+// MigrationPolicy validates a policy. old is nil on creation.
 func MigrationPolicy(p, old *migrationsv1alpha1.MigrationPolicy) field.ErrorList {
 	if old != nil && (p.DeletionTimestamp != nil || equality.Semantic.DeepEqual(p.Spec, old.Spec)) {
 		return nil
@@ -109,7 +109,6 @@ func notNegative(value *int64, path *field.Path) field.ErrorList {
 	return field.ErrorList{field.Invalid(path, *value, negative)}
 }
 
-// migrations validates the KubeVirt object's settings for migrations.
 func migrations(c *v1.MigrationConfiguration, path *field.Path) field.ErrorList {
 	if c == nil {
 		return nil

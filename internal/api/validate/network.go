@@ -15,10 +15,9 @@ import (
 // maxInterfaceName leaves room for the names of host devices that are derived from it.
 const maxInterfaceName = 63
 
-// interfaceName matches valid names of interfaces and networks.
 var interfaceName = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
-// network validates networks and interfaces, and that each has its counterpart.
+// Each network and interface must have its counterpart.
 func network(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	errs := networks(spec, at.Child("networks"))
 	return append(errs, interfaces(spec, at.Child("domain", "devices", "interfaces"))...)
@@ -78,7 +77,7 @@ func attachmentName(text string, at *field.Path) field.ErrorList {
 	return append(errs, sentences(text, at, validation.IsDNS1123Subdomain(name))...)
 }
 
-// cidr validates the guest's network behind masquerade: it must have room for the gateway and the guest.
+// There must be room for the gateway and the guest.
 func cidr(text string, v4 bool, at *field.Path) field.ErrorList {
 	if text == "" {
 		return nil
@@ -170,13 +169,13 @@ func binding(iface *v1.Interface, at *field.Path) field.ErrorList {
 	unsupported := iface.PasstBinding != nil ||
 		iface.DeprecatedMacvtap != nil || iface.DeprecatedPasst != nil || iface.DeprecatedSlirp != nil
 	if unsupported && len(chosen) == 0 {
-		// Its lack of support was already reported.
+		// The lack of support was already reported.
 		return nil
 	}
 	return exactlyOne(at, chosen, "an interface is connected by exactly one of masquerade, bridge, sriov and binding")
 }
 
-// device validates an SR-IOV interface: QEMU can't provide the options of other interfaces for a device of the node.
+// QEMU can't provide the options of other interfaces for a device of the node.
 func device(iface *v1.Interface, of *v1.Network, at *field.Path) field.ErrorList {
 	if iface.SRIOV == nil {
 		return nil

@@ -5,7 +5,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// peripherals validates the devices other than disks and interfaces.
 func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	devices, at := &spec.Domain.Devices, at.Child("domain", "devices")
 	var errs field.ErrorList

@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 )
 
-// permitted validates fields that depend on the KubeVirt object, where an administrator has to allow or register
-// something first. The spec must have its defaults.
+// permitted validates fields that an administrator has to allow, or register, in the KubeVirt object. The spec must
+// have its defaults.
 func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	errs := gated(spec, path, settings)
 	interfaces := path.Child("domain", "devices", "interfaces")
@@ -71,8 +71,7 @@ func bridges(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clust
 	return errs
 }
 
-// machines validates a machine type against those that the administrator allows. The default type and the substitutes
-// for other types are always allowed.
+// The default machine type and the substitutes for other types are always allowed.
 func machines(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	if spec.Domain.Machine == nil {
 		return nil

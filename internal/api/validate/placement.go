@@ -88,7 +88,6 @@ func nodeAffinity(node *corev1.NodeAffinity, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// fieldErrors converts a library's error about a field below at.
 func fieldErrors(err error, at *field.Path) field.ErrorList {
 	var many utilerrors.Aggregate
 	var one *field.Error
@@ -217,7 +216,7 @@ func probe(p *v1.Probe, networked bool, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// probedPort validates the port of a probe, which the kubelet reaches through the pod's network.
+// The kubelet reaches the port through the pod's network.
 func probedPort(port intstr.IntOrString, networked bool, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if !networked {
@@ -239,8 +238,7 @@ func portNumber(number int, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// serviceAccount validates the launcher pod's service account. A pod has only one, so it must be the one whose token
-// the guest gets, if it gets one.
+// A pod has only one service account, so it must be the one whose token the guest gets, if it gets one.
 func serviceAccount(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	if spec.ServiceAccountName == "" {
 		return nil

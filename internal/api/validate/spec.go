@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// Spec validates a VMI's spec, which must have its defaults.
+// Spec validates a spec, which must have its defaults.
 func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := lists(spec, path)
 	rules := []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{placement, probes, compute, firmwareOf, clock}
@@ -57,15 +57,14 @@ func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field
 	return slices.DeleteFunc(complete(after, path), func(err *field.Error) bool { return known[err.Error()] })
 }
 
-// complete validates a whole spec with the defaults of a cluster without settings, which are the same before and
-// after.
+// complete validates a spec with the defaults of a cluster without settings, which are the same before and after.
 func complete(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	spec = spec.DeepCopy()
 	defaults.Spec(spec, clusterconfig.FromKubeVirt(nil))
 	return append(supported.VMISpec(spec, path), Spec(spec, path)...)
 }
 
-// bootOrder validates the boot order, which is common to disks and interfaces.
+// Disks and interfaces share the boot order.
 func bootOrder(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[uint]bool{}

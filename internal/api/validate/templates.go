@@ -12,8 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// dataVolumeTemplates validates a VM's templates for DataVolumes. If CDI serves DataVolumes, it validates their
-// content.
+// If CDI serves DataVolumes, it validates their content.
 func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	var errs field.ErrorList
 	used := claimsOfVolumes(vm)

@@ -1,9 +1,9 @@
-// Package validate holds the rules by which admission refuses objects. It returns all errors of an object at once,
-// each with the field's path, the value and the allowed values. It also decides which changes of an object its owner
-// may make.
+// Package validate holds the rules by which admission refuses objects, with all errors of an object at once, each
+// with the field's path, the value and the allowed values. It also decides which changes of an object its owner may
+// make.
 //
-// It is pure: it must neither change an object nor read the cluster. Package supported decides whether a field is
-// implemented at all.
+// It must neither change an object nor read the cluster. Package supported decides whether a field is implemented at
+// all.
 package validate
 
 import (
@@ -27,7 +27,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// VM validates a VirtualMachine as the VirtualMachineInstance that it will become. old is nil on creation.
+// VM validates a VM as the VMI that it will become. old is nil on creation.
 func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
 	if Unchanged(vm, old) {
 		return nil
@@ -60,7 +60,6 @@ func ExpandedVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Set
 	return errs
 }
 
-// judgeVM validates an expanded VM and its changes.
 func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := supported.VMSpec(&expanded.Spec, spec)
@@ -139,7 +138,6 @@ func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList 
 	return nil
 }
 
-// podTemplate validates the template of a VMI.
 func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	meta := template.ObjectMeta
 	// They have no effect: the VMI has its VM's.
@@ -152,7 +150,7 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 	return append(errs, Spec(complete, path.Child("spec"))...)
 }
 
-// templateMetadata accepts only labels and annotations, since nothing else of a template's metadata is used.
+// Nothing else of a template's metadata is used.
 func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
 	errs := labelSet(meta.Labels, path.Child("labels"))
 	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
@@ -177,8 +175,7 @@ func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList
 	return errs
 }
 
-// VMI validates a new VirtualMachineInstance, whoever creates it: one from virt-controller has the metadata of a
-// user's template.
+// VMI validates a new VMI, even virt-controller's: its metadata comes from a user's template.
 func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.ErrorList {
 	spec, metadata := field.NewPath("spec"), field.NewPath("metadata")
 	errs := append(supported.VMISpec(&vmi.Spec, spec), permitted(&vmi.Spec, spec, settings)...)
@@ -191,7 +188,7 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
 
-// VMIUpdate validates a user's update of a VirtualMachineInstance.
+// VMIUpdate validates a user's update.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	metadata := field.NewPath("metadata")
 	errs := reservedLabels(vmi.Labels, old.Labels, metadata.Child("labels"))
@@ -218,7 +215,6 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 	return errs
 }
 
-// changed returns the annotations that are new or different since old, nil on creation.
 func changed[T any, O interface {
 	*T
 	metav1.Object
@@ -235,7 +231,7 @@ func changed[T any, O interface {
 	return out
 }
 
-// reserved are labels on which Drydock's components rely.
+// Drydock's components rely on these labels.
 var reserved = []string{
 	v1.CreatedByLabel,
 	v1.MigrationJobLabel,
@@ -258,7 +254,6 @@ func reservedAnnotations(now, before map[string]string, path *field.Path) field.
 	return unchanged(hotplug.ReservedAnnotations(), now, before, path, hotplug.ReservedRefusal)
 }
 
-// unchanged refuses changes of the named values.
 func unchanged(names []string, now, before map[string]string, path *field.Path, message string) field.ErrorList {
 	var errs field.ErrorList
 	for _, name := range names {
@@ -271,7 +266,7 @@ func unchanged(names []string, now, before map[string]string, path *field.Path, 
 	return errs
 }
 
-// ReplicaSet validates a VirtualMachineInstanceReplicaSet. old is nil on creation.
+// ReplicaSet validates a replica set. old is nil on creation.
 func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) field.ErrorList {
 	if old != nil && (rs.DeletionTimestamp != nil || equality.Semantic.DeepEqual(rs.Spec, old.Spec)) {
 		return nil
@@ -292,7 +287,7 @@ func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterco
 	return append(errs, podTemplate(template, spec.Child("template"), settings)...)
 }
 
-// selects requires that a replica set selects the VMIs that it creates.
+// A replica set must select the VMIs that it creates.
 func selects(selector *metav1.LabelSelector, templateLabels map[string]string, path *field.Path) field.ErrorList {
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "an empty selector would select every VMI of the namespace")}

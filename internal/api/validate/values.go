@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
-// oneOf refuses a value that is not allowed. An empty one is valid.
+// An empty value is valid.
 func oneOf[T ~string](value T, path *field.Path, allowed ...T) field.ErrorList {
 	if value == "" || slices.Contains(allowed, value) {
 		return nil
@@ -39,7 +39,7 @@ func exactlyOne(path *field.Path, chosen []string, sentence string) field.ErrorL
 	return errs
 }
 
-// unique refuses a value that was seen before. An empty one is ignored.
+// An empty value is ignored.
 func unique[K comparable](seen map[K]bool, value K, path *field.Path) field.ErrorList {
 	var none K
 	if value == none {
@@ -82,7 +82,6 @@ func smbiosText(value string, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// word matches valid serials of disks.
 var word = regexp.MustCompile(`^[A-Za-z0-9_.+-]+$`)
 
 func pattern(value string, path *field.Path, re *regexp.Regexp, sentence string) field.ErrorList {

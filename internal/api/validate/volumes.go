@@ -28,7 +28,7 @@ func Storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 	return append(errs, hotplugspec.Judge(spec, path)...)
 }
 
-// volumeRules validate each kind of volume, in the order in which errors name the kinds if a volume has several.
+// volumeRules are in the order in which errors name the kinds if a volume has several.
 var volumeRules = []struct {
 	name  string
 	of    func(*v1.VolumeSource) bool
@@ -113,14 +113,13 @@ func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		}
 	}
 	if len(chosen) == 0 && *source != (v1.VolumeSource{}) {
-		// The kind is not supported, which was already reported.
+		// The unsupported kind was already reported.
 		return nil
 	}
 	return append(errs, exactlyOne(at, chosen, "a volume has exactly one source")...)
 }
 
-// writable returns the claim that a volume writes to, and the field's path. Two disks on one claim would destroy each
-// other's data.
+// Two disks on one claim would destroy each other's data.
 func writable(source *v1.VolumeSource, at *field.Path) (string, *field.Path) {
 	claim := volumeclaim.Disk(source)
 	switch {
@@ -145,7 +144,6 @@ func onlyOnce(source *v1.VolumeSource) string {
 	return ""
 }
 
-// named validates the required name of an object.
 func named(name string, at *field.Path, sentence string) field.ErrorList {
 	if name == "" {
 		return field.ErrorList{field.Required(at, sentence)}
@@ -229,7 +227,6 @@ func sysprep(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	return append(errs, exactlyOne(at, chosen, "the answers come from exactly one of configMap and secret")...)
 }
 
-// cloudInitData is the content of both kinds of cloud-init volume.
 type cloudInitData v1.CloudInitNoCloudSource
 
 func cloudInit(data cloudInitData, at *field.Path) field.ErrorList {
@@ -242,7 +239,6 @@ func cloudInit(data cloudInitData, at *field.Path) field.ErrorList {
 	return append(user.judge(at), network.judge(at)...)
 }
 
-// cloudInitPart is one of the files, which can be given in three ways.
 type cloudInitPart struct {
 	plainName, base64Name, secretName string
 	plain, base64                     string

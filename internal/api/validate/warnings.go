@@ -16,12 +16,10 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
-// annotations is the path of an object's annotations.
 var annotations = field.NewPath("metadata", "annotations")
 
-// VMWarnings returns warnings for a VM's owner: about fields without the effect that they suggest, and about
-// deprecated ones. old is nil on creation. If the spec is unchanged there is no warning about it, and annotations get
-// one only if they are new.
+// VMWarnings warns a VM's owner of fields without the effect that they suggest, and of deprecated ones. old is nil on
+// creation. Only a changed spec and new annotations get warnings.
 func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []string {
 	all := supported.VMAnnotationWarnings(changed(vm.Annotations, old), annotations)
 	if old != nil && equality.Semantic.DeepEqual(vm.Spec, old.Spec) {
@@ -37,11 +35,20 @@ func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []s
 	return append(all, templateWarnings(vm.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
+// ExpandedVMWarnings returns the warnings about the values that a VM gets from its instance type.
+func ExpandedVMWarnings(vm, expanded *v1.VirtualMachine) []string {
+	kind, template := vm.Spec.Instancetype, expanded.Spec.Template
+	if kind == nil || template == nil || machine.GuestMemory(&template.Spec) > 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("spec.instancetype: the memory of the instance type %s is 0: no guest can start without memory", kind.Name)}
+}
+
 // VMIWarnings returns the warnings about a VMI, as it was sent.
 func VMIWarnings(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) []string {
 	all := supported.VMIAnnotationWarnings(changed(vmi.Annotations, old), annotations)
 	if old != nil {
-		return all // its spec can't change
+		return all // A VMI's spec can't change.
 	}
 	spec := field.NewPath("spec")
 	all = append(all, supported.VMISpecWarnings(&vmi.Spec, spec)...)
@@ -63,7 +70,7 @@ func ReplicaSetWarnings(rs, old *v1.VirtualMachineInstanceReplicaSet, settings c
 	return append(all, templateWarnings(rs.Spec.Template, spec.Child("template", "spec"), settings)...)
 }
 
-// memoryWarning warns about a template without memory, which is stored, while its VMIs are refused.
+// A template without memory is stored, but its VMIs are refused.
 func memoryWarning(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path) []string {
 	if template == nil || machine.GuestMemory(&template.Spec) > 0 {
 		return nil
@@ -72,7 +79,6 @@ func memoryWarning(template *v1.VirtualMachineInstanceTemplateSpec, path *field.
 	return []string{fmt.Sprintf("%s: %s: no guest can start without memory", domain.Child("memory", "guest"), noMemory(domain))}
 }
 
-// templateWarnings returns the warnings about a template, as those about its VMI.
 func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	if template == nil {
 		return nil
@@ -97,8 +103,7 @@ func CDIWarnings(object, old *cdiv1.CDI) []string {
 	return supported.CDISpecWarnings(&object.Spec, field.NewPath("spec"))
 }
 
-// dataVolumeTemplateWarnings returns the warnings about the annotations of a VM's templates for DataVolumes. If CDI
-// serves DataVolumes, the annotations are for CDI.
+// If CDI serves DataVolumes, the annotations are for CDI.
 func dataVolumeTemplateWarnings(spec *v1.VirtualMachineSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	if settings.CDI {
 		return nil
@@ -126,7 +131,6 @@ func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 	return append(all, customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
 }
 
-// deprecated returns warnings about deprecated fields that are still served.
 func deprecated(vm *v1.VirtualMachine) []string {
 	if vm.Spec.Running == nil {
 		return nil
@@ -138,7 +142,6 @@ func deprecated(vm *v1.VirtualMachine) []string {
 	return []string{fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead)}
 }
 
-// guestWarnings returns warnings about values that differ in the guest.
 func guestWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	var all []string
 	if m := spec.Domain.Machine; m != nil && machinetype.Foreign(m.Type) {

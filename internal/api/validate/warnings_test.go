@@ -153,6 +153,20 @@ func TestADataVolumeKeepsAnAnnotationThatIsRefused(t *testing.T) {
 	}
 }
 
+// The spec says where the objects are that have to go first.
+func TestASpecStaysWhileItsDataVolumeIsDeleted(t *testing.T) {
+	had := &cdiv1.DataVolume{Spec: cdiv1.DataVolumeSpec{Source: &cdiv1.DataVolumeSource{PVC: &cdiv1.DataVolumeSourcePVC{Namespace: "golden", Name: "disk"}}}}
+	had.DeletionTimestamp = new(metav1.Now())
+	now := had.DeepCopy()
+	if errs := DataVolume(now, had); len(errs) > 0 {
+		t.Errorf("nothing is changed: %v", errs)
+	}
+	now.Spec.Source.PVC.Namespace = "ns"
+	if errs := DataVolume(now, had); len(errs) != 1 || errs[0].Field != "spec" {
+		t.Errorf("the source is moved: %v", errs)
+	}
+}
+
 // An object from before a rule must still be changeable.
 func TestAKubeVirtObjectKeepsAnAnnotationThatIsRefused(t *testing.T) {
 	had := &v1.KubeVirt{ObjectMeta: annotated(map[string]string{v1.VGADisplayForEFIGuestsX86Annotation: "true"})}

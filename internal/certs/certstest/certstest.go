@@ -34,7 +34,7 @@ type Authority struct {
 	client kubernetes.Interface
 }
 
-// NewAuthority returns an authority, with an API server that publishes it.
+// NewAuthority returns an authority that an API server publishes.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	signer, certificate := Signer(t)
@@ -68,7 +68,6 @@ func Signer(t testing.TB) (signer *nodecert.Authority, certificate []byte) {
 	return signer, certificate
 }
 
-// publisher returns a client of an API server that has only the ConfigMap of authorities.
 func publisher(t testing.TB, authority string) kubernetes.Interface {
 	t.Helper()
 	published := corev1.ConfigMapList{

@@ -1,8 +1,8 @@
 // Package nodekey is virt-handler's side of its certificate: it owns the private key, which exists only in this
-// process's memory, requests a certificate for its node, and renews it with another key while virt-handler runs.
+// process's memory, requests a certificate for its node, and renews it with another key.
 //
-// nodecert.Decide decides; this package observes and acts. Without a certificate only virt-api's connections have to
-// wait: it must not delay guests. See decision 234.
+// nodecert.Decide decides; this package observes and acts. It must not delay guests: only virt-api's connections
+// wait for a certificate. See decision 234.
 package nodekey
 
 import (

@@ -79,7 +79,7 @@ func (h *holder) count() int {
 	return len(h.taken)
 }
 
-// newSigner returns an API server that records the requesters and counts.
+// The API server records the requesters and counts.
 func newSigner(t *testing.T) *signer {
 	s := &signer{t: t, client: fake.NewClientset()}
 	s.client.PrependReactor("*", "certificatesigningrequests", func(action kubetesting.Action) (bool, runtime.Object, error) {
@@ -116,7 +116,7 @@ func (s *signer) set(change func()) {
 	change()
 }
 
-// work approves and signs the requests. Without a CA it does nothing.
+// Without a CA it does nothing.
 func (s *signer) work(ctx context.Context) {
 	requests := s.client.CertificatesV1().CertificateSigningRequests()
 	list, err := requests.List(ctx, metav1.ListOptions{})
@@ -144,7 +144,7 @@ func (s *signer) work(ctx context.Context) {
 	}
 }
 
-// scene is a running virt-handler's keeper; its time runs as fast as possible.
+// The keeper's time runs as fast as possible.
 type scene struct {
 	*signer
 	*holder
@@ -158,7 +158,7 @@ func begin(t *testing.T) *scene {
 	return s
 }
 
-// run starts a virt-handler without memory of an earlier one.
+// The virt-handler has no memory of an earlier one.
 func (s *scene) run() {
 	ctx, cancel := context.WithCancel(s.t.Context())
 	keeper := &Keeper{Node: "node1", Requests: s.client.CertificatesV1().CertificateSigningRequests(), Holder: s.holder, Log: logr.Discard()}
@@ -174,7 +174,6 @@ func (s *scene) run() {
 	synctest.Wait()
 }
 
-// pass advances the time, while virt-api looks at the requests a thousand times.
 func (s *scene) pass(d time.Duration) {
 	for end := time.Now().Add(d); time.Now().Before(end); {
 		time.Sleep(min(d/1000, time.Until(end)))
@@ -279,7 +278,7 @@ func TestWhileTheAPIServerIsAwayTheCertificateStays(t *testing.T) {
 	})
 }
 
-// A restarted virt-handler has no key, and finds its predecessor's request, waiting or signed.
+// A restarted virt-handler has no key, and finds its predecessor's request.
 func TestARestartAtAnyMomentGetsACertificate(t *testing.T) {
 	for what, stop := range map[string]func(*scene){
 		"before it was signed":             func(s *scene) { s.pass(time.Second); s.stop() },
@@ -360,7 +359,7 @@ func TestASignerThatNobodyTrustsIsAskedMoreAndMoreSeldom(t *testing.T) {
 	})
 }
 
-// An administrator who removes a CA from the bundle wants its certificates replaced at once.
+// An administrator who removes a CA wants its certificates replaced at once.
 func TestACertificateWhoseAuthorityIsGoneIsReplacedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(t)

@@ -103,8 +103,7 @@ func (s *Signer) Reconcile(ctx context.Context, name reconcile.Request) (reconci
 	return reconcile.Result{}, err
 }
 
-// authority returns nil while there is no published authority: peers would refuse a certificate of an unpublished
-// one.
+// authority returns nil while it is unpublished: peers would refuse its certificates.
 func (s *Signer) authority(ctx context.Context) (*nodecert.Authority, error) {
 	secret, trusted := &corev1.Secret{}, &corev1.ConfigMap{}
 	for name, object := range map[string]client.Object{certs.HandlerAuthoritySecret: secret, certs.TrustConfigMap: trusted} {

@@ -16,13 +16,12 @@ const (
 	maxNodes = 20000
 )
 
-// pace limits the handled requests of a node. A node has one request at a time (the policy
-// virt-handler-certificates), but could delete it and create another without end.
+// pace limits the requests of a node: it has one at a time (the policy virt-handler-certificates), but could
+// delete and create it without end.
 type pace struct {
 	nodes map[string]*turn
 }
 
-// turn is the state of one requester.
 type turn struct {
 	limiter *rate.Limiter
 	// last is the last admitted request, which is not counted twice.

@@ -30,7 +30,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// These are the files of transfer.TLSDir, and the entries of the Secret that is mounted there.
+// The files of transfer.TLSDir and entries of the Secret mounted there.
 const (
 	CertFile      = "tls.crt"
 	KeyFile       = "tls.key"
@@ -79,12 +79,12 @@ func NewAuthority(data map[string][]byte) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: pair.PrivateKey, pem: data[AuthorityFile]}, nil
 }
 
-// Server returns the Secret's data for a worker that serves under name.
+// Server returns the Secret for a worker that serves under name.
 func (a *Authority) Server(name string, now time.Time) (map[string][]byte, error) {
 	return a.sign(name, x509.ExtKeyUsageServerAuth, now)
 }
 
-// Client returns the Secret's data for a worker that calls under name.
+// Client returns the Secret for a worker that calls under name.
 func (a *Authority) Client(name string, now time.Time) (map[string][]byte, error) {
 	return a.sign(name, x509.ExtKeyUsageClientAuth, now)
 }
@@ -103,7 +103,7 @@ func (a *Authority) sign(name string, usage x509.ExtKeyUsage, now time.Time) (ma
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial,
-		// The name may be too long for a common name. Only DNSNames is verified.
+		// The name may be too long for a common name; only DNSNames is verified.
 		Subject:               pkix.Name{CommonName: "drydock-worker"},
 		DNSNames:              []string{name},
 		NotBefore:             now.Add(-skew),

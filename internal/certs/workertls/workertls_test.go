@@ -22,7 +22,6 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// call asks the server, as the client in dir, for the role that it sees.
 func call(t *testing.T, address, dir, server string) (string, error) {
 	t.Helper()
 	config, err := workertls.ClientConfig(dir, server)
@@ -77,7 +76,7 @@ func TestAWorkerKnowsItsCallers(t *testing.T) {
 	}
 }
 
-// mixed is a stranger's certificate with the server's trust.
+// The certificate is a stranger's, the trust the server's.
 func mixed(t *testing.T, stranger, server string) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(server, workertls.AuthorityFile))

@@ -23,28 +23,32 @@
 // two seconds, and the guest continues.
 package launch
 
+import "time"
+
 // Phase is the state of virt-launcher's QEMU.
 type Phase string
 
 const (
-	// PhaseWaiting means that no QEMU has been started yet.
+	// PhaseWaiting means that QEMU was not started yet.
 	PhaseWaiting Phase = "waiting"
-	// PhaseRunning means that QEMU runs and has answered on its monitor.
+	// PhaseRunning means that QEMU has answered on its monitor.
 	PhaseRunning Phase = "running"
-	// PhaseExited means that QEMU has ended. virt-launcher ends next.
+	// PhaseExited means that QEMU has ended; virt-launcher ends next.
 	PhaseExited Phase = "exited"
 )
 
 // State is virt-launcher's whole state.
 type State struct {
 	Phase Phase `json:"phase"`
-	// QEMUPID is QEMU's PID in the container's PID namespace, 0 before its start.
+	// QEMUPID is in the container's PID namespace, 0 before the start.
 	QEMUPID int `json:"qemuPID,omitempty"`
 	// Exit is how QEMU ended, nil before.
 	Exit *Exit `json:"exit,omitempty"`
+	// ExitedAt is when QEMU ended, by the node's clock. It is zero before, and from an older virt-launcher.
+	ExitedAt time.Time `json:"exitedAt,omitzero"`
 	// Quiesces means that this virt-launcher supports Quiesce, Held and Release.
 	Quiesces bool `json:"quiesces,omitempty"`
-	// Frozen means that the guest agent holds the guest still for a user (HolderUser).
+	// Frozen means that a user has frozen the guest by its agent (HolderUser).
 	Frozen bool `json:"frozen,omitempty"`
 }
 
@@ -61,11 +65,11 @@ const (
 	ReasonKilled Reason = "Killed"
 	// ReasonGuestPanicked means that the guest's kernel panicked (QMP GUEST_PANICKED).
 	ReasonGuestPanicked Reason = "GuestPanicked"
-	// ReasonCrashed means that QEMU was ended by a signal or an error of its own.
+	// ReasonCrashed means that a signal or its own error ended QEMU.
 	ReasonCrashed Reason = "Crashed"
 	// ReasonStartFailed means that QEMU ended before its monitor answered.
 	ReasonStartFailed Reason = "StartFailed"
-	// ReasonWatchdog means that the guest's watchdog fired with the action to end the guest.
+	// ReasonWatchdog means that the watchdog's action ended the guest.
 	ReasonWatchdog Reason = "Watchdog"
 	// ReasonInternalError means that the guest was ended after an error inside QEMU or KVM had stopped it for good.
 	ReasonInternalError Reason = "InternalError"
@@ -89,7 +93,7 @@ type Exit struct {
 	Reason Reason `json:"reason"`
 	// Code is QEMU's exit code, -1 if a signal ended it.
 	Code int `json:"code"`
-	// Message is the end of QEMU's standard error, at most 1 KiB, empty when Reason is sufficient.
+	// Message is the end of QEMU's standard error, at most 1 KiB, empty when Reason suffices.
 	Message string `json:"message,omitempty"`
 	// Incoming is whether the guest of an incoming live migration has run. It is empty when QEMU was started with its
 	// guest, when virt-launcher has not read all of QEMU's events, and from a virt-launcher older than live migration:
@@ -122,7 +126,7 @@ type Request struct {
 	ID      uint64   `json:"id"`
 	Prepare *Prepare `json:"prepare,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
-	// Stop ends QEMU: first by ACPI, after its grace period by force.
+	// Stop ends QEMU by ACPI, after its grace period by force.
 	Stop *Stop `json:"stop,omitempty"`
 	// Quiesce holds the guest still, Held queries the hold, and Release ends it.
 	Quiesce *Quiesce `json:"quiesce,omitempty"`
@@ -149,11 +153,11 @@ type Image struct {
 	// Device is the block device to read instead of Source if it exists: only the pod shows whether a claim is a block
 	// device.
 	Device string `json:"device,omitempty"`
-	// Format is the source's format, "raw" or "qcow2"; if it is empty, virt-launcher reads it from the header. A disk
-	// that a guest may write to must not be probed: the guest controls its header.
+	// Format is "raw" or "qcow2", empty to read it from the header. A disk that a guest may write to must not be
+	// probed: the guest controls its header.
 	Format string `json:"format,omitempty"`
-	// Overlay, if not empty, is the path of a qcow2 file for the guest's writes, with Source as its backing file;
-	// without Source, an empty qcow2 image of Size bytes.
+	// Overlay, if not empty, is a qcow2 file for the guest's writes, backed by Source; without Source, an empty
+	// image of Size bytes.
 	Overlay string `json:"overlay,omitempty"`
 	// Size is the virtual size of a new image, in bytes.
 	Size int64 `json:"size,omitempty"`
@@ -167,9 +171,8 @@ type PreparedImage struct {
 	Source       string `json:"source,omitempty"`
 	SourceFormat string `json:"sourceFormat,omitempty"`
 	// Overlay is the created qcow2 file, empty without one.
-	Overlay string `json:"overlay,omitempty"`
-	// BlockDevice means that Source is a block device rather than a file.
-	BlockDevice bool `json:"blockDevice,omitempty"`
+	Overlay     string `json:"overlay,omitempty"`
+	BlockDevice bool   `json:"blockDevice,omitempty"`
 	// DirectIO means that the target of the guest's writes (the source, or the overlay) can be opened with O_DIRECT.
 	DirectIO bool `json:"directIO,omitempty"`
 	// LogicalBlock and PhysicalBlock are the source's block sizes in bytes.
@@ -207,7 +210,7 @@ type DownwardMetrics struct {
 	Channel bool `json:"channel,omitempty"`
 }
 
-// TPM is the emulator of a guest's TPM, swtpm. It ends with QEMU.
+// TPM is the emulator swtpm, which ends with QEMU.
 type TPM struct {
 	// State is the folder of the TPM's state. It is created if it is missing.
 	State string `json:"state"`
@@ -218,7 +221,7 @@ type TPM struct {
 
 // Stop ends QEMU.
 type Stop struct {
-	// GracePeriodSeconds overrides Start's. With 0, QEMU ends at once.
+	// GracePeriodSeconds overrides Start's; 0 ends QEMU at once.
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
 	// Failure is set when QEMU is ended because its guest has failed, or has powered itself off (ReasonGuestShutdown),
 	// and QEMU has not ended by itself. It becomes the Exit's reason unless virt-launcher knows of another failure.
@@ -228,7 +231,7 @@ type Stop struct {
 // Reply answers the Request with the same ID.
 type Reply struct {
 	ID uint64 `json:"id"`
-	// Error is a message for the VM's owner, empty on success.
+	// Error is for the VM's owner, empty on success.
 	Error string `json:"error,omitempty"`
 	// Refused means that Error is due to the guest's present state: the request may succeed later.
 	Refused bool `json:"refused,omitempty"`
@@ -242,6 +245,8 @@ type Reply struct {
 // Event reports a change without a request.
 type Event struct {
 	Exited *Exit `json:"exited,omitempty"`
+	// ExitedAt is the new State.ExitedAt, with Exited.
+	ExitedAt time.Time `json:"exitedAt,omitzero"`
 	// Frozen is the new State.Frozen.
 	Frozen *bool `json:"frozen,omitempty"`
 }

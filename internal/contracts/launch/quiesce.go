@@ -11,7 +11,7 @@ import "time"
 type Quiesce struct {
 	// Holder is the owner of the hold, HolderUser for a user; at most MaxHolder bytes.
 	Holder string `json:"holder"`
-	// Milliseconds limits the hold. virt-launcher has limits of its own.
+	// Milliseconds limits the hold, besides virt-launcher's own limits.
 	Milliseconds int64 `json:"milliseconds"`
 	// Agent means that the guest agent freezes the guest's file systems. Without it, or if the agent has frozen none or
 	// can't, the guest's CPUs are stopped, unless AgentOnly.
@@ -52,7 +52,7 @@ const (
 type Method string
 
 const (
-	// MethodAgent means that the guest agent has frozen the guest's file systems.
+	// MethodAgent means that the agent has frozen the guest's file systems.
 	MethodAgent Method = "agent"
 	// MethodStop means that the guest's CPUs were stopped.
 	MethodStop Method = "stop"
@@ -78,7 +78,7 @@ type Hold struct {
 // Lasts reports whether the guest is held.
 func (h Hold) Lasts() bool { return h.Token != "" && h.Ended == "" }
 
-// Objects without effect in QEMU, which show virt-handler that virt-launcher holds the guest.
+// Objects without effect in QEMU show virt-handler that virt-launcher holds the guest.
 const (
 	// HeldMarker exists from before the hold until after it.
 	HeldMarker = "held-still"

@@ -2,7 +2,7 @@ package layout
 
 const storageAnnotations = "cdi.kubevirt.io/storage."
 
-// CDI's annotations of claims and DataVolumes, for its clients. The API's module lacks these.
+// CDI's annotations that the API's module lacks.
 const (
 	// AnnImmediate on a DataVolume or claim lets its worker be the first consumer.
 	AnnImmediate = storageAnnotations + "bind.immediate.requested"
@@ -29,6 +29,6 @@ const (
 	AnnOverwriteDone    = "done"
 )
 
-// AnnCloneWriters on a VM records who wrote each source in another namespace into its dataVolumeTemplates: its
-// DataVolumes are cloned with that user's rights. Only virt-api writes it, and a restore in place restores it.
+// AnnCloneWriters on a VM records who wrote each source in another namespace into its dataVolumeTemplates: they
+// are cloned with that user's rights. Only virt-api writes it, and a restore in place restores it.
 const AnnCloneWriters = "drydock.dev/clone-writers"

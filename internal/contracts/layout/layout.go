@@ -1,7 +1,6 @@
-// Package layout has the names of a launcher pod's parts: its container, volumes, mount paths and sockets.
-// virt-controller renders the pod with them, the machine model refers to the paths, and virt-handler opens them. It
-// also has the other names that components share: labels, annotations, devices, and object names that are derived from
-// another object's. A name that two packages need must be here and nowhere else, unless the API's modules have it.
+// Package layout has the names that processes share: a launcher pod's container, volumes, paths and sockets,
+// labels, annotations, devices, and object names that are derived from another object's. A name that two packages
+// need must be here and nowhere else, unless the API's modules have it.
 //
 // It must import the standard library only: virt-launcher links it.
 package layout
@@ -11,7 +10,7 @@ import (
 	"strconv"
 )
 
-// Values of the label kubevirt.io (AppLabel of the API's module) on the pods of a guest.
+// Values of the label kubevirt.io on the pods of a guest.
 const (
 	LauncherApp   = "virt-launcher"
 	AttachmentApp = "hotplug-disk"
@@ -41,7 +40,7 @@ const (
 	KernelBootVolume = "kernel-boot"
 	// StateVolume is the claim of a VM's persistent state, if any, mounted at StateDir.
 	StateVolume = "vm-state"
-	// VolumePrefix precedes a VMI volume's name in the pod's volumes, if the result is a valid label.
+	// VolumePrefix precedes a VMI volume's name if the result is a valid label.
 	VolumePrefix = "vol-"
 )
 
@@ -53,7 +52,6 @@ const (
 	KernelBootDir = "/var/run/kubevirt-kernel-boot"
 	StateDir      = "/var/run/kubevirt-state"
 
-	// VolumeDevicesDir has the block devices of the VMI's volumes.
 	VolumeDevicesDir = "/dev/kubevirt-volumes"
 
 	volumesDir = "/var/run/kubevirt-volumes"
@@ -72,6 +70,8 @@ const (
 	LauncherSocket = "launcher.sock"
 	// FreezerSocket is for virt-freezer.
 	FreezerSocket = "freezer.sock"
+	// ProbeSocket is for the kubelet's probes.
+	ProbeSocket = "probe.sock"
 	// QMPSocket is virt-handler's monitor; virt-launcher's is on an inherited file descriptor.
 	QMPSocket = "qmp.sock"
 	VNCSocket = "vnc.sock"
@@ -86,7 +86,7 @@ const (
 	MigrationSocket = "migration.sock"
 	// TPMSocket is QEMU's control connection to the TPM emulator.
 	TPMSocket = "tpm.sock"
-	// DisksSocket is like MigrationSocket for the disks that a migration copies (NBD).
+	// DisksSocket is MigrationSocket's counterpart for copied disks (NBD).
 	DisksSocket = "disks.sock"
 )
 
@@ -110,7 +110,10 @@ const (
 // Executables in the launcher's image.
 const (
 	LauncherBinary = "/usr/bin/virt-launcher"
-	// FreezerBinary is virt-launcher, too: it freezes the guest of its pod.
+	// SmallHeap is an environment variable of virt-launcher's image. Where the kernel gives every program huge pages, as
+	// Debian's does, each virt-launcher would take 2 MiB more.
+	SmallHeap = "GODEBUG=disablethp=1"
+	// FreezerBinary is virt-launcher, and freezes the guest of its pod.
 	FreezerBinary = "/usr/bin/virt-freezer"
 	QEMUBinary    = "/usr/bin/qemu-system-x86_64"
 	QEMUImgBinary = "/usr/bin/qemu-img"
@@ -144,7 +147,7 @@ func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso
 // MetricsFile returns the disk of downward metrics.
 func MetricsFile(volume string) string { return path.Join(EphemeralDir, volume+".metrics") }
 
-// IgnitionFile returns the file of the guest's Ignition configuration.
+// IgnitionFile returns the file of the Ignition configuration.
 func IgnitionFile() string { return path.Join(EphemeralDir, "ignition.json") }
 
 // NVRAMFile returns the file of the guest's UEFI variables, which go with the pod.
@@ -159,7 +162,7 @@ func TPMDir() string { return path.Join(EphemeralDir, "tpm") }
 // KeptTPMDir returns the folder of a TPM's state that is kept after the pod. name is the folder's.
 func KeptTPMDir(name string) string { return path.Join(StateDir, StateFolder, name) }
 
-// IncomingTPM returns the name of the folder of a TPM for an incoming migration.
+// IncomingTPM names the folder of an incoming migration's TPM.
 func IncomingTPM(migration string) string { return FirstTPM + "-" + migration }
 
 // Socket returns the path of a socket in the container.
@@ -183,7 +186,7 @@ func UserDataVolume(volume string) string { return volumeName("udata-", volume) 
 // NetworkDataVolume is UserDataVolume for networkDataSecretRef.
 func NetworkDataVolume(volume string) string { return volumeName("ndata-", volume) }
 
-// Labels of a node with its probe's results for KVM, emulation and UEFI guests.
+// Labels of a node with its probe's results.
 const (
 	KVMLabel  = "drydock.dev/kvm"
 	TCGLabel  = "drydock.dev/tcg"
@@ -215,7 +218,7 @@ const (
 	PostCopyUnusable = "unusable"
 )
 
-// Devices of a launcher pod. They have the same names on the node.
+// Devices of a launcher pod, with the node's names.
 const (
 	KVMDevice      = "/dev/kvm"
 	TUNDevice      = "/dev/net/tun"
@@ -227,22 +230,22 @@ const (
 // TerminationLog is the kubelet's default path of a container's termination message, which all of Drydock's pods use.
 const TerminationLog = "/dev/termination-log"
 
-// MigrationWaiting is the condition of a waiting VirtualMachineInstanceMigration, with the reason.
+// MigrationWaiting is the condition of a waiting migration, with the reason.
 const MigrationWaiting = "drydock.dev/Waiting"
 
-// MigrationProgress is the condition of a migrating VirtualMachineInstance, with its progress.
+// MigrationProgress is the condition of a migrating VMI.
 const MigrationProgress = "drydock.dev/MigrationProgress"
 
-// HookSidecarsAnnotation names containers that change a guest's definition before it starts. Drydock refuses it.
+// HookSidecarsAnnotation names containers that change a guest's definition. Drydock refuses it.
 const HookSidecarsAnnotation = "hooks.kubevirt.io/hookSidecars"
 
-// SkipBackupHooksAnnotation on a VMI omits its launcher pod's hooks by which backup tools freeze the guest.
+// SkipBackupHooksAnnotation omits the launcher pod's hooks by which backup tools freeze the guest.
 const SkipBackupHooksAnnotation = "kubevirt.io/skip-backup-hooks"
 
-// LeaveLauncherPodAnnotation requests a launcher pod that stays after QEMU's exit, which Drydock does not support.
+// LeaveLauncherPodAnnotation requests a pod that outlives QEMU, which Drydock does not support.
 const LeaveLauncherPodAnnotation = "kubevirt.io/leave-launcher-pod-after-qemu-exit"
 
-// DevelLauncherImage is the name of the launcher's image from `make images`.
+// DevelLauncherImage is made by `make images`.
 const DevelLauncherImage = "drydock.dev/virt-launcher:devel"
 
 // Device plugin resources.

@@ -1,6 +1,6 @@
 package layout
 
-// Names that mark a maintenance pod and the lock of its VM (SPEC: Maintenance).
+// Names for a maintenance pod and the lock of its VM (SPEC: Maintenance).
 const (
 	// MaintenanceForLabel of a pod names the VM, or the VMI without a VM, whose disks the pod gets.
 	MaintenanceForLabel = "kubevirt.io/maintenance-for"
@@ -9,7 +9,7 @@ const (
 	MaintenanceLabel = "kubevirt.io/maintenance"
 	// MaintenanceGate is the scheduling gate of a pod that waits for the lock.
 	MaintenanceGate = "kubevirt.io/maintenance"
-	// MaintenanceFinalizer keeps a maintenance pod until it can no longer write, and a VM until it is unlocked.
+	// MaintenanceFinalizer keeps a pod until it can no longer write, and a VM until it is unlocked.
 	MaintenanceFinalizer = "kubevirt.io/maintenance"
 	// MaintenanceLockCondition is a pod's condition for whether it has the lock, and why not.
 	MaintenanceLockCondition = "kubevirt.io/maintenance-lock"

@@ -2,7 +2,7 @@ package layout
 
 import "path"
 
-// Parts of the pod that virt-api creates for the maintenance of a VM's disks.
+// Parts of the pod that virt-api creates for maintenance.
 const (
 	// MaintenanceContainer is its one container.
 	MaintenanceContainer = "libguestfs"
@@ -15,7 +15,7 @@ const (
 	disksDir          = "/disks"
 )
 
-// DevelGuestfsImage is the name of the maintenance pods' image from `make images`.
+// DevelGuestfsImage is made by `make images`.
 const DevelGuestfsImage = "drydock.dev/libguestfs-tools:devel"
 
 // MaintenanceDisk returns the path of a VM's volume in a maintenance pod: a folder with disk.img, or a block device.

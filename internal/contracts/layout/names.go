@@ -46,7 +46,7 @@ func ReplicaName(owner, text string) string {
 	return join(owner, "-"+Digest(text), maxLabelValue)
 }
 
-// StateClaimName returns the name of the claim with an owner's persistent state.
+// StateClaimName returns the name of an owner's state claim.
 func StateClaimName(owner, uid string) string {
 	return join("persistent-state-for-"+owner, "-"+LongDigest(uid), maxLabelValue)
 }

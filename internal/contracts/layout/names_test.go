@@ -27,8 +27,7 @@ func TestNamesFitWhereTheyGo(t *testing.T) {
 	}
 }
 
-// A VMI's volumes may have names as long as a pod's. Each must have a volume of its own in the pod, whatever the others
-// are called.
+// A VMI's volumes may have names as long as a pod's. Each must have its own volume in the pod.
 func TestAPodHasAVolumeForEachOfAVMIs(t *testing.T) {
 	var volumes []string
 	for n := 1; n <= 63; n++ {
@@ -63,8 +62,7 @@ func TestAPodHasAVolumeForEachOfAVMIs(t *testing.T) {
 	}
 }
 
-// TestNamesStay compares the names with those of objects in existing clusters: another name for the same owner would
-// make a second object.
+// Objects of existing clusters have these names: another name would make a second object.
 func TestNamesStay(t *testing.T) {
 	long := strings.Repeat("a", 100)
 	importer := "importer-" + strings.Repeat("b", 44) + "-" + long

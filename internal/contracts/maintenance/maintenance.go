@@ -1,8 +1,8 @@
-// Package maintenance has the bodies of the subresource virtualmachines/<name>/maintenance: the client's requests and
-// virt-api's answers. It owns their JSON and must not decide anything.
+// Package maintenance has the bodies of the subresource virtualmachines/<name>/maintenance. It owns their JSON
+// and must not decide anything.
 package maintenance
 
-// Request is the body of a POST. The zero value requests all disks, writable, in the installation's image.
+// Request is the body of a POST. The zero value requests all disks, writable.
 type Request struct {
 	// Image is the container's image, empty for the installation's libguestfs-tools.
 	Image           string `json:"image,omitempty"`
@@ -30,7 +30,7 @@ type Request struct {
 	DryRun []string `json:"dryRun,omitempty"`
 }
 
-// Resources are a container's quantities, by the resource's name.
+// Resources are quantities by the resource's name.
 type Resources struct {
 	Requests map[string]string `json:"requests,omitempty"`
 	Limits   map[string]string `json:"limits,omitempty"`
@@ -44,9 +44,8 @@ type Pod struct {
 	Phase string `json:"phase,omitempty"`
 	Node  string `json:"node,omitempty"`
 	// Since is when the pod was created, in RFC 3339.
-	Since string `json:"since,omitempty"`
-	// Deleting means that the pod's deletion was requested.
-	Deleting bool `json:"deleting,omitempty"`
+	Since    string `json:"since,omitempty"`
+	Deleting bool   `json:"deleting,omitempty"`
 }
 
 // State is the answer to a GET, and to a POST with Created set.
@@ -57,6 +56,6 @@ type State struct {
 	Queue []Pod `json:"queue,omitempty"`
 	// Message is why the VM is not locked for the first waiting pod, or not at all.
 	Message string `json:"message,omitempty"`
-	// Created is the pod that a POST has created.
+	// Created is a POST's new pod.
 	Created *Pod `json:"created,omitempty"`
 }

@@ -48,12 +48,11 @@ const (
 	Oldest  = 1
 	// CopiesDisks is the first version whose source copies the disks that move with a guest.
 	CopiesDisks = 2
-	// AgreesTransport is the first version with Offer and Agreed. Earlier ones send and receive the guest on one
-	// connection.
+	// AgreesTransport is the first version with Offer and Agreed. Earlier ones use one connection.
 	AgreesTransport = 3
 )
 
-// Limits. Both sides keep them, and must accept all messages within them.
+// Both sides keep these limits, and must accept all messages within them.
 const (
 	// MaxFrame limits the JSON of one frame, in bytes.
 	MaxFrame = 4096
@@ -65,7 +64,7 @@ const (
 	// MaxDisks limits QEMU's connections for the disks of one migration: one for each disk.
 	MaxDisks = 64
 	// Greeting is how long a connection may take from its first byte to its Answer.
-	Greeting = 5 * time.Second
+	Greeting = 10 * time.Second
 	// AliveEvery is the longest pause between two messages of a side on the control connection. After Silence without a
 	// message, a side considers the other gone.
 	AliveEvery = time.Second
@@ -134,7 +133,7 @@ type Answer struct {
 // Refuse returns the answer that refuses a connection.
 func Refuse(reason error) Answer { return Answer{Version: Version, Refusal: printable(reason.Error())} }
 
-// Err returns the refusal as an error, nil for none. Its text is from another node.
+// Err returns the refusal, nil for none. Its text is from another node.
 func (a *Answer) Err() error {
 	if a.Refusal == "" {
 		return nil
@@ -159,7 +158,7 @@ func printable(text string) string {
 // Kind is a fact about a migration, or Alive.
 type Kind string
 
-// Kinds. Facts stay true, whatever happens afterwards.
+// Facts stay true, whatever happens afterwards.
 const (
 	// Alive means only that the sender is alive.
 	Alive Kind = "Alive"
@@ -176,6 +175,9 @@ const (
 	Released Kind = "Released"
 	// Ready is the target's: its QEMU accepts the migration's streams.
 	Ready Kind = "Ready"
+	// Loaded is the target's: its QEMU has loaded a guest whose memory follows, and can run it. The source releases no
+	// guest in a post-copy before that, if the target's Agreed says that Loaded will follow.
+	Loaded Kind = "Loaded"
 	// Ran is the target's: its guest was started, or is about to be. The source must not run again.
 	Ran Kind = "Ran"
 	// Never is the target's: its QEMU has ended and its guest was never started. The source may run again.
@@ -191,12 +193,12 @@ const (
 	Target
 )
 
-// Speaker returns the side that sends the fact, zero for Alive and for an unknown kind.
+// Speaker returns the side that sends the fact, zero for Alive and unknown kinds.
 func (k Kind) Speaker() Side {
 	switch k {
 	case Released, Plugs, Offer:
 		return Source
-	case Ready, Plugged, Agreed, Ran, Never:
+	case Ready, Plugged, Agreed, Loaded, Ran, Never:
 		return Target
 	}
 	return 0
@@ -217,8 +219,10 @@ type Message struct {
 type Transport struct {
 	// Channels is the number of connections for memory beside the main one, 0 for none.
 	Channels int `json:"channels,omitempty"`
-	// PostCopy means that the guest may move before its memory.
+	// PostCopy permits the guest to move before its memory.
 	PostCopy bool `json:"postCopy,omitempty"`
+	// TellsLoaded belongs to Agreed: the target sends Loaded in a post-copy. An older one omits it.
+	TellsLoaded bool `json:"tellsLoaded,omitempty"`
 }
 
 // Check returns an error for an invalid transport. t is nil for a message without one.
@@ -268,7 +272,7 @@ func SplitDisks(disks []Disk) []Message {
 	return out
 }
 
-// DisksTold collects the disks from the messages of one connection.
+// DisksTold collects the disks of one connection's messages.
 type DisksTold struct{ disks []Disk }
 
 // Add adds a message, and returns the disks when they are complete.
@@ -328,8 +332,7 @@ func Read(r io.Reader, frame any) error {
 	return nil
 }
 
-// ParseAddress parses a target's published address. Another node writes it, so it must be an IP address and a port,
-// without anything to resolve.
+// ParseAddress accepts only an IP address and a port, since another node writes it: nothing is resolved.
 func ParseAddress(text string) (netip.AddrPort, error) {
 	address, err := netip.ParseAddrPort(text)
 	if err != nil {

@@ -35,7 +35,6 @@ func frames() map[string]any {
 	}
 }
 
-// decoded decodes text into a new frame of the same type.
 func decoded(t *testing.T, like any, text []byte) any {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -61,11 +60,13 @@ func agreeing() map[string]any {
 		"offer":            Message{Kind: Offer, MigrationUID: "6ec9", Transport: &Transport{Channels: 4}},
 		"agreed":           Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{Channels: 2}},
 		"offer-post-copy":  Message{Kind: Offer, MigrationUID: "6ec9", Transport: &Transport{Channels: 4, PostCopy: true}},
+		"agreed-post-copy": Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{PostCopy: true, TellsLoaded: true}},
+		"loaded":           Message{Kind: Loaded, MigrationUID: "6ec9"},
 		"agreed-to-no-one": Message{Kind: Agreed, MigrationUID: "6ec9", Transport: &Transport{}},
 	}
 }
 
-// The frames of a version must never change: a virt-handler of the previous release reads them.
+// A virt-handler of the previous release reads a version's frames: they must never change.
 func TestAdjacentVersionsUnderstandEachOther(t *testing.T) {
 	for version, frames := range map[string]map[string]any{"v1": frames(), "v2": added(), "v3": agreeing()} {
 		for name, frame := range frames {
@@ -78,7 +79,6 @@ func TestAdjacentVersionsUnderstandEachOther(t *testing.T) {
 	}
 }
 
-// keeps checks that sending and reading a frame agree with its golden file.
 func keeps(t *testing.T, path string, frame any) {
 	t.Helper()
 	text, err := json.Marshal(frame)
@@ -133,7 +133,7 @@ func TestHeadersAreChecked(t *testing.T) {
 }
 
 func TestAFactIsOneSides(t *testing.T) {
-	for kind, want := range map[Kind]Side{Released: Source, Ready: Target, Ran: Target, Never: Target, Offer: Source, Agreed: Target, Alive: 0, "of a later version": 0} {
+	for kind, want := range map[Kind]Side{Released: Source, Ready: Target, Loaded: Target, Ran: Target, Never: Target, Offer: Source, Agreed: Target, Alive: 0, "of a later version": 0} {
 		if got := kind.Speaker(); got != want {
 			t.Errorf("%s is a fact of side %d, want %d", kind, got, want)
 		}
@@ -262,8 +262,7 @@ func TestTheAddressOfATarget(t *testing.T) {
 	}
 }
 
-// TestDisksAreToldInParts sends as many disks as possible, with the longest names. An answer of another kind must be
-// refused.
+// There are as many disks as possible, with the longest names. An answer of another kind must be refused.
 func TestDisksAreToldInParts(t *testing.T) {
 	var disks []Disk
 	for i := range MaxPlugs {

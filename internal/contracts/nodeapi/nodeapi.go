@@ -63,7 +63,7 @@ const (
 	VerifyQuery = "verify"
 )
 
-// GET, JSON answers of kubevirt.io/api/core/v1 types.
+// GET, JSON of kubevirt.io/api/core/v1.
 const (
 	GuestOSInfo    Verb = "guestosinfo"
 	UserList       Verb = "userlist"
@@ -77,7 +77,8 @@ const Screenshot Verb = "screenshot"
 // subresource's.
 const MoveCursorQuery = "moveCursor"
 
-// AwayHeader is set in the answer to a request for a guest that does not run on this node: nothing was done.
+// AwayHeader is set in the answer to a request for a guest that does not run on this node any more: nothing was done, so the
+// request may be repeated.
 const AwayHeader = "Drydock-Guest-Away"
 
 // Path returns the route of a verb on one VMI. uid must be the VMI's UID: the answer for a later VMI of the same name

@@ -27,8 +27,11 @@ type Result struct {
 	// CPUModels are the named models that a guest can have on the node with all features, sorted: with KVM if it is
 	// usable, else emulated.
 	CPUModels []string `json:"cpuModels"`
-	// MachineTypes are QEMU's q35 machines, sorted, including the alias q35.
+	// MachineTypes are QEMU's q35 machines, sorted, including the alias.
 	MachineTypes []string `json:"machineTypes"`
+	// Starved means that no guest can run, or none with KVM, because one waited too long for a CPU: the probe is
+	// repeated.
+	Starved bool `json:"starved,omitempty"`
 	// HostModel is the newest named model of the host's vendor among CPUModels, empty without usable KVM.
 	HostModel string `json:"hostModel,omitempty"`
 }
@@ -42,7 +45,7 @@ type Accelerator struct {
 	Reason string `json:"reason,omitempty"`
 	// Stage is the last stage of the guest that failed.
 	Stage string `json:"stage,omitempty"`
-	// UEFI is why a guest did not run through UEFI although one did through BIOS, empty if it did.
+	// UEFI is why a guest ran only through BIOS, empty if it ran through UEFI.
 	UEFI string `json:"uefi,omitempty"`
 	// Milliseconds is the duration of the guest with BIOS.
 	Milliseconds int64 `json:"milliseconds,omitempty"`

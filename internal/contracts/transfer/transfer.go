@@ -16,7 +16,6 @@ package transfer
 
 // Paths in a worker's pod.
 const (
-	// TaskEnv is the environment variable with the Task.
 	TaskEnv = "DRYDOCK_TRANSFER"
 	// TargetDir is the mount path of a claim with a file system. The complete image is renamed to TargetDir/disk.img.
 	TargetDir = "/data"
@@ -69,11 +68,11 @@ type Kind string
 const (
 	// KindHTTP imports from an HTTP or HTTPS server.
 	KindHTTP Kind = "http"
-	// KindRegistry imports the file in /disk of a container image.
+	// KindRegistry imports the file in an image's /disk.
 	KindRegistry Kind = "registry"
 	// KindBlank creates an empty disk.
 	KindBlank Kind = "blank"
-	// KindUpload serves an upload, and is also the receiving end of a clone.
+	// KindUpload serves an upload or receives a clone.
 	KindUpload Kind = "upload"
 	// KindCloneSource sends the claim at SourceDir or SourceDevice to a worker of KindUpload.
 	KindCloneSource Kind = "clone-source"
@@ -100,8 +99,8 @@ type Task struct {
 	Archive bool `json:"archive,omitempty"`
 	// Block means that the target (of KindCloneSource: the source) is a block claim.
 	Block bool `json:"block,omitempty"`
-	// Size is the guest-visible size of the disk in bytes: a smaller image is grown to it, a larger one refused. It is
-	// the user's request without the file system's overhead.
+	// Size is the guest-visible size in bytes, without the file system's overhead: a smaller image is grown to
+	// it, a larger one refused.
 	Size int64 `json:"size"`
 	// KeepContent makes a worker of KindUpload refuse a target with content: nobody has asked to replace it.
 	KeepContent bool `json:"keepContent,omitempty"`
@@ -111,12 +110,12 @@ type Task struct {
 	// always are, and allowed despite any denial.
 	DeniedNetworks  []string `json:"deniedNetworks,omitempty"`
 	AllowedNetworks []string `json:"allowedNetworks,omitempty"`
-	// StallSeconds is how long a source may send no byte, 0 for one minute.
+	// StallSeconds is how long a source may send nothing, 0 for one minute.
 	StallSeconds int64 `json:"stallSeconds,omitempty"`
 }
 
-// Progress is a worker's progress. It never decreases within a DataVolume: after a restart, a worker continues from its
-// position.
+// Progress is a worker's progress. It returns to zero when the work begins again, such as the next upload after a failed
+// one. The progress in a DataVolume's status never decreases.
 type Progress struct {
 	// Total and Done are bytes of the source. Total is 0 while it is unknown.
 	Total int64 `json:"total"`
@@ -130,10 +129,10 @@ type Progress struct {
 	Ready bool `json:"ready,omitempty"`
 }
 
-// Reason is how a worker ended, in one word.
+// Reason is how a worker ended.
 type Reason string
 
-// Reasons of Result. A retry can't help if Permanent returns true.
+// A retry can't help if Permanent returns true.
 const (
 	ReasonCompleted         Reason = "Completed"
 	ReasonSourceUnreachable Reason = "SourceUnreachable"
@@ -173,7 +172,7 @@ func (r Reason) Permanent() bool {
 // Result is how a worker's container ended.
 type Result struct {
 	Reason Reason `json:"reason"`
-	// Message tells the DataVolume's owner the problem and its remedy. It is empty when Reason is Completed.
+	// Message tells the DataVolume's owner the problem and its remedy, empty when Completed.
 	Message string `json:"message,omitempty"`
 	// VirtualSize is the size of the written disk in bytes.
 	VirtualSize int64 `json:"virtualSize,omitempty"`

@@ -1,5 +1,5 @@
 // Package version describes this build of Drydock. The linker sets Version, Commit and Date to the output of
-// hack/version; every program and every answer with a version reads it here.
+// hack/version; every program reads them here.
 package version
 
 import (
@@ -9,14 +9,14 @@ import (
 
 // Set by the linker (-X).
 var (
-	// Version is a semantic version with a leading v: clients parse it.
+	// Version is semantic with a leading v: clients parse it.
 	Version = "v0.0.0-devel"
 	// Commit is empty without a git checkout, and so is Date, the commit's time in RFC 3339.
 	Commit = ""
 	Date   = ""
 )
 
-// Info describes a build in the fields that KubeVirt's clients read.
+// Info has the fields that KubeVirt's clients read.
 type Info struct {
 	GitVersion   string `json:"gitVersion"`
 	GitCommit    string `json:"gitCommit"`
@@ -27,7 +27,7 @@ type Info struct {
 	Platform     string `json:"platform"`
 }
 
-// Get returns the description of this program. Its date is the commit's, so that builds of one commit are equal.
+// Get returns this build. Its date is the commit's, so that builds of one commit are equal.
 func Get() Info {
 	info := Info{
 		GitVersion:   Version,

@@ -32,7 +32,6 @@ func TestAVersionWithChangesIsDirty(t *testing.T) {
 	}
 }
 
-// checkout is a git repository with hack/version in it.
 type checkout struct {
 	t   *testing.T
 	dir string
@@ -87,7 +86,6 @@ func (c checkout) commit(date string) {
 		"git", "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "--allow-empty", "-m", "change")
 }
 
-// version returns the output of hack/version, which must be a semantic version.
 func (c checkout) version() string {
 	c.t.Helper()
 	got := run(c.t, c.dir, []string{"VERSION="}, "hack/version")
@@ -97,7 +95,6 @@ func (c checkout) version() string {
 	return got
 }
 
-// pseudo is Go's pseudo-version of the newest commit.
 func (c checkout) pseudo(older string) string {
 	c.t.Helper()
 	date, err := time.Parse(time.RFC3339, c.git("show", "-s", "--format=%cI", "HEAD"))

@@ -1,7 +1,7 @@
-// Package attachmentpods finds the reason why an attachment pod does not run, for the loops that report it.
+// Package attachmentpods finds the reason why an attachment pod does not run.
 //
-// It owns the order of the lookups. Package hotplugpod reads the pod's own status, and package objectevent decides
-// which event counts. It changes nothing.
+// It owns the order of the lookups, and must change nothing. hotplugpod reads the pod's status, and objectevent
+// decides which event counts.
 package attachmentpods
 
 import (

@@ -28,7 +28,7 @@ import (
 
 // Reconciler maintains the definitions, the CDIConfig, and the status of CDI objects. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Direct asks the API server.
+	// Client reads from the cache, Direct from the API server.
 	Client, Direct client.Client
 	// Namespace is Drydock's own.
 	Namespace string

@@ -83,7 +83,7 @@ func install(ctx context.Context, c client.Client, wanted *apiextensionsv1.Custo
 		return fmt.Errorf("reading the definition %s: %w", wanted.Name, err)
 	}
 	if existing.Labels[oursLabel] != oursValue || existing.Annotations[corev1.LastAppliedConfigAnnotation] != "" {
-		return nil // or a user applied one over Drydock's, which keeps the label
+		return nil // or a user's, applied over Drydock's, which keeps the label
 	}
 	apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&wanted.Spec)
 	if equality.Semantic.DeepEqual(existing.Spec, wanted.Spec) {
@@ -96,8 +96,7 @@ func install(ctx context.Context, c client.Client, wanted *apiextensionsv1.Custo
 	return nil
 }
 
-// awaitServed polls until the API server serves the kind. There is no watch for it: the API server's own caches must
-// have the definition.
+// There is no watch for it: the API server's own caches must have the definition.
 func awaitServed(ctx context.Context, c client.Client, name string) error {
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(ctx context.Context) (bool, error) {
 		var definition apiextensionsv1.CustomResourceDefinition

@@ -24,7 +24,7 @@ const (
 
 var definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
-// Definition is the kind of definitions in the cache. Only their metadata is cached.
+// Definition is the kind of definitions in the cache: only metadata.
 func Definition() *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(definitionKind)

@@ -38,13 +38,13 @@ type Reconciler struct {
 	Client client.Client
 }
 
-// SetupWithManager registers the loop, which needs the index of package claimusers. Claims that have grown wake it,
-// and VMIs that list their volumes for the first time.
+// SetupWithManager needs the index of package claimusers. Grown claims wake the loop, and VMIs that list their
+// volumes for the first time.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claimsize").
 		For(&v1.VirtualMachineInstance{}, builder.WithPredicates(predicate.Funcs{
-			CreateFunc: func(e event.CreateEvent) bool { return len(claims(e.Object)) > 0 }, // also after a restart of this process
+			CreateFunc: func(e event.CreateEvent) bool { return len(claims(e.Object)) > 0 }, // also after this process restarts
 			UpdateFunc: func(e event.UpdateEvent) bool {
 				return len(claims(e.ObjectOld)) != len(claims(e.ObjectNew))
 			},
@@ -78,7 +78,7 @@ func (r *Reconciler) users(ctx context.Context, claim client.Object) []reconcile
 	})
 }
 
-// Reconcile updates the sizes of one VMI's claims.
+// Reconcile updates one VMI's sizes.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	vmi := &v1.VirtualMachineInstance{}
 	if err := r.Client.Get(ctx, req.NamespacedName, vmi); err != nil {

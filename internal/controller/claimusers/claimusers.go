@@ -2,7 +2,7 @@
 //
 // It owns the index of VMIs by claim, which several loops share, and the requests to the API server that keep a
 // claim's guests and its fillers apart. Package volumeclaim decides which claims a VMI uses, package stateclaim which
-// claim has its VM's state, and package datavolume which pods use and fill a claim. It changes nothing.
+// claim has its VM's state, and package datavolume which pods use and fill a claim. It must change nothing.
 package claimusers
 
 import (
@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// index names the index of VMIs by claim.
 const index = "drydock.claims"
 
 // Register adds the index to a cache. It must be called once, before the loops that use the index start.
@@ -37,7 +36,6 @@ func claims(object client.Object) []string {
 	return append(volumeclaim.UsedBy(vmi), stateClaims(vmi)...)
 }
 
-// stateClaims returns the claim of the VM's state, if there is one.
 func stateClaims(vmi *v1.VirtualMachineInstance) []string {
 	if claim := stateclaim.ClaimName(vmi); claim != "" {
 		return []string{claim}

@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
@@ -20,15 +21,14 @@ import (
 // User names a pod or a VMI that uses a claim, other than its fillers, "" for none. dataVolume means that a
 // DataVolume fills the claim. The reader must ask the API server.
 func User(ctx context.Context, reader client.Reader, claim types.NamespacedName, dataVolume bool) (string, error) {
-	var pods corev1.PodList
-	if err := reader.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+	filling, namespace := hotplug.Filling{Claim: claim.Name, ByDataVolume: dataVolume}, client.InNamespace(claim.Namespace)
+	var err error
+	if filling.Pods, err = pagedlist.Pods(ctx, reader, []string{claim.Name}, filling.Uses, namespace); err != nil {
 		return "", fmt.Errorf("listing the pods that use the claim %s: %w", claim, err)
 	}
-	var vmis v1.VirtualMachineInstanceList
-	if err := reader.List(ctx, &vmis, client.InNamespace(claim.Namespace)); err != nil {
+	if filling.Guests, err = pagedlist.Collect(ctx, reader, &v1.VirtualMachineInstanceList{}, filling.Guest, namespace); err != nil {
 		return "", fmt.Errorf("listing the guests that use the claim %s: %w", claim, err)
 	}
-	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: dataVolume, Pods: pods.Items, VMIs: vmis.Items}
 	return filling.User(func(pod *corev1.Pod) (bool, error) {
 		_, is, err := maintainers.On(ctx, reader, []string{claim.Name}, pod)
 		return !is, err
@@ -51,7 +51,7 @@ func Filling(ctx context.Context, reader client.Reader, key types.NamespacedName
 	if why := datavolume.Unfilled(claim, filler); why != "" {
 		return why, nil
 	}
-	// A worker may still run although the claim and its DataVolume no longer show that the claim is to be filled.
+	// A worker may still run although nothing shows that the claim is to be filled.
 	for _, name := range datavolume.Workers(key.Name) {
 		pod, err := versioned.Read[corev1.Pod](ctx, reader, "the pod", types.NamespacedName{Namespace: key.Namespace, Name: name})
 		if err != nil {

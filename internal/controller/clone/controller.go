@@ -32,7 +32,7 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
@@ -42,7 +42,7 @@ type Reconciler struct {
 // most bounds the consecutive steps for one clone, so that others have their turn.
 const most = 8
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineclone").
@@ -59,7 +59,7 @@ func (r *Reconciler) waiting(ctx context.Context, source client.Object) []reconc
 	return waiting.For(ctx, r.Client, &clonev1.VirtualMachineCloneList{}, source)
 }
 
-// Register adds the loop's index to a cache.
+// Register adds the loop's index.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	return waiting.Register(ctx, indexer, &clonev1.VirtualMachineClone{}, func(c *clonev1.VirtualMachineClone) []string {
 		switch from := c.Spec.Source; {
@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers the facts about a clone. Clone is nil if it does not exist or is settled.
+// Clone is nil if it does not exist or is settled.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (clone.Observed, error) {
 	o := clone.Observed{Now: r.Now()}
 	var of clonev1.VirtualMachineClone
@@ -152,7 +152,7 @@ func (r *Reconciler) observeMachines(ctx context.Context, of *clonev1.VirtualMac
 	return err
 }
 
-// apply writes the status and executes the step. It reports whether to look again at once.
+// apply reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Plan) (again bool, err error) {
 	wrote, err := r.writeStatus(ctx, o.Clone, plan.Clone)
 	if err != nil || !wrote {
@@ -210,8 +210,7 @@ func (r *Reconciler) drop(ctx context.Context, what string, object client.Object
 	return err
 }
 
-// writeStatus writes the clone's status and sets the written resource version in to. It reports false if another
-// writer was faster.
+// The written resource version is set in to. False means that another writer was faster.
 func (r *Reconciler) writeStatus(ctx context.Context, from, to *clonev1.VirtualMachineClone) (bool, error) {
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the clone", from, to)
 }

@@ -1,8 +1,8 @@
-// Package commontypes is the loop that deploys or removes the instance types and preferences that come with Drydock,
-// as the KubeVirt object configures.
+// Package commontypes is the loop that deploys or removes the instance types and preferences that come with
+// Drydock, as the KubeVirt object configures.
 //
-// It owns those objects as long as nobody else has changed them. The package of the same name in the rules decides.
-// It must not touch a type or a preference of a namespace, nor any VM.
+// It owns those objects as long as nobody else has changed them. The rules' package of that name decides. It must
+// not touch a namespace's types or preferences, nor any VM.
 package commontypes
 
 import (
@@ -34,7 +34,7 @@ import (
 // Reconciler is the loop. All exported fields are required.
 type Reconciler struct {
 	Client client.Client
-	// KubeVirt reads the effective object from the cache, nil for none.
+	// KubeVirt reads the cache, nil for none.
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
 	Recorder events.EventRecorder
 
@@ -45,8 +45,7 @@ type Reconciler struct {
 // theOne is the only request: all objects are handled together.
 var theOne = reconcile.Request{NamespacedName: client.ObjectKey{Name: clusterconfig.Name}}
 
-// SetupWithManager registers the loop. It also runs at the start, since there may be no object yet that could wake
-// it.
+// SetupWithManager registers the loop, which runs at the start: no object may exist that could wake it.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{theOne}
@@ -98,7 +97,7 @@ func pointers[T any](items []T) []*T {
 	return out
 }
 
-// act executes a plan. A conflict is left to the next round, which the other write enqueues.
+// A conflict is left to the next round, which the other write enqueues.
 func act[T client.Object](ctx context.Context, c client.Client, kind string, p commontypes.Plan[T]) error {
 	for _, object := range p.Create {
 		if err := c.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {

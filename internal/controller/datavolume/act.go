@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/deletion"
@@ -129,7 +131,7 @@ func (r *round) adoptClaim(ctx context.Context) error {
 	return nil
 }
 
-// annotateClaim ignores concurrent writes, since no other loop writes these annotations.
+// No other loop writes these annotations, so concurrent writes don't matter.
 func (r *round) annotateClaim(ctx context.Context, annotations map[string]string) error {
 	if len(annotations) == 0 {
 		return nil
@@ -163,8 +165,8 @@ func (r *round) createPod(ctx context.Context, worker *datavolume.Worker) (*core
 	err = r.Client.Create(ctx, pod)
 	if apierrors.IsAlreadyExists(err) {
 		err = r.Reader.Get(ctx, client.ObjectKeyFromObject(pod), pod)
-		if err == nil && worker.Namespace == r.dv.Namespace && !controlled(pod, r.dv) {
-			err = fmt.Errorf("it exists and is not of this DataVolume")
+		if err == nil && !datavolume.IsWorkerOf(r.dv, pod) {
+			err = fmt.Errorf("a pod of that name exists and is not this DataVolume's; delete it")
 		}
 	}
 	if err != nil {
@@ -182,7 +184,7 @@ func (r *Reconciler) settings(ctx context.Context) (workerpod.Settings, error) {
 	return workerpod.Settings{Image: r.ImporterImage, PullPolicy: cluster.ImagePullPolicy, Config: config}, err
 }
 
-// patchStatus writes the difference on condition that nobody wrote in between.
+// patchStatus fails if somebody wrote in between.
 func (r *round) patchStatus(ctx context.Context, plan datavolume.Plan) error {
 	if equality.Semantic.DeepEqual(r.dv.Status, plan.Status) {
 		return nil
@@ -212,7 +214,7 @@ func (r *round) patchFinalizers(ctx context.Context, finalizers []string) error 
 	return err
 }
 
-// remember remembers the written version, nil if another writer was faster.
+// written is nil if another writer was faster.
 func (r *round) remember(written *cdiv1.DataVolume) {
 	if written == nil {
 		r.outdated = true
@@ -222,7 +224,6 @@ func (r *round) remember(written *cdiv1.DataVolume) {
 	r.dv, r.current = written, true
 }
 
-// remove deletes the objects that are not needed any more.
 func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 	if plan.DeleteWorker && datavolume.Ended(r.dv) {
 		if err := r.deleteSecretAndService(ctx); err != nil {
@@ -259,7 +260,7 @@ func (r *round) remove(ctx context.Context, plan datavolume.Plan) error {
 	return r.patchFinalizers(ctx, slices.DeleteFunc(slices.Clone(r.dv.Finalizers), func(f string) bool { return f == datavolume.Finalizer }))
 }
 
-// deleteRestored deletes the claim from which a snapshot was copied. The claim exists until no pod uses it.
+// The claim exists until no pod uses it.
 func (r *round) deleteRestored(ctx context.Context) error {
 	key := datavolume.RestoredKey(r.dv)
 	claim, err := r.restoredClaim(ctx, key)
@@ -270,8 +271,7 @@ func (r *round) deleteRestored(ctx context.Context) error {
 	return deletion.Once(ctx, r.Client, &r.deletedRestored, r.dv, claim, "the claim that a snapshot was copied from,")
 }
 
-// deleteSecretAndService deletes the Service and the Secret of an ended upload worker. It must precede the deletion of
-// the pod, from whose existence the next round knows that they are to be deleted.
+// The pod is deleted last: its existence shows the next round that Service and Secret are to be deleted.
 func (r *round) deleteSecretAndService(ctx context.Context) error {
 	worker := datavolume.WorkerName(r.dv)
 	if worker != datavolume.UploadWorkerName(r.dv) {
@@ -285,12 +285,29 @@ func (r *round) deleteSecretAndService(ctx context.Context) error {
 	return r.delete(ctx, &corev1.Secret{ObjectMeta: meta})
 }
 
-func (r *round) delete(ctx context.Context, object client.Object) error {
-	if err := r.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
+// delete deletes a Secret or Service of a worker. If somebody has put another object in its place, the policy
+// virt-controller-secrets refuses that, and nothing is left to delete.
+func (r *Reconciler) delete(ctx context.Context, object client.Object) error {
+	err := r.Client.Delete(ctx, object)
+	if err == nil || apierrors.IsNotFound(err) {
+		return nil
 	}
-	return nil
+	if isNotOurs(err) {
+		ctrl.LoggerFrom(ctx).Info("leaving an object that has the name of a worker's and is not Drydock's",
+			"object", client.ObjectKeyFromObject(object), "reason", err.Error())
+		return nil
+	}
+	return fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
 }
+
+// isNotOurs reports whether the policy refused a deletion, since the object lacks the labels of workers' objects.
+// virt-controller can't read Secrets.
+func isNotOurs(err error) bool {
+	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && strings.Contains(err.Error(), "'"+secretPolicy+"'")
+}
+
+// secretPolicy is in config/rbac/controller-policy.yaml.
+const secretPolicy = "virt-controller-secrets"
 
 func (r *round) deletePod(ctx context.Context, asked *mutationcache.Deletions, namespace, name string) error {
 	pod, err := r.pod(ctx, client.ObjectKey{Namespace: namespace, Name: name})

@@ -18,8 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// createSecretAndService creates the certificate of a worker that serves or connects, and the Service of one that
-// serves. Both outlive the pod, so that a replacement has them, too. See decision 107.
+// Both outlive the pod, so that a replacement has them, too. See decision 107.
 func (r *Reconciler) createSecretAndService(ctx context.Context, worker *datavolume.Worker, pod *corev1.Pod) error {
 	if err := r.certify(ctx, *worker.Certificate, pod); err != nil {
 		return err
@@ -97,8 +96,8 @@ const (
 	renewAfter = 24 * time.Hour
 )
 
-// renewCertificate renews the certificate of a running worker when it is old, of another authority than the upload
-// proxy's, or not known to this process.
+// The certificate is renewed when it is old, of another authority than the upload proxy's, or unknown to this
+// process.
 func (r *Reconciler) renewCertificate(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil || !r.renewals.due(c, r.Now()) {
 		return nil

@@ -9,7 +9,6 @@ package datavolume
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -35,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/objectevents"
 	"drydock.dev/drydock/internal/controller/settle"
+	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
@@ -44,30 +44,29 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// ImporterImage is the workers' container image. Namespace is Drydock's own.
+	// Namespace is Drydock's own.
 	ImporterImage string
 	Namespace     string
 	// DeniedNetworks are denied to imports in addition to those that always are. AllowedNetworks are allowed despite
 	// either.
 	DeniedNetworks, AllowedNetworks []string
-	// Progress asks the worker in a pod for its progress.
-	Progress func(context.Context, *corev1.Pod) (*transfer.Progress, error)
-	Now      func() time.Time
+	Progress                        func(context.Context, *corev1.Pod) (*transfer.Progress, error)
+	Now                             func() time.Time
 
 	written  mutationcache.Memory[*cdiv1.DataVolume]
 	renewals renewals
-	// deletedWorkers has the deletions of workers that fill claims, deletedSources of those that send a clone.
+	// deletedWorkers fill claims; deletedSources send clones.
 	deletedWorkers, deletedSources mutationcache.Deletions
 	// deletedRestored has the deletions of claims from which snapshots were copied.
 	deletedRestored mutationcache.Deletions
 }
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	worker := predicate.NewPredicateFuncs(func(pod client.Object) bool {
 		return pod.GetLabels()[v1.AppLabel] == datavolume.WorkerAppLabel
@@ -75,9 +74,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("datavolume").
 		For(&cdiv1.DataVolume{}).
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(ofClaim)).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofTarget), builder.WithPredicates(worker)).
-		// A claim may wait for the end of a guest's pod.
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.ofClaim)).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(r.ofTarget), builder.WithPredicates(worker)).
+		// A claim may wait for a guest's pod to end.
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(ofClaims), builder.WithPredicates(ended())).
 		// Any DataVolume may wait for these.
 		Watches(&storagev1.StorageClass{}, handler.EnqueueRequestsFromMapFunc(r.unfinished)).
@@ -89,19 +88,33 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 
 // ofClaim returns the DataVolume of a claim's name, whoever owns the claim. A claim from which a snapshot is copied
 // also names its DataVolume.
-func ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
-	return append(ofTarget(ctx, claim), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
+func (r *Reconciler) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
+	return append(r.ofTarget(ctx, claim), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
 }
 
-func ofTarget(_ context.Context, object client.Object) []reconcile.Request {
-	namespace, name, ok := strings.Cut(object.GetAnnotations()[datavolume.AnnTarget], "/")
-	if !ok {
+// ofTarget returns the DataVolume that an object names. In another namespace anybody could name one: there the object
+// must be the DataVolume's by its UID, too.
+func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []reconcile.Request {
+	target, ok := datavolume.Target(object)
+	if !ok || target.Namespace != object.GetNamespace() && !r.madeElsewhere(ctx, object) {
 		return nil
 	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: namespace, Name: name}}}
+	return []reconcile.Request{{NamespacedName: target}}
 }
 
-// ofClaims returns the claims of a pod, which are also the names of their DataVolumes.
+func (r *Reconciler) madeElsewhere(ctx context.Context, object client.Object) bool {
+	target, uid, made := datavolume.MadeFor(object)
+	if !made {
+		return false
+	}
+	dv, err := versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume", target)
+	if err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "reading the DataVolume that an object names", "object", client.ObjectKeyFromObject(object))
+	}
+	return dv != nil && dv.UID == uid
+}
+
+// A DataVolume has its claim's name.
 func ofClaims(_ context.Context, object client.Object) []reconcile.Request {
 	pod, is := object.(*corev1.Pod)
 	if !is {
@@ -128,7 +141,6 @@ func ended() predicate.Predicate {
 	}
 }
 
-// unfinished returns the DataVolumes that have not ended.
 func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcile.Request {
 	var list cdiv1.DataVolumeList
 	if err := r.Client.List(ctx, &list); err != nil {
@@ -147,7 +159,7 @@ func (r *Reconciler) unfinished(ctx context.Context, _ client.Object) []reconcil
 // steps bounds the consecutive steps of one DataVolume, each of which acts. No path has as many.
 const steps = 24
 
-// Reconcile advances one DataVolume as far as it can get now.
+// Reconcile advances one DataVolume as far as it can.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	installed, err := cdi.Installed(ctx, r.Client, r.Reader)
 	if err != nil || installed != "" {
@@ -177,7 +189,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, nil
 }
 
-// round is one call of Reconcile. It keeps the objects that it created until the cache has them.
+// round keeps the objects that it created until the cache has them.
 type round struct {
 	*Reconciler
 	dv             *cdiv1.DataVolume
@@ -187,7 +199,7 @@ type round struct {
 	restored *corev1.PersistentVolumeClaim
 	// current means that the API server has confirmed dv.
 	current bool
-	// outdated means that another writer was faster, whose write wakes the loop.
+	// outdated means that another writer was faster, which wakes the loop.
 	outdated bool
 }
 
@@ -250,8 +262,7 @@ func (r *round) keepCertificates(ctx context.Context, o datavolume.Observed) err
 	return r.renewCertificate(ctx, datavolume.SourceCertificate(r.dv, o.SourcePod.Namespace), o.SourcePod)
 }
 
-// poll asks the worker for its progress. A worker that does not answer still works; unreachable means that no
-// connection was made.
+// A worker that does not answer still works; unreachable means no connection.
 func (r *round) poll(ctx context.Context, pod *corev1.Pod) (progress *transfer.Progress, unreachable bool) {
 	progress, err := r.Progress(ctx, pod)
 	if err != nil {

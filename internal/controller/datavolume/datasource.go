@@ -37,7 +37,7 @@ func (d *DataSources) SetupWithManager(mgr ctrl.Manager, pace controller.Options
 		Complete(d)
 }
 
-// referring returns the DataSources of a claim. The DataVolume that fills the claim has the same name.
+// The DataVolume that fills the claim has its name.
 func (d *DataSources) referring(ctx context.Context, object client.Object) []reconcile.Request {
 	var list cdiv1.DataSourceList
 	if err := d.Client.List(ctx, &list, client.InNamespace(object.GetNamespace())); err != nil {
@@ -53,7 +53,7 @@ func (d *DataSources) referring(ctx context.Context, object client.Object) []rec
 	return out
 }
 
-// Reconcile writes the status of one DataSource.
+// Reconcile writes one DataSource's status.
 func (d *DataSources) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	installed, err := cdi.Installed(ctx, d.Client, d.Reader)
 	if err != nil || installed != "" {

@@ -49,11 +49,11 @@ func lagging(t *testing.T, objects ...client.Object) (*Reconciler, map[string]in
 	return &Reconciler{Client: api, Reader: api, Namespace: "kubevirt", Now: time.Now}, asked
 }
 
-// workerOf returns a worker that has finished for an owner.
 func workerOf(owner client.Object, kind schema.GroupVersionKind, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: owner.GetNamespace(), Name: name, UID: types.UID("uid-of-" + name),
+			Labels:          map[string]string{v1.AppLabel: datavolume.WorkerAppLabel},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, kind)},
 		},
 		Status: corev1.PodStatus{Phase: corev1.PodSucceeded},
@@ -118,7 +118,7 @@ func TestWhichChangesOfAClaimWakeTheLoopOfUploads(t *testing.T) {
 	}
 }
 
-// TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted checks that the permission to upload does not outlive the worker.
+// TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted: the permission must not outlive the worker.
 func TestAClaimForgetsItsUploadBeforeItsWorkerIsDeleted(t *testing.T) {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5", Annotations: map[string]string{
 		layout.AnnOverwrite: "true", layout.AnnPodPhase: "Running", layout.AnnPodReady: "true", layout.AnnContentType: "kubevirt"}}}

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
@@ -42,13 +43,13 @@ func (r *Reconciler) config(ctx context.Context) (datavolume.Config, error) {
 	return out, nil
 }
 
-// observeClaim reads the claim of the DataVolume's name. One that this round created is newer than the cache.
+// A claim of this round is newer than the cache.
 func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error {
 	o.Claim = r.claim
 	if o.Claim != nil {
 		return nil
 	}
-	// The cache may not have the claim of an earlier round yet.
+	// The cache may lack an earlier round's claim.
 	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, versioned.CacheFirst(r.Client, r.Reader), "the claim", client.ObjectKeyFromObject(r.dv))
 	o.Claim, r.claim = claim, claim
 	return err
@@ -91,9 +92,12 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 	namespace, kind, _ := datavolume.SourceOf(&r.dv.Spec, r.dv.Namespace)
 	if o.SourcePod = r.source; o.SourcePod == nil && kind != "" {
 		key := client.ObjectKey{Namespace: namespace, Name: datavolume.SourcePodName(r.dv)}
-		var err error
-		if o.SourcePod, err = versioned.Read[corev1.Pod](ctx, r.reader(), "the source pod", key); err != nil {
+		pod, err := versioned.Read[corev1.Pod](ctx, r.reader(), "the source pod", key)
+		if err != nil {
 			return err
+		}
+		if pod != nil && datavolume.IsWorkerOf(r.dv, pod) {
+			o.SourcePod = pod
 		}
 	}
 	return nil
@@ -127,7 +131,6 @@ func (r *Reconciler) pod(ctx context.Context, key client.ObjectKey) (*corev1.Pod
 	return versioned.Read[corev1.Pod](ctx, r.Client, "the worker pod", key)
 }
 
-// observeClass reads the present or future storage class of the claim.
 func (r *round) observeClass(ctx context.Context, o *datavolume.Observed) error {
 	var list storagev1.StorageClassList
 	if err := r.Client.List(ctx, &list); err != nil {
@@ -191,16 +194,16 @@ func (r *Reconciler) observeSourceClaim(ctx context.Context, key client.ObjectKe
 // writer names a pod that may write to a claim, "" for none. Pods of all kinds are listed, and only now, so that they
 // need not be cached.
 func (r *round) writer(ctx context.Context, claim client.ObjectKey) (string, error) {
-	var pods corev1.PodList
-	if err := r.Reader.List(ctx, &pods, client.InNamespace(claim.Namespace)); err != nil {
+	writers, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
+		return pod.Name, datavolume.Writes(pod, claim.Name)
+	}, client.InNamespace(claim.Namespace))
+	switch {
+	case err != nil:
 		return "", fmt.Errorf("listing the pods that use the claim %s: %w", claim, err)
+	case len(writers) == 0:
+		return "", nil
 	}
-	for i := range pods.Items {
-		if datavolume.Writes(&pods.Items[i], claim.Name) {
-			return pods.Items[i].Name, nil
-		}
-	}
-	return "", nil
+	return writers[0], nil
 }
 
 var snapshotKind = schema.GroupVersionKind{Group: "snapshot.storage.k8s.io", Version: "v1", Kind: "VolumeSnapshot"}

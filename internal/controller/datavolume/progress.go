@@ -25,7 +25,10 @@ const dialPatience = patience * 3 / 4
 // maxProgress bounds the response of a worker, which a hostile image may control.
 const maxProgress = 4 << 10
 
-// Ask requests the progress of the worker in a pod.
+// maxHeader bounds the response's headers.
+const maxHeader = 16 << 10
+
+// Ask requests a worker's progress.
 func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
 	if pod.Status.PodIP == "" {
 		return nil, fmt.Errorf("pod %s has no address yet", pod.Name)
@@ -36,8 +39,10 @@ func Ask(ctx context.Context, pod *corev1.Pod) (*transfer.Progress, error) {
 
 // direct follows no redirects, so that a worker can't send virt-controller elsewhere.
 var direct = &http.Client{
-	Timeout:       patience,
-	Transport:     &http.Transport{DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialPatience}).DialContext},
+	Timeout: patience,
+	Transport: &http.Transport{
+		DisableKeepAlives: true, DialContext: (&net.Dialer{Timeout: dialPatience}).DialContext, MaxResponseHeaderBytes: maxHeader,
+	},
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 

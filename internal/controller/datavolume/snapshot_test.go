@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -14,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// The volume mode of a snapshot is in its content. If the snapshot's status names another snapshot's content, that mode
-// must not count.
+// If a snapshot's status names another's content, that mode must not count.
 func TestTheModeOfASnapshotIsItsContents(t *testing.T) {
 	for name, test := range map[string]struct {
 		status map[string]any
@@ -55,7 +55,7 @@ func TestTheModeOfASnapshotIsItsContents(t *testing.T) {
 	}
 }
 
-// A claim restored from a snapshot is missing in the cache. Its DataVolume must still not lose its finalizer.
+// The restored claim is missing in the cache: the DataVolume must still not lose its finalizer.
 func TestWhatWasRestoredElsewhereIsDeletedThoughTheCacheLags(t *testing.T) {
 	dv := &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5", Finalizers: []string{datavolume.Finalizer}},
@@ -66,7 +66,9 @@ func TestWhatWasRestoredElsewhereIsDeletedThoughTheCacheLags(t *testing.T) {
 		Namespace: "golden", Name: datavolume.RestoredName(dv), UID: "6-7", Annotations: map[string]string{datavolume.AnnTarget: "ns/disk"},
 	}}
 	loop, _ := lagging(t, dv)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "golden", Name: datavolume.SourcePodName(dv)}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "golden", Name: datavolume.SourcePodName(dv), Labels: map[string]string{v1.AppLabel: datavolume.WorkerAppLabel},
+	}}
 	api, _ := lagging(t, dv, claim)
 	loop.Reader = api.Client
 	var deleted []string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,7 +56,6 @@ func newest(t *testing.T, object client.Object, shown, stored string) (r *Reconc
 	return r, &claims
 }
 
-// pendingImport returns a DataVolume whose claim is missing.
 func pendingImport() *cdiv1.DataVolume {
 	return &cdiv1.DataVolume{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "disk", UID: "1234-5"},
@@ -99,5 +99,29 @@ func TestNoWorkerIsMadeForAClaimThatOnlyTheCacheShows(t *testing.T) {
 				t.Errorf("it ends with the error %v", err)
 			}
 		})
+	}
+}
+
+func TestAClaimThatIsInUseForLongIsLookedAtLessOften(t *testing.T) {
+	claim := &corev1.PersistentVolumeClaim{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: "disk", UID: "1234-5", ResourceVersion: "7", Annotations: map[string]string{layout.AnnUploadTarget: ""},
+		},
+		Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimBound},
+	}
+	user := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "web"}}
+	user.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{
+		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "disk"}}}}
+	user.Spec.Containers = []corev1.Container{{VolumeMounts: []corev1.VolumeMount{{Name: "v"}}}}
+	r, _ := lagging(t, claim, user)
+	now := time.Now()
+	r.Now = func() time.Time { return now }
+	loop := &UploadClaims{Reconciler: r}
+	for _, step := range []struct{ later, after time.Duration }{{0, 5 * time.Second}, {time.Minute, 15 * time.Second}, {time.Hour, time.Minute}} {
+		now = now.Add(step.later)
+		result, err := loop.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
+		if err != nil || result.RequeueAfter != step.after {
+			t.Errorf("%v later: looked at again in %v, want %v: %v", step.later, result.RequeueAfter, step.after, err)
+		}
 	}
 }

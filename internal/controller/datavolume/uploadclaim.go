@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -27,12 +30,39 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// UploadClaims is the loop of claims that take an upload without a DataVolume, and of those that have ceased to.
+// UploadClaims is the loop of claims that take an upload without a DataVolume, or have ceased to.
 type UploadClaims struct {
 	*Reconciler
 
 	written mutationcache.Memory[*corev1.PersistentVolumeClaim]
 	deleted mutationcache.Deletions
+	inUse   waits
+}
+
+// waits has the beginnings of claims' waits for their users' end.
+type waits struct {
+	mu    sync.Mutex
+	since map[types.NamespacedName]time.Time
+}
+
+// note returns how long the claim has waited.
+func (w *waits) note(claim types.NamespacedName, now time.Time) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	since, known := w.since[claim]
+	if !known {
+		if w.since == nil {
+			w.since = map[types.NamespacedName]time.Time{}
+		}
+		since, w.since[claim] = now, now
+	}
+	return now.Sub(since)
+}
+
+func (w *waits) forget(claim types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.since, claim)
 }
 
 // SetupWithManager registers the loop.
@@ -55,7 +85,7 @@ func takesUpload() predicate.Predicate {
 	return passes
 }
 
-// Reconcile advances one claim as far as it can get now.
+// Reconcile advances one claim as far as it can.
 func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	installed, err := cdi.Installed(ctx, u.Client, u.Reader)
 	if err != nil || installed != "" {
@@ -65,9 +95,13 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 	if err := u.Client.Get(ctx, req.NamespacedName, &cached); err != nil {
 		u.written.Forget(req.NamespacedName)
 		u.deleted.Forget(req.NamespacedName)
+		u.inUse.forget(req.NamespacedName)
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	o := datavolume.ObservedUpload{Claim: u.written.Newer(&cached)}
+	if !datavolume.TakesUpload(o.Claim) {
+		u.inUse.forget(req.NamespacedName)
+	}
 	if err := u.observe(ctx, &o); err != nil {
 		return ctrl.Result{}, err
 	}
@@ -82,6 +116,11 @@ func (u *UploadClaims) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Re
 		if question == datavolume.NeedUsers {
 			o.UsedBy, err = claimusers.User(ctx, u.Reader, req.NamespacedName, false)
 			o.UsersAsked = err == nil
+			if o.UsedBy == "" {
+				u.inUse.forget(req.NamespacedName)
+			} else {
+				o.Waited = u.inUse.note(req.NamespacedName, u.Now())
+			}
 			return err
 		}
 		o.Confirmed, err = versioned.Current(ctx, u.Reader, "the claim", o.Claim)
@@ -134,14 +173,13 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
 }
 
-// deleteSecretAndService deletes the Service and the Secret of an ended worker. It must precede the deletion of the
-// pod, from whose existence the next round knows that they are to be deleted.
+// The pod is deleted last: its existence shows the next round that Service and Secret are to be deleted.
 func (u *UploadClaims) deleteSecretAndService(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
 	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: worker}}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: datavolume.SecretName(worker, claim.UID)}}
 	for _, object := range []client.Object{service, secret} {
-		if err := u.Client.Delete(ctx, object); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("deleting %s/%s, which its upload worker needs no more: %w", claim.Namespace, object.GetName(), err)
+		if err := u.delete(ctx, object); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -165,7 +203,7 @@ func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Work
 	return nil
 }
 
-// annotate writes the difference on condition that nobody wrote in between. It reports false after a conflict.
+// annotate reports false after a conflict.
 func (u *UploadClaims) annotate(ctx context.Context, claim *corev1.PersistentVolumeClaim, plan datavolume.UploadPlan) (bool, error) {
 	to := claim.DeepCopy()
 	maps.Copy(to.Annotations, plan.Annotations)

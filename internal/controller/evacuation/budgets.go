@@ -53,7 +53,6 @@ func (b *Budgets) SetupWithManager(mgr ctrl.Manager, pace controller.Options) er
 		Complete(b)
 }
 
-// needChanged selects VMIs that begin or cease to need a budget.
 func needChanged() predicate.Predicate {
 	needs := func(o client.Object) bool {
 		vmi, ok := o.(*v1.VirtualMachineInstance)
@@ -73,7 +72,7 @@ func ofGuests() predicate.Predicate {
 	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == evacuation.BudgetName })
 }
 
-// ruleChanged drops updates of a budget's status, which changes with every pod.
+// A budget's status changes with every pod.
 func ruleChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*policyv1.PodDisruptionBudget)
@@ -97,7 +96,7 @@ func (b *Budgets) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result,
 	step, after := evacuation.DecideBudget(needed, budget, b.since(namespace, needed || budget == nil), b.Now())
 	err = b.apply(ctx, namespace, budget, step)
 	if apierrors.IsConflict(err) {
-		// The budget's status has changed, which does not wake the loop.
+		// The budget's status does not wake the loop.
 		return ctrl.Result{RequeueAfter: cacheLag}, nil
 	}
 	return ctrl.Result{RequeueAfter: after}, err
@@ -116,7 +115,6 @@ func (b *Budgets) needed(ctx context.Context, namespace string) (bool, error) {
 	return false, nil
 }
 
-// since returns the time since which a namespace's budget is idle.
 func (b *Budgets) since(namespace string, inUse bool) time.Time {
 	if inUse {
 		delete(b.idleSince, namespace)
@@ -152,7 +150,7 @@ func (b *Budgets) apply(ctx context.Context, namespace string, budget *policyv1.
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return nil // the namespace takes no new objects
 	case apierrors.IsAlreadyExists(err):
-		// The cache is late, or the budget is a user's own, which the cache does not have.
+		// The cache is late, or lacks a user's own budget.
 		ctrl.LoggerFrom(ctx).Info("a PodDisruptionBudget of this name exists already: if it is not Drydock's, delete it", "namespace", namespace, "name", evacuation.BudgetName)
 		return nil
 	}

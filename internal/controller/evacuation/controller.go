@@ -36,7 +36,7 @@ const refusalPause = 20 * time.Second
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
@@ -156,7 +156,7 @@ func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan eva
 	return plan.After, nil
 }
 
-// deleteMigration deletes a migration only in the observed version: a later one may have begun.
+// A later version may have begun.
 func (r *Reconciler) deleteMigration(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
 	switch err := deletion.AsSeen(ctx, r.Client, m); {
 	case apierrors.IsNotFound(err):
@@ -168,12 +168,12 @@ func (r *Reconciler) deleteMigration(ctx context.Context, vmi *v1.VirtualMachine
 	return nil
 }
 
-// clearMark removes the mark. After a conflict, the newer VMI wakes the loop again.
+// After a conflict, the newer VMI wakes the loop.
 func (r *Reconciler) clearMark(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	return versioned.Patch(ctx, r.Client, "clearing evacuationNodeName of VMI", vmi, evacuation.Clear(vmi))
 }
 
-// deletePod deletes the guest's pod, as an allowed eviction does.
+// An allowed eviction does the same.
 func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	key := types.NamespacedName{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}
 	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the launcher pod", key)
@@ -188,7 +188,7 @@ func (r *Reconciler) deletePod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return nil
 }
 
-// createMigration creates a migration. An existing one of its name is from an earlier attempt.
+// An existing migration of that name is from an earlier attempt.
 func (r *Reconciler) createMigration(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) (time.Duration, error) {
 	switch err := r.Client.Create(ctx, m); {
 	case err == nil:

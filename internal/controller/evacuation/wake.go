@@ -45,7 +45,6 @@ func migrationEvents() handler.EventHandler {
 	})
 }
 
-// nodeEvents enqueues the VMIs that are marked for a node which was uncordoned.
 func (r *Reconciler) nodeEvents() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 		before, _ := e.ObjectOld.(*corev1.Node)

@@ -1,7 +1,7 @@
 // Package fairqueue is a control loop's queue that serves namespaces in turn, so that one tenant's objects don't
 // delay another's.
 //
-// It only orders the waiting requests. The loop decides how they are handled and retried.
+// It must only order requests: the loop decides how they are handled and retried.
 package fairqueue
 
 import (
@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// New is a NewQueue for controller options. Requests of one namespace keep their order.
+// New is a NewQueue for controller options. A namespace's requests keep their order.
 func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) workqueue.TypedRateLimitingInterface[reconcile.Request] {
 	queue := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: NewTurns()})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: queue})
@@ -31,10 +31,10 @@ var _ workqueue.Queue[reconcile.Request] = (*Turns)(nil)
 // NewTurns returns an empty queue.
 func NewTurns() *Turns { return &Turns{waiting: map[string][]reconcile.Request{}} }
 
-// Touch does nothing: a request that is added again keeps its place.
+// Touch does nothing: an added request keeps its place.
 func (*Turns) Touch(reconcile.Request) {}
 
-// Push adds a request. A namespace that had none goes to the end.
+// Push adds a request. A new namespace goes to the end.
 func (t *Turns) Push(request reconcile.Request) {
 	namespace := request.Namespace
 	if len(t.waiting[namespace]) == 0 {
@@ -47,7 +47,7 @@ func (t *Turns) Push(request reconcile.Request) {
 // Len returns the number of waiting requests.
 func (t *Turns) Len() int { return t.count }
 
-// Pop removes the first request of the namespace whose turn it is. The queue must not be empty.
+// Pop removes the first request of the next namespace. The queue must not be empty.
 func (t *Turns) Pop() reconcile.Request {
 	namespace := t.turns[0]
 	t.turns = t.turns[1:]

@@ -46,8 +46,8 @@ func TestNamespacesAreServedInTurn(t *testing.T) {
 	}
 }
 
-// TestOneTenantDoesNotKeepAnotherWaiting queues thousands of objects of one namespace again and again. One object of
-// another namespace must be served soon.
+// TestOneTenantDoesNotKeepAnotherWaiting queues thousands of objects of one namespace. Another's must be served
+// soon.
 func TestOneTenantDoesNotKeepAnotherWaiting(t *testing.T) {
 	queue := New("", workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](0, 0))
 	defer queue.ShutDown()

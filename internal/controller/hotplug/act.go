@@ -30,8 +30,7 @@ const (
 	reasonFailed  = "FailedCreate"
 )
 
-// write writes the plan to the VMI on condition that nobody wrote in between. After a conflict it reports false: the
-// newer version wakes this loop.
+// After a conflict write reports false: the newer version wakes this loop.
 func (r *Reconciler) write(ctx context.Context, s *observation, plan hotplug.Plan) (again bool, err error) {
 	next := s.vmi.DeepCopy()
 	next.Status.VolumeStatus = statuses(s, plan.Entries)
@@ -50,7 +49,7 @@ func (r *Reconciler) write(ctx context.Context, s *observation, plan hotplug.Pla
 	return true, nil
 }
 
-// statuses returns the VMI's volume status with the plan's entries. Other volumes keep theirs.
+// Volumes without a planned entry keep theirs.
 func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	var out []v1.VolumeStatus
 	old := map[string]v1.VolumeStatus{}
@@ -87,7 +86,7 @@ func (s *observation) knowsMoreOfClaims() bool {
 	})
 }
 
-// knowsMoreOf reports that for one claim. Every claim has access modes.
+// Every claim has access modes.
 func (s *observation) knowsMoreOf(info *v1.PersistentVolumeClaimInfo) bool {
 	claim := s.claims[info.ClaimName]
 	return claim != nil && len(info.AccessModes) == 0 && len(claim.Spec.AccessModes) > 0
@@ -102,7 +101,7 @@ func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentV
 	return info
 }
 
-// act executes the plan. A failed step does not stop the others, except for pods that require the budget.
+// A failed step does not stop the others, except for pods that require the budget.
 func (r *Reconciler) act(ctx context.Context, s *observation, plan hotplug.Plan) (ctrl.Result, error) {
 	if len(plan.Create)+len(plan.Guarded) > 0 {
 		s.lookAgain(cacheLag)
@@ -118,7 +117,7 @@ func (r *Reconciler) act(ctx context.Context, s *observation, plan hotplug.Plan)
 	return ctrl.Result{RequeueAfter: s.after}, nil
 }
 
-// makePods creates recorded attachment pods. A failure does not stop the others.
+// A failure does not stop the other pods.
 func (r *Reconciler) makePods(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) error {
 	attachmentPods = slices.DeleteFunc(attachmentPods, func(h hotplug.AttachmentPod) bool {
 		return r.memory.madeLately(client.ObjectKeyFromObject(s.vmi), h.Name, r.Now())
@@ -171,8 +170,8 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// expectOurs accepts a pod of this loop that the cache does not have yet, and reports a foreign pod of that name.
-// Only virt-controller can give a pod these labels (config/rbac/pod-policy.yaml).
+// The cache may lack a pod of this loop. A foreign one of that name is reported: only virt-controller can give a
+// pod these labels (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the attachment pod", client.ObjectKeyFromObject(pod))
 	if err != nil || existing == nil || hotplugpod.IsOf(existing, vmi) {
@@ -181,14 +180,13 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 	foreign := hotplugpod.Foreign(pod.Name)
 	if r.memory.failed(client.ObjectKeyFromObject(vmi), pod.Name, foreign) {
 		r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "%s", foreign)
-		return errors.New(foreign) // the loop runs again at once and writes it to the status
+		return errors.New(foreign) // the loop runs again and writes it to the status
 	}
-	// The deletion of that pod wakes nothing: the loop looks again after cacheLag.
+	// The pod's deletion wakes nothing: the loop looks again after cacheLag.
 	return nil
 }
 
-// blockClaims returns which of the attachment pods' claims have block mode. A pod may have to hold a volume that is
-// not in the spec any more.
+// A pod may hold a volume that is not in the spec any more.
 func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (map[string]bool, error) {
 	block := map[string]bool{}
 	for _, h := range attachmentPods {

@@ -24,11 +24,10 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 )
 
-// actionProtect is the action in events about a budget.
 const actionProtect = "ProtectVolumes"
 
-// observeBudget observes the VMI's disruption budget. A write of this process is not repeated while the cache may be
-// late, so a user who reverts it again and again causes no more than one write in that time.
+// A write is not repeated while the cache may be late: a user who reverts it again and again causes no more than
+// one in that time.
 func (r *Reconciler) observeBudget(ctx context.Context, s *observation) error {
 	name := hotplugpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {
@@ -57,8 +56,8 @@ func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *ob
 	return nil
 }
 
-// protect maintains the VMI's disruption budget, and reports whether it keeps drains from the attachment pods.
-// Obstacles are reported in an event and in the status of the volumes that wait for it.
+// protect reports whether the budget keeps drains from the attachment pods. Obstacles are in an event and in the
+// status of waiting volumes.
 func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) {
 	step := hotplug.PlanBudget(s.Observed)
 	if step == hotplug.BudgetStay {
@@ -66,7 +65,7 @@ func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) 
 	}
 	err := r.applyBudget(ctx, s, step)
 	if apierrors.IsAlreadyExists(err) {
-		// The cache is late, or it never shows the budget, which has none of the labels.
+		// The cache is late, or never shows a budget without the labels.
 		if err = r.readBudget(ctx, r.Reader, s); err == nil {
 			err = r.applyBudget(ctx, s, hotplug.PlanBudget(s.Observed))
 		}
@@ -79,7 +78,7 @@ func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) 
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
 		return false, nil // the namespace takes no new objects
 	case apierrors.IsConflict(err):
-		s.lookAgain(time.Second) // then the cache has the newer version
+		s.lookAgain(time.Second) // the cache has the newer version then
 		return false, nil
 	}
 	err = fmt.Errorf("the PodDisruptionBudget %s, which keeps drains from hotplugged volumes, %w", name, err)
@@ -119,7 +118,7 @@ func guestOfBudget(_ context.Context, budget client.Object) []reconcile.Request 
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: budget.GetNamespace(), Name: owner.Name}}}
 }
 
-// ruleChanged drops updates of a budget's status, which changes with every pod.
+// A budget's status changes with every pod.
 func ruleChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*policyv1.PodDisruptionBudget)

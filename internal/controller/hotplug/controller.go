@@ -37,17 +37,16 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// podIndex names the index of attachment pods by the name of their VMI.
 const podIndex = "drydock.attachment-pods"
 
-// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, without those whose claims allow only one
-// pod. Each costs a few MiB on the node; with fewer, a pod of many volumes would be replaced whenever one of them is
+// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, without those whose claims allow only
+// one pod. Each costs a few MiB on the node; with fewer, a pod of many volumes would be replaced whenever one is
 // unplugged.
 const DefaultMaxAttachmentPods = 4
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client            client.Client
 	Reader            client.Reader
 	Recorder          events.EventRecorder
@@ -60,7 +59,7 @@ type Reconciler struct {
 	memory  memory
 }
 
-// SetupWithManager registers the loop with the given options. It needs the index of package claimusers.
+// SetupWithManager needs the index of package claimusers.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, func(o client.Object) []string {
 		if o.GetLabels()[v1.AppLabel] != layout.AttachmentApp {
@@ -87,15 +86,13 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		Complete(r)
 }
 
-// concerned reports whether a VMI has hotplugged volumes, in its spec, status or record. Most VMIs have none and are
-// not reconciled.
+// Most VMIs have no hotplugged volumes and are not reconciled.
 func concerned(o client.Object) bool {
 	vmi, ok := o.(*v1.VirtualMachineInstance)
 	return ok && (len(hotplug.VolumesOf(&vmi.Spec)) > 0 || len(hotplug.EntriesOf(vmi)) > 0 || vmi.Annotations[hotplug.RecordAnnotation] != "")
 }
 
-// guestOf returns the VMI of a launcher pod, if it is concerned. A VMI that becomes concerned is enqueued by its own
-// event.
+// A VMI that becomes concerned is enqueued by its own event.
 func (r *Reconciler) guestOf(ctx context.Context, pod client.Object) []reconcile.Request {
 	name := launcherpod.VMIOf(pod)
 	if name == "" {
@@ -121,7 +118,6 @@ func instanceOf(_ context.Context, pod client.Object) []reconcile.Request {
 	}}}
 }
 
-// usersOfClaim returns the VMIs that may wait for a claim or its DataVolume.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool {
 		return slices.ContainsFunc(hotplug.VolumesOf(&vmi.Spec), func(v hotplug.Volume) bool { return v.Claim == claim.GetName() }) ||
@@ -176,7 +172,7 @@ func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*obser
 		if question == hotplug.NeedPods {
 			s, err = r.observe(ctx, key, true)
 		}
-		// For a newer version of the VMI the question is repeated: the answer must be newer than the VMI.
+		// The answer must be newer than the VMI, so a newer VMI repeats the question.
 		if maintained = maintained || question == hotplug.NeedMaintainers; maintained && s != nil && err == nil {
 			err = r.observeMaintainers(ctx, s)
 		}

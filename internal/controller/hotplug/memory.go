@@ -27,7 +27,7 @@ type remembered struct {
 	why     map[string]string
 }
 
-// of returns the entry of a VMI. The caller holds m.mu.
+// The caller holds m.mu.
 func (m *memory) of(vmi types.NamespacedName) *remembered {
 	if m.vmis == nil {
 		m.vmis = map[types.NamespacedName]*remembered{}
@@ -47,14 +47,13 @@ func (m *memory) made(vmi types.NamespacedName, name string, now time.Time) {
 	delete(r.why, name)
 }
 
-// settled forgets why an object could not be created.
 func (m *memory) settled(vmi types.NamespacedName, name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.of(vmi).why, name)
 }
 
-// madeLately reports whether the cache may not show the object yet.
+// The cache may not show the object yet.
 func (m *memory) madeLately(vmi types.NamespacedName, name string, now time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +61,7 @@ func (m *memory) madeLately(vmi types.NamespacedName, name string, now time.Time
 	return ok && now.Sub(at) < cacheLag
 }
 
-// failed remembers why an object could not be created, and reports whether the reason is new.
+// failed reports whether the reason is new.
 func (m *memory) failed(vmi types.NamespacedName, name, why string) (news bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -72,7 +71,6 @@ func (m *memory) failed(vmi types.NamespacedName, name, why string) (news bool) 
 	return news
 }
 
-// failures returns why the VMI's pods and its budget could not be created, by name.
 func (m *memory) failures(vmi types.NamespacedName) map[string]string {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -32,14 +32,14 @@ const (
 	// stuckAfter is when an attachment pod that does not run counts as stuck. It is several times the start time on a
 	// busy node; a wrong guess costs a second pod.
 	stuckAfter = 10 * time.Second
-	// coolingFor is the minimum age of a pod that ended by itself before it is replaced: a kubelet that rejects each
-	// new one must not be asked many times a second.
+	// coolingFor is the age at which a pod that ended by itself is replaced: a kubelet that rejects each one must
+	// not be asked many times a second.
 	coolingFor = 10 * time.Second
-	// settleFor is how long the pods must be unchanged before some are merged.
+	// settleFor must pass without a change before pods are merged.
 	settleFor = 30 * time.Second
 )
 
-// observation is an observed VMI, with the objects from which the facts were taken.
+// observation also has the objects from which the facts were taken.
 type observation struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
@@ -125,7 +125,6 @@ func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, p
 	return nil
 }
 
-// observeLauncher observes the guest's pod and determines the VMI's stage.
 func (r *Reconciler) observeLauncher(ctx context.Context, s *observation) error {
 	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the launcher pod", types.NamespacedName{Namespace: s.vmi.Namespace, Name: launcherpod.CurrentName(s.vmi)})
 	if err != nil {
@@ -385,7 +384,7 @@ func (r *Reconciler) claimFacts(ctx context.Context, s *observation, volume hotp
 	return f, err
 }
 
-// served reports whether the volume has passed the phases in which its claim matters.
+// served reports whether the claim no longer matters.
 func served(s *observation, volume hotplug.Volume) bool {
 	for _, e := range s.Entries {
 		if e.Volume == volume && (e.Phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.Phase)) {

@@ -21,7 +21,6 @@ import (
 
 const launcherContext = "system_u:system_r:container_kvm_t:s0:c12,c34"
 
-// onNode returns a VMI whose launcher is on a node.
 func onNode(enabled bool, phase v1.VirtualMachineInstancePhase, reported string) (*observation, *corev1.Node) {
 	node := &corev1.Node{}
 	node.Name = "one"
@@ -102,7 +101,7 @@ func TestNoAttachmentPodIsMadeWithoutTheLaunchersLevel(t *testing.T) {
 	}
 }
 
-// TestTheReportIsEachVMIsOwn checks that the level of a VMI's pods comes from its own status.
+// TestTheReportIsEachVMIsOwn: the level comes from the VMI's own status.
 func TestTheReportIsEachVMIsOwn(t *testing.T) {
 	s, node := onNode(true, v1.Running, launcherContext)
 	other, _ := onNode(true, v1.Running, "")

@@ -14,6 +14,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
@@ -82,10 +83,12 @@ func (r *Reconciler) leftovers(ctx context.Context, key types.NamespacedName, po
 }
 
 func (r *Reconciler) guestRuns(ctx context.Context, namespace string, vmi types.UID) (bool, error) {
-	var launchers corev1.PodList
 	labels := client.MatchingLabels{v1.AppLabel: layout.LauncherApp, v1.CreatedByLabel: string(vmi)}
-	if err := r.Reader.List(ctx, &launchers, client.InNamespace(namespace), labels); err != nil {
+	running, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
+		return pod.Name, !podstatus.Terminal(pod)
+	}, client.InNamespace(namespace), labels)
+	if err != nil {
 		return false, fmt.Errorf("asking for the launcher pods of the VMI with the UID %s: %w", vmi, err)
 	}
-	return slices.ContainsFunc(launchers.Items, func(pod corev1.Pod) bool { return !podstatus.Terminal(&pod) }), nil
+	return len(running) > 0, nil
 }

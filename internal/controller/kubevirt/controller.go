@@ -42,9 +42,9 @@ type Reconciler struct {
 	Client client.Client
 	// Reader asks the API server.
 	Reader client.Reader
-	// KubeVirt reads the effective object from the cache, nil for none.
+	// KubeVirt reads the cache, nil for none.
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
-	// Namespace is the namespace of the workloads.
+	// Namespace has the workloads.
 	Namespace string
 	// Types has the fields of the workloads.
 	Types managedfields.TypeConverter
@@ -81,7 +81,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	// A failure of the monitoring setup must not keep the status out of date.
+	// A failure of the monitoring must not keep the status out of date.
 	monitored := r.monitor(ctx, cached)
 	if r.monitors.refused != "" {
 		refused = append(refused, r.monitors.refused)

@@ -131,7 +131,6 @@ func (r *Reconciler) deleteMonitoringElsewhere(ctx context.Context, monitors boo
 	return r.deleteAllOfKind(ctx, components.AuthoritiesKind, components.MetricsAuthorities, but)
 }
 
-// deleteAllOfKind deletes Drydock's objects of that kind and name in namespaces other than but.
 func (r *Reconciler) deleteAllOfKind(ctx context.Context, kind schema.GroupVersionKind, name, but string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)
@@ -162,8 +161,7 @@ func (r *Reconciler) deleteBinding(ctx context.Context) error {
 	return nil
 }
 
-// ensure applies an object unless it is up to date. Errors that come from the KubeVirt object's configuration are
-// kept in monitors.
+// Errors that come from the KubeVirt object's configuration are kept in monitors.
 func (r *Reconciler) ensure(ctx context.Context, want *unstructured.Unstructured) error {
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(want.GroupVersionKind())

@@ -53,7 +53,7 @@ func (r *Reconciler) patchUserRoles(ctx context.Context, kv *v1.KubeVirt) (refus
 		err = r.Client.Patch(ctx, changed, client.RawPatch(types.MergePatchType, patch))
 		switch {
 		case err == nil || versioned.Overtaken(err):
-			// The role has changed, and the watch enqueues it.
+			// The role has changed, which enqueues it.
 		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
 			refused = append(refused, fmt.Sprintf("ClusterRole %s: %v", role.Name, err))
 		default:

@@ -30,13 +30,11 @@ const (
 	separatorOfComponents = "; "
 )
 
-// component is the observed state of one of Drydock's workloads.
 type component struct {
-	name   string
-	exists bool
-	// wanted, updated and available count its pods.
+	name                       string
+	exists                     bool
 	wanted, updated, available int32
-	// current means that the workload's controller has observed its newest spec.
+	// The controller has observed its newest spec.
 	current bool
 }
 
@@ -52,7 +50,6 @@ func (c component) describe() string {
 	return fmt.Sprintf("%s: %d of %d available", c.name, c.available, c.wanted)
 }
 
-// facts is the observed state of the installation.
 type facts struct {
 	components []component
 	// cdi is CDI's Deployment as "namespace/name", "" for none.

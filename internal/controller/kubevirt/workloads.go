@@ -24,8 +24,8 @@ type settled struct {
 	refused string
 }
 
-// configure configures the workloads according to the KubeVirt object, which may be nil, and returns the refusals.
-// Each workload takes one request, so that a process that ends here leaves nothing half done.
+// configure returns the refusals. kv may be nil. Each workload takes one request, so that a process that ends
+// here leaves nothing half done.
 func (r *Reconciler) configure(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
 	for _, name := range deployments {
 		var cached, live appsv1.Deployment
@@ -80,7 +80,7 @@ func (r *Reconciler) configureOne(ctx context.Context, name string, cached, live
 	if apply != nil {
 		err := r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(apply), client.FieldOwner(components.Manager), client.ForceOwnership)
 		if err == nil || versioned.Overtaken(err) {
-			// The workload has changed, and the watch enqueues it.
+			// The workload has changed, which enqueues it.
 			return nil, nil
 		}
 		if !apierrors.IsInvalid(err) && !apierrors.IsBadRequest(err) {

@@ -15,7 +15,7 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewInformer has the signature of cache.NewSharedIndexInformer.
+// NewInformer is cache.NewSharedIndexInformer's signature.
 type NewInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
 
 // Informers returns a NewInformer that decodes the given kinds object by object, in all namespaces, and every other
@@ -42,7 +42,6 @@ func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.Gro
 	}, nil
 }
 
-// newSource returns a lister and watcher of a resource in all namespaces.
 func newSource(config *rest.Config, client *http.Client, scheme *runtime.Scheme, version schema.GroupVersion, resource string) (cache.ListerWatcher, error) {
 	report := func(u Unreadable) { klog.Background().WithName("watch").Info(u.String()) }
 	ordinary := serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(scheme)}

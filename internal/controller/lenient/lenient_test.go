@@ -46,7 +46,6 @@ var kinds = []kind{
 	{cdiv1.SchemeGroupVersion.WithKind("CDIConfig"), "cdiconfigs", part("spec", "featureGates", "all")},
 }
 
-// part nests its last argument in the fields before it.
 func part(path ...any) map[string]any {
 	value := path[len(path)-1]
 	for i := len(path) - 2; i >= 0; i-- {
@@ -65,7 +64,6 @@ func (k kind) object(name string, more map[string]any) map[string]any {
 	return out
 }
 
-// apiServer answers a list with the objects and a watch with the given events.
 type apiServer struct {
 	kind   kind
 	listed []map[string]any

@@ -42,7 +42,7 @@ func Serializer(inner runtime.NegotiatedSerializer, scheme *runtime.Scheme, repo
 	return out
 }
 
-// SupportedMediaTypes returns the inner serializer's types, with a lenient one for JSON.
+// SupportedMediaTypes replaces inner's decoder of JSON.
 func (s lenientSerializer) SupportedMediaTypes() []runtime.SerializerInfo { return s.types }
 
 type objects struct {
@@ -51,14 +51,14 @@ type objects struct {
 	report func(Unreadable)
 }
 
-// envelope has the parts that are decoded of an object or a list which can't be decoded whole.
+// envelope can be decoded without the rest.
 type envelope struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        json.RawMessage   `json:"metadata"`
 	Items           []json.RawMessage `json:"items"`
 }
 
-// Decode decodes an object or a list. If into is nil, an object that does not fit its type becomes a placeholder.
+// Decode turns an object that does not fit into a placeholder, if into is nil.
 func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
 	object, kind, err := o.Serializer.Decode(data, defaults, into)
 	if err == nil || into != nil {
@@ -81,7 +81,7 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return lenient, &found, nil
 }
 
-// list decodes the objects of a list one by one. It returns nil if the list itself can't be decoded.
+// list returns nil if the list itself can't be decoded.
 func (o objects) list(e envelope) runtime.Object {
 	out, err := o.scheme.New(e.GroupVersionKind())
 	if err != nil {
@@ -109,8 +109,7 @@ func (o objects) list(e envelope) runtime.Object {
 	return out
 }
 
-// placeholder returns an object of the kind that has only its name, namespace, UID and resource version, nil if these
-// can't be decoded.
+// placeholder has only name, namespace, UID and resource version. It is nil if these can't be decoded.
 func (o objects) placeholder(e envelope, reason error) runtime.Object {
 	var head struct {
 		Name            string    `json:"name"`
@@ -149,8 +148,8 @@ func brief(reason error) string {
 	return text
 }
 
-// placeholderReason reports whether an object is a placeholder. A user may set the annotation on a decodable object,
-// too; but that has a creation time, and a placeholder has none.
+// A user may set the annotation on a decodable object, too; but that has a creation time, and a placeholder has
+// none.
 func placeholderReason(object runtime.Object) (string, bool) {
 	o, err := meta.Accessor(object)
 	if err != nil || !o.GetCreationTimestamp().Time.IsZero() {

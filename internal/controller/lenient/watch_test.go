@@ -49,11 +49,10 @@ func tolerant(scheme *runtime.Scheme) runtime.NegotiatedSerializer {
 type event struct {
 	Type   watch.EventType
 	Object runtime.Object
-	// Broken is set for an unreadable object or stream.
 	Broken bool
 }
 
-// events reads a watch as client-go does, to its end or to the first unreadable part.
+// The watch ends at the first unreadable part.
 func events(t testing.TB, how runtime.NegotiatedSerializer, stream io.Reader) []event {
 	t.Helper()
 	objects, frames, framer, err := runtime.NewClientNegotiator(how, v1.GroupVersion).StreamDecoder(runtime.ContentTypeJSON, nil)
@@ -96,7 +95,7 @@ func line(t testing.TB, name watch.EventType, object any) []byte {
 
 var sameTimes = cmp.Comparer(func(a, b metav1.Time) bool { return a.Equal(&b) })
 
-// TestWhatCanBeReadIsReadAsClientGoReadsIt compares the two serializers for every kind with every field filled.
+// TestWhatCanBeReadIsReadAsClientGoReadsIt compares the serializers for every kind with every field.
 func TestWhatCanBeReadIsReadAsClientGoReadsIt(t *testing.T) {
 	scheme := testScheme(t)
 	fill := randfill.NewWithSeed(1).NilChance(0.1).NumElements(1, 2).MaxDepth(14).Funcs(
@@ -187,7 +186,7 @@ func TestWhatLooksOddIsReadAsClientGoReadsIt(t *testing.T) {
 	}
 }
 
-// FuzzWatch compares the two serializers for any text: both must read every readable event alike.
+// FuzzWatch: both serializers must read every readable event alike.
 func FuzzWatch(f *testing.F) {
 	scheme := testScheme(f)
 	for _, stream := range odd {
@@ -209,7 +208,7 @@ func FuzzWatch(f *testing.F) {
 //go:embed testdata/running.json
 var runningVMI []byte
 
-// BenchmarkWatch reads events of a running VMI: virt-controller pays this for each version of each VMI.
+// virt-controller pays this for each version of each VMI.
 func BenchmarkWatch(b *testing.B) {
 	how := tolerant(testScheme(b))
 	b.SetBytes(int64(len(runningVMI)))

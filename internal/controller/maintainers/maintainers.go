@@ -1,7 +1,7 @@
 // Package maintainers asks the API server whether a maintenance pod is in the way of a guest, for the loops that
 // start guests and that lock VMs.
 //
-// It owns the requests; package vmicontroller decides which pods count. It changes nothing.
+// It owns the requests; package vmicontroller decides which pods count. It must change nothing.
 package maintainers
 
 import (
@@ -16,6 +16,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
@@ -37,14 +38,14 @@ func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.
 // OnClaim returns a maintenance pod that may write to a claim, and whether there is one. The reader must ask the API
 // server.
 func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedName) (vmicontroller.Rival, bool, error) {
-	var list corev1.PodList
-	err := reader.List(ctx, &list, client.InNamespace(claim.Namespace),
+	claims := []string{claim.Name}
+	pods, err := pagedlist.Pods(ctx, reader, claims, func(*corev1.Pod) bool { return true }, client.InNamespace(claim.Namespace),
 		client.MatchingLabels{v1.AppLabel: layout.MaintenanceApp, layout.ClaimLabel(claim.Name): ""})
 	if err != nil {
 		return vmicontroller.Rival{}, false, fmt.Errorf("asking for the maintenance pods on the claim %s: %w", claim, err)
 	}
-	for i := range list.Items {
-		rival, is, err := On(ctx, reader, []string{claim.Name}, &list.Items[i])
+	for i := range pods {
+		rival, is, err := On(ctx, reader, claims, &pods[i])
 		if err != nil || is {
 			return rival, is, err
 		}
@@ -52,7 +53,7 @@ func OnClaim(ctx context.Context, reader client.Reader, claim types.NamespacedNa
 	return vmicontroller.Rival{}, false, nil
 }
 
-// Machine returns the machine of the maintenance pods of a name, nil for none.
+// Machine returns the machine of a name, nil for none.
 func Machine(ctx context.Context, reader client.Reader, name types.NamespacedName) (lock.Machine, error) {
 	vm, err := versioned.Read[v1.VirtualMachine](ctx, reader, "VM", name)
 	if err != nil {

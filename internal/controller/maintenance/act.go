@@ -25,7 +25,7 @@ const (
 	reasonBystanders = "MaintenanceBystanders"
 )
 
-// apply executes the plan's step. It reports whether to look again at once.
+// apply reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (again bool, err error) {
 	done, err := r.executeStep(ctx, o, plan)
 	if err != nil && plan.Step == maintenance.Provision {
@@ -153,8 +153,7 @@ func (r *Reconciler) emitEvents(m lock.Machine, pod *corev1.Pod, e *maintenance.
 	}
 }
 
-// warnOfBystanders emits a warning about pods that use the same claims and that the lock does not stop. A failure
-// does not affect the lock.
+// Bystanders use the same claims despite the lock. A failure does not affect the lock.
 func (r *Reconciler) warnOfBystanders(ctx context.Context, m lock.Machine, pod *corev1.Pod) {
 	names, err := r.bystanders(ctx, m.GetNamespace(), maintenance.Claims(m, pod))
 	if err != nil {

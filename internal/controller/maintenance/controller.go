@@ -1,9 +1,9 @@
-// Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them. Package
-// maintenance of the rules decides; this package observes and acts.
+// Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them.
+// Package maintenance of the rules decides; this package observes and acts.
 //
 // It owns the lock on a VM or a VMI, and the gate, the finalizer, the condition and the provisioning pods of
-// maintenance pods. It must not decide, and must not let a pod run because of a cache: events are a reason to ask the
-// API server, and obstacles a reason to wait.
+// maintenance pods. It must not decide, and must not let a pod run because of a cache: events are a reason to ask
+// the API server, and obstacles a reason to wait.
 package maintenance
 
 import (
@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
@@ -36,17 +37,16 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// Disks places disks as for a VMI that starts.
-	Disks Disks
-	Now   func() time.Time
+	Disks    Disks
+	Now      func() time.Time
 }
 
-// Disks is implemented by the loop of VMIs.
+// Disks places disks as for a VMI that starts: the loop of VMIs.
 type Disks interface {
 	// Places asks the API server for claims and the topologies of the bound ones.
 	Places(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []string) ([]placement.Claim, []placement.Topology, error)
@@ -57,7 +57,6 @@ type Disks interface {
 // most bounds the consecutive steps for one machine, so that others have their turn.
 const most = 8
 
-// podIndex names the index of maintenance pods by machine.
 const podIndex = "drydock.maintenance-pods"
 
 func podIndexValue(o client.Object) []string {
@@ -67,7 +66,6 @@ func podIndexValue(o client.Object) []string {
 	return nil
 }
 
-// claimIndex names the index of maintenance pods by claim.
 const claimIndex = "drydock.maintenance-claims"
 
 func claimIndexValue(o client.Object) []string {
@@ -82,7 +80,7 @@ func claimIndexValue(o client.Object) []string {
 	return out
 }
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	if err := mgr.GetFieldIndexer().IndexField(ctx, &corev1.Pod{}, podIndex, podIndexValue); err != nil {
 		return fmt.Errorf("indexing maintenance pods by VM: %w", err)
@@ -178,17 +176,26 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *m
 	if o.Machine, err = maintainers.Machine(ctx, r.Reader, key); err != nil {
 		return err
 	}
-	var pods corev1.PodList
-	err = r.Reader.List(ctx, &pods, client.InNamespace(key.Namespace),
+	o.Pods, err = pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, withoutPrograms, client.InNamespace(key.Namespace),
 		client.MatchingLabels{v1.AppLabel: layout.MaintenanceApp, layout.MaintenanceForLabel: key.Name})
 	if err != nil {
 		return fmt.Errorf("asking for the maintenance pods of %s: %w", key, err)
 	}
-	for i := range pods.Items {
-		o.Pods = append(o.Pods, &pods.Items[i])
-	}
 	o.Provisioning, err = r.provisioning(ctx, key.Name, o.Pods)
 	return err
+}
+
+// withoutPrograms returns the pod without the parts that may be large and that the loop neither reads nor writes.
+func withoutPrograms(pod *corev1.Pod) (*corev1.Pod, bool) {
+	out := pod.DeepCopy()
+	out.ManagedFields = nil
+	for _, containers := range [][]corev1.Container{out.Spec.InitContainers, out.Spec.Containers} {
+		for i := range containers {
+			c := &containers[i]
+			c.Env, c.EnvFrom, c.Command, c.Args = nil, nil, nil, nil
+		}
+	}
+	return out, true
 }
 
 func (r *Reconciler) ask(ctx context.Context, question maintenance.Question, key types.NamespacedName, o *maintenance.Observed) (err error) {

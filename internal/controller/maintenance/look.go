@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
@@ -111,16 +112,15 @@ func (r *Reconciler) users(ctx context.Context, namespace string, claims []strin
 	if err != nil {
 		return nil, err
 	}
-	var list corev1.PodList
-	if err := r.Reader.List(ctx, &list, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}); err != nil {
+	pods, err := pagedlist.Pods(ctx, r.Reader, claims, func(pod *corev1.Pod) bool {
+		return slices.ContainsFunc(lock.Claims(pod), func(c string) bool { return slices.Contains(claims, c) })
+	}, client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector})
+	if err != nil {
 		return nil, fmt.Errorf("asking for the pods that use claims of %s: %w", namespace, err)
 	}
 	var out []*corev1.Pod
-	for i := range list.Items {
-		pod := &list.Items[i]
-		if slices.ContainsFunc(lock.Claims(pod), func(c string) bool { return slices.Contains(claims, c) }) {
-			out = append(out, pod)
-		}
+	for i := range pods {
+		out = append(out, &pods[i])
 	}
 	return out, nil
 }
@@ -139,32 +139,26 @@ func (r *Reconciler) plugged(ctx context.Context, m lock.Machine, claims []strin
 			return in, nil
 		}
 	}
-	for page := (v1.VirtualMachineInstanceList{}); ; {
-		err := r.Reader.List(ctx, &page, client.InNamespace(m.GetNamespace()), client.Limit(pageSize), client.Continue(page.Continue))
-		if err != nil {
-			return maintenance.Plugged{}, fmt.Errorf("asking for the guests that disks of %s/%s are plugged into: %w", m.GetNamespace(), m.GetName(), err)
-		}
-		if in := maintenance.PluggedInto(m, claims, page.Items); in.VMI != "" || page.Continue == "" {
-			return in, nil
-		}
+	into, err := pagedlist.Collect(ctx, r.Reader, &v1.VirtualMachineInstanceList{}, func(vmi *v1.VirtualMachineInstance) (maintenance.Plugged, bool) {
+		in := maintenance.PluggedInto(m, claims, []v1.VirtualMachineInstance{*vmi})
+		return in, in.VMI != ""
+	}, client.InNamespace(m.GetNamespace()))
+	switch {
+	case err != nil:
+		return maintenance.Plugged{}, fmt.Errorf("asking for the guests that disks of %s/%s are plugged into: %w", m.GetNamespace(), m.GetName(), err)
+	case len(into) == 0:
+		return maintenance.Plugged{}, nil
 	}
+	return into[0], nil
 }
-
-// pageSize is the page size of lists of a whole namespace, for objects that no selector finds.
-const pageSize = 500
 
 // bystanders names the pods that use one of the claims and are not Drydock's.
 func (r *Reconciler) bystanders(ctx context.Context, namespace string, claims []string) ([]string, error) {
-	var out []string
-	page := corev1.PodList{}
-	for {
-		err := r.Reader.List(ctx, &page, client.InNamespace(namespace), client.Limit(pageSize), client.Continue(page.Continue))
-		if err != nil {
-			return nil, fmt.Errorf("asking for other pods on the claims: %w", err)
-		}
-		out = append(out, maintenance.Bystanders(claims, page.Items)...)
-		if page.Continue == "" {
-			return out, nil
-		}
+	out, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
+		return pod.Name, len(maintenance.Bystanders(claims, []corev1.Pod{*pod})) > 0
+	}, client.InNamespace(namespace))
+	if err != nil {
+		return nil, fmt.Errorf("asking for other pods on the claims: %w", err)
 	}
+	return out, nil
 }

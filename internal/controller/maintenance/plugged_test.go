@@ -22,7 +22,7 @@ func (i indexer) IndexField(_ context.Context, object client.Object, field strin
 	return nil
 }
 
-// TestWhoHasAClaimPlugged checks that the API server is asked when the cache shows no user.
+// TestWhoHasAClaimPlugged: the API server is asked when the cache shows no user.
 func TestWhoHasAClaimPlugged(t *testing.T) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// provisioning returns the cached provisioning pods of maintenance pods.
 func (r *Reconciler) provisioning(ctx context.Context, machine string, of []*corev1.Pod) ([]*corev1.Pod, error) {
 	var out []*corev1.Pod
 	for _, pod := range of {
@@ -35,7 +34,7 @@ func (r *Reconciler) provisioning(ctx context.Context, machine string, of []*cor
 	return out, nil
 }
 
-// provision creates the provisioning pod of a maintenance pod, unless an earlier attempt has.
+// An earlier attempt may have created it.
 func (r *Reconciler) provision(ctx context.Context, m lock.Machine, plan maintenance.Plan) error {
 	vmi, err := r.instance(ctx, m)
 	if err != nil {

@@ -34,7 +34,6 @@ var (
 // maxLabel bounds, in bytes, the label values that tenants and guests choose.
 const maxLabel = 128
 
-// label returns a tenant's or a guest's text as a label value.
 func label(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "")
 }
@@ -47,7 +46,6 @@ func system(annotations map[string]string) []string {
 // otherName replaces the names of namespaced instance types and preferences, of which there can be any number.
 const otherName = "<other>"
 
-// reference returns the label of an instance type or a preference from its cluster-wide and its namespaced name.
 func reference(cluster, namespaced string) string {
 	switch {
 	case cluster != "":
@@ -82,7 +80,7 @@ func machineInfo(vm *v1.VirtualMachine) prometheus.Metric {
 		strings.ToLower(string(status)), statusGroup(status), string(strategy)})...)
 }
 
-// referenceOf returns the label of a VM's reference. Without a kind it is cluster-wide.
+// Without a kind the reference is cluster-wide.
 func referenceOf(kind, name string) string {
 	if kind == "" || strings.HasPrefix(strings.ToLower(kind), "virtualmachinecluster") {
 		return reference(name, "")

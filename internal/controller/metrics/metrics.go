@@ -40,12 +40,11 @@ var (
 
 // Collector counts on demand. All fields are required.
 type Collector struct {
-	// Cache must not be a client that asks the API server.
+	// Cache must not ask the API server.
 	Cache client.Reader
 	// Elected is closed when this process leads. Only the leader counts, so that sums over the processes are right.
 	Elected <-chan struct{}
-	// Image is the image of new launcher pods.
-	Image string
+	Image   string
 }
 
 // Describe implements prometheus.Collector.
@@ -71,7 +70,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.collectMigrations(out)
 }
 
-// collectMigrations counts the migrations that have not ended. One whose target is being prepared counts as running.
+// A migration whose target is being prepared counts as running.
 func (c *Collector) collectMigrations(out chan<- prometheus.Metric) {
 	var list v1.VirtualMachineInstanceMigrationList
 	if err := c.Cache.List(context.Background(), &list, client.UnsafeDisableDeepCopy); err != nil {

@@ -67,9 +67,8 @@ func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migr
 	return r.collect(ctx, o, plan.After)
 }
 
-// createTarget creates the target pod unless it exists: an earlier creation of this loop is as good, and a foreign
-// pod of the name is noticed when it is read from the API server. refused says why the API server does not allow the
-// pod.
+// An earlier creation of this loop is as good, and a foreign pod is noticed when it is read from the API server.
+// refused is the API server's reason.
 func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (refused string, err error) {
 	target := launcherpod.Target{
 		Migration: o.Migration.UID, Name: o.Migration.Name, SourceNode: o.VMI.Status.NodeName, NodeSelector: map[string]string{},
@@ -115,8 +114,7 @@ func (r *Reconciler) createPod(ctx context.Context, vmi *v1.VirtualMachineInstan
 	return podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 }
 
-// writeVMI writes the migration's facts to the VMI on condition that nobody wrote in between. After a conflict it
-// reports false: the newer version wakes this loop.
+// After a conflict writeVMI reports false: the newer version wakes this loop.
 func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told migration.Told) (current bool, err error) {
 	if o.VMI == nil {
 		return true, nil

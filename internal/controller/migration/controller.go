@@ -30,27 +30,26 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
 	Settings func(context.Context) (clusterconfig.Settings, error)
-	// Render renders a target pod of a VMI.
-	Render func(context.Context, *v1.VirtualMachineInstance, launcherpod.Target) (*corev1.Pod, error)
-	// Destinations asks the API server for the claims to which disks of a VMI are to be copied.
+	Render   func(context.Context, *v1.VirtualMachineInstance, launcherpod.Target) (*corev1.Pod, error)
+	// Destinations asks the API server for the claims to which disks are copied.
 	Destinations func(context.Context, *v1.VirtualMachineInstance) ([]volumemigration.Destination, error)
 	Now          func() time.Time
 
 	written mutationcache.Memory[*v1.VirtualMachineInstanceMigration]
 	vmis    mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
-	// starting is held from the choice of a migration until its status shows that it has begun, so that two workers
-	// together don't exceed the limits.
+	// starting is held from the choice of a migration until its status shows the beginning, so that two workers
+	// don't exceed the limits.
 	starting sync.Mutex
 	choices  choices
 }
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	if err := index(ctx, mgr.GetFieldIndexer()); err != nil {
 		return err

@@ -43,8 +43,7 @@ func reasonOf(m *v1.VirtualMachineInstanceMigration) string {
 	return ""
 }
 
-// eventsOfVMI returns the VMI's events about the beginning or failure of a migration. virt-handler emits those about
-// its progress and end.
+// virt-handler emits the events about progress and end.
 func eventsOfVMI(m *v1.VirtualMachineInstanceMigration, told migration.Told) []notice {
 	switch {
 	case told.Begin != nil:

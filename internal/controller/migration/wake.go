@@ -193,12 +193,12 @@ func (r *Reconciler) migrationsOf(ctx context.Context, vmi types.NamespacedName)
 	return out, err
 }
 
-// Cached returns the migrations of a VMI in virt-controller's cache. They must not be changed.
+// Cached returns a VMI's migrations in the cache, which must not be changed.
 func Cached(ctx context.Context, cache client.Reader, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
 	return list(ctx, cache, vmi, client.MatchingFields{byVMI: vmi.Name}, client.UnsafeDisableDeepCopy)
 }
 
-// Stored returns the migrations of a VMI in the API server.
+// Stored returns a VMI's migrations in the API server.
 func Stored(ctx context.Context, server client.Reader, vmi types.NamespacedName) ([]*v1.VirtualMachineInstanceMigration, error) {
 	return list(ctx, server, vmi, client.MatchingFields{"spec.vmiName": vmi.Name})
 }

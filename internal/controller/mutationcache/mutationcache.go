@@ -1,8 +1,8 @@
-// Package mutationcache remembers the newest version of each object that this process wrote, until the cache has it
-// too. Otherwise a loop that runs in between would decide on the state before its own write, and make writes that the
-// API server refuses.
+// Package mutationcache remembers the newest version of each object that this process wrote, until the cache has
+// it. Otherwise a loop would decide on the state before its own write, and make writes that the API server
+// refuses.
 //
-// It owns that memory and nothing else: it must not read or write the cluster.
+// It must not read or write the cluster.
 package mutationcache
 
 import (
@@ -13,7 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Memory is the memory for one kind of object. The zero value is empty. It is safe for concurrent use.
+// Memory is for one kind of object. The zero value is empty. It is safe for concurrent use.
 type Memory[T client.Object] struct {
 	mu     sync.Mutex
 	newest map[types.NamespacedName]T
@@ -48,7 +48,7 @@ func (m *Memory[T]) Newer(cached T) T {
 	return cached
 }
 
-// Has reports whether a version of the object is remembered.
+// Has reports whether a version is remembered.
 func (m *Memory[T]) Has(key types.NamespacedName) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -56,7 +56,7 @@ func (m *Memory[T]) Has(key types.NamespacedName) bool {
 	return ok
 }
 
-// Forget drops the version of an object that does not exist any more.
+// Forget drops an object that does not exist any more.
 func (m *Memory[T]) Forget(key types.NamespacedName) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,14 +70,14 @@ type Deletions struct {
 	asked map[types.NamespacedName]types.UID
 }
 
-// Asked reports whether the deletion of the owner's dependent was requested.
+// Asked reports whether the deletion was requested.
 func (d *Deletions) Asked(owner types.NamespacedName, dependent types.UID) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.asked[owner] == dependent
 }
 
-// Ask remembers that the API server has accepted the deletion of the dependent.
+// Ask remembers an accepted deletion.
 func (d *Deletions) Ask(owner types.NamespacedName, dependent types.UID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -1,7 +1,7 @@
 // Package objectevents reads the events about an object from the API server.
 //
-// It owns the request; package objectevent decides which event counts. Events are not watched: there are many, and
-// they matter only for objects that make no progress.
+// It owns the request; objectevent decides which event counts. It must not watch events: there are many, and they
+// matter only for objects that make no progress.
 package objectevents
 
 import (
@@ -18,7 +18,7 @@ import (
 // most bounds how many events about one object are read, since the users of a namespace may make any number.
 const most = 500
 
-// NewestWarning returns the newest warning about an object, nil for none. The reader must ask the API server.
+// NewestWarning returns the newest warning, nil for none. The reader must ask the API server.
 func NewestWarning(ctx context.Context, reader client.Reader, about metav1.Object) (*objectevent.Warning, error) {
 	var list corev1.EventList
 	err := reader.List(ctx, &list, client.InNamespace(about.GetNamespace()), client.Limit(most),

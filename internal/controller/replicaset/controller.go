@@ -1,7 +1,6 @@
 // Package replicaset is the loop that maintains the number of VMIs of a VirtualMachineInstanceReplicaSet.
 //
-// It owns which VMIs a replica set has, and the replica set's status. It must not change a VMI beyond its owner
-// reference.
+// It owns which VMIs a replica set has, and its status. It must not change a VMI beyond its owner reference.
 package replicaset
 
 import (
@@ -33,7 +32,7 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
@@ -42,7 +41,7 @@ type Reconciler struct {
 	written mutationcache.Memory[*v1.VirtualMachineInstanceReplicaSet]
 }
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstancereplicaset").
@@ -118,7 +117,7 @@ func (r *Reconciler) confirm(ctx context.Context, rs *v1.VirtualMachineInstanceR
 	return versioned.Current(ctx, r.Reader, "the replica set", rs)
 }
 
-// apply executes the plan. A failure for one VMI does not stop the others.
+// A failure for one VMI does not stop the others.
 func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p replicaset.Plan) error {
 	var failures []error
 	for _, vmi := range p.Adopt {
@@ -138,7 +137,7 @@ func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceRep
 	for _, vmi := range p.Create {
 		failures = append(failures, r.create(ctx, rs, vmi))
 	}
-	return errors.Join(failures...)
+	return replicaset.Failure(failures)
 }
 
 func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachineInstance) error {

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
-// apply writes the status and executes the step. It reports whether to look again at once.
+// apply reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore.Plan) (again bool, err error) {
 	if plan.Step == restore.Hold {
 		return true, r.finalizer(ctx, o.Restore, func(f []string) []string { return append(f, restore.Finalizer) })
@@ -61,12 +61,11 @@ func (r *Reconciler) refuse(of *snapshotv1.VirtualMachineRestore, why error) {
 	r.warn(of, fmt.Sprintf("the restore has met an error: %v", why))
 }
 
-// warn emits an event with the reason why the restore can't continue.
 func (r *Reconciler) warn(of *snapshotv1.VirtualMachineRestore, why string) {
 	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "%s", why)
 }
 
-// refused reports whether a retry would fail as well: because of a quota or an admission rule.
+// A quota or an admission rule would refuse a retry, too.
 func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
 
 func (r *Reconciler) executeStep(ctx context.Context, o restore.Observed, plan restore.Plan) error {
@@ -109,8 +108,8 @@ func (r *Reconciler) makeClaims(ctx context.Context, claims []*corev1.Persistent
 	return nil
 }
 
-// dropClaims deletes claims in the version that was observed: one that changes may have become another VM's. A
-// DataVolume would create its claim again, so it is deleted first.
+// A claim that changes may have become another VM's. A DataVolume would create its claim again, so it is deleted
+// first.
 func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims []*corev1.PersistentVolumeClaim) error {
 	for _, claim := range claims {
 		if uid := o.Fillers[claim.Name]; uid != "" {

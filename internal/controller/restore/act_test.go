@@ -50,7 +50,6 @@ func shell(t *testing.T, refusal error) (*Reconciler, *snapshotv1.VirtualMachine
 	return &Reconciler{Client: c, Reader: c, Recorder: recorder, Now: time.Now}, r, recorder
 }
 
-// saying returns a plan with one step and a condition Progressing.
 func saying(r *snapshotv1.VirtualMachineRestore, reason, message string, step restore.Step) restore.Plan {
 	to := r.DeepCopy()
 	to.Status = &snapshotv1.VirtualMachineRestoreStatus{}
@@ -74,8 +73,8 @@ func told(recorder *events.FakeRecorder) (all []string) {
 	}
 }
 
-// Another's admission webhook may refuse with any code. Its message must be in the status and in an event, and the step
-// must be tried again.
+// Another's admission webhook may refuse with any code. Its message must be in status and event, and the step be
+// tried again.
 func TestWhoHoldsUpARestoreIsSaid(t *testing.T) {
 	const refusal = `admission webhook "w" denied the request: not today`
 	for name, err := range map[string]error{"with a code of its own": apierrors.NewBadRequest(refusal), "without an answer": apierrors.NewInternalError(errorText(refusal))} {

@@ -34,7 +34,7 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
@@ -44,8 +44,8 @@ type Reconciler struct {
 // most bounds the consecutive steps for one restore, so that others have their turn.
 const most = 12
 
-// SetupWithManager registers the loop with the given options. A waiting restore is enqueued with growing
-// delays, and by events of its VM and its snapshot.
+// SetupWithManager registers the loop. A waiting restore is enqueued with growing delays, and by events of its VM
+// and its snapshot.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinerestore").
@@ -61,7 +61,7 @@ func (r *Reconciler) waiting(ctx context.Context, of client.Object) []reconcile.
 	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineRestoreList{}, of)
 }
 
-// Register adds the loop's index to a cache.
+// Register adds the loop's index.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	return waiting.Register(ctx, indexer, &snapshotv1.VirtualMachineRestore{}, func(r *snapshotv1.VirtualMachineRestore) []string {
 		if restore.Complete(r) || restore.Failed(r) {
@@ -85,7 +85,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers the facts about a restore. Restore is nil if it does not exist or is complete.
+// Restore is nil if it does not exist or is complete.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (restore.Observed, error) {
 	o := restore.Observed{Now: r.Now()}
 	var of snapshotv1.VirtualMachineRestore
@@ -167,8 +167,7 @@ func (r *Reconciler) observeClass(ctx context.Context, name *string, waits map[s
 	return nil
 }
 
-// writeStatus writes the restore's status and sets the written resource version in to. It reports false if another
-// writer was faster.
+// The written resource version is set in to. False means that another writer was faster.
 func (r *Reconciler) writeStatus(ctx context.Context, from, to *snapshotv1.VirtualMachineRestore) (bool, error) {
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the restore", from, to)
 }

@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
-// A claim that has changed since it was observed, and a DataVolume that came later, may be another VM's.
+// A changed claim, and a later DataVolume, may be another VM's.
 func TestARestoreDeletesTheClaimsThatItObservedOnly(t *testing.T) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, cdiv1.AddToScheme} {
@@ -59,7 +59,7 @@ func TestARestoreDeletesTheClaimsThatItObservedOnly(t *testing.T) {
 	}
 }
 
-// deleteByUID deletes as the API server does: the fake one does not compare UIDs.
+// The fake API server does not compare UIDs.
 func deleteByUID(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
 	asked := (&client.DeleteOptions{}).ApplyOptions(options).Preconditions
 	stored := object.DeepCopyObject().(client.Object)

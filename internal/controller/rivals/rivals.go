@@ -1,8 +1,8 @@
-// Package rivals finds the guests and maintenance pods that must not run beside a guest or beside a maintainer of a
-// machine's disks.
+// Package rivals finds the guests and maintenance pods that must not run beside a guest or beside a maintainer of
+// a machine's disks.
 //
-// It owns the lookups: by labels, which a policy keeps as virt-controller set them, and also by facts that nobody can
-// change. Package vmicontroller decides which pods count. It changes nothing.
+// It owns the lookups: by labels, which a policy protects, and also by facts that nobody can change.
+// vmicontroller decides which pods count. It must change nothing.
 package rivals
 
 import (
@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
@@ -29,7 +30,7 @@ import (
 // index names the index of launcher pods by the stem of their VMI's name.
 const index = "drydock.launcher-pods"
 
-// Register adds the index to a cache, once.
+// Register adds the index, once.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &corev1.Pod{}, index, stems); err != nil {
 		return fmt.Errorf("indexing launcher pods by VMI: %w", err)
@@ -44,7 +45,7 @@ func stems(o client.Object) []string {
 	return nil
 }
 
-// Named returns the cached launcher pods of VMIs of a name. They belong to the cache and must not be changed.
+// Named returns the cached launcher pods of a name, which must not be changed.
 func Named(ctx context.Context, cache client.Reader, name types.NamespacedName) ([]*corev1.Pod, error) {
 	var list corev1.PodList
 	err := cache.List(ctx, &list, client.InNamespace(name.Namespace), client.UnsafeDisableDeepCopy,
@@ -65,12 +66,12 @@ func Named(ctx context.Context, cache client.Reader, name types.NamespacedName) 
 type Question struct {
 	// Namespace and Name are the machine's.
 	Namespace, Name string
-	// SameName includes earlier guests of the machine's name.
+	// SameName includes earlier guests of that name.
 	SameName bool
-	// Claims are the claims that nobody else may write to.
+	// Nobody else may write to Claims.
 	Claims []string
 	Judge  func(*corev1.Pod) (vmicontroller.Rival, bool)
-	// Maintenance means that the machine's maintenance asks, so its own maintenance pods do not count.
+	// Maintenance means that the machine's own maintenance pods don't count.
 	Maintenance bool
 }
 
@@ -90,9 +91,8 @@ func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmicon
 type search struct {
 	reader, cache client.Reader
 	q             Question
-	// seen has the names of the judged pods.
-	seen  map[string]bool
-	found []vmicontroller.Rival
+	seen          map[string]bool
+	found         []vmicontroller.Rival
 }
 
 func (s *search) add(rival vmicontroller.Rival, is bool) {
@@ -111,12 +111,13 @@ func (s *search) byLabels(ctx context.Context) error {
 		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
 	}
 	for _, selector := range selectors {
-		var list corev1.PodList
-		if err := s.reader.List(ctx, &list, client.InNamespace(s.q.Namespace), selector); err != nil {
+		// Any pod may have the label of a claim.
+		pods, err := pagedlist.Pods(ctx, s.reader, s.q.Claims, s.counts, client.InNamespace(s.q.Namespace), selector)
+		if err != nil {
 			return fmt.Errorf("asking for pods: %w", err)
 		}
-		for i := range list.Items {
-			if err := s.look(ctx, &list.Items[i]); err != nil {
+		for i := range pods {
+			if err := s.look(ctx, &pods[i]); err != nil {
 				return err
 			}
 		}
@@ -124,7 +125,12 @@ func (s *search) byLabels(ctx context.Context) error {
 	return nil
 }
 
-// look judges a pod from the API server. A pod of neither kind may still be found as another VMI's.
+// counts reports whether a pod is of a kind that may be a rival.
+func (s *search) counts(pod *corev1.Pod) bool {
+	return launcherpod.IsLauncher(pod) || lock.For(pod) != ""
+}
+
+// A pod of neither kind may be another VMI's.
 func (s *search) look(ctx context.Context, pod *corev1.Pod) error {
 	if s.seen[pod.Name] {
 		return nil
@@ -224,14 +230,13 @@ func (s *search) existing(ctx context.Context, names []string) ([]string, error)
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if err := s.reader.List(ctx, list, client.InNamespace(s.q.Namespace)); err != nil {
+	there, err := pagedlist.Collect(ctx, s.reader, list, func(pod *metav1.PartialObjectMetadata) (string, bool) {
+		return pod.Name, slices.Contains(names, pod.Name)
+	}, client.InNamespace(s.q.Namespace))
+	if err != nil {
 		return nil, fmt.Errorf("asking which pods there are: %w", err)
 	}
-	there := map[string]bool{}
-	for i := range list.Items {
-		there[list.Items[i].Name] = true
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return !there[name] }), nil
+	return there, nil
 }
 
 // pod reads a pod from the API server, nil for none.

@@ -35,7 +35,6 @@ func onClaim(name string, uid types.UID) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// podOf returns the launcher pod of a VMI whose guest runs.
 func podOf(vmi *v1.VirtualMachineInstance) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Namespace, pod.Name, pod.UID = vmi.Namespace, launcherpod.Name(vmi), "pod-of-"+vmi.UID

@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/cluster/components"
 	"drydock.dev/drydock/internal/rules/cluster/schedulable"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
@@ -27,7 +28,7 @@ import (
 
 // Reconciler is the loop. Its keys are nodes. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client client.Client
 	Reader client.Reader
 	// Namespace is the namespace of virt-handler's DaemonSet.
@@ -55,7 +56,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || !left {
 		return ctrl.Result{}, err
 	}
-	// If another writer was faster, its change has enqueued the node again.
+	// Another writer's change has enqueued the node.
 	written, err := versioned.Write(ctx, r.Client, "labeling the node that virt-handler has left,", o.Node, schedulable.Mark(o.Node))
 	if written != nil {
 		ctrl.LoggerFrom(ctx).Info("virt-handler has left the node: its label kubevirt.io/schedulable is false", "node", req.Name)
@@ -63,7 +64,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, err
 }
 
-// observe reads a node from the cache, and its pods only if they can matter.
+// The pods are read only if they can matter.
 func (r *Reconciler) observe(ctx context.Context, name string) (schedulable.Observed, error) {
 	var o schedulable.Observed
 	node := &corev1.Node{}
@@ -107,11 +108,13 @@ func (r *Reconciler) ask(ctx context.Context, question schedulable.Question, nam
 		if o.DaemonSet, err = r.daemonSet(ctx, r.Reader); err != nil {
 			return err
 		}
-		var pods corev1.PodList
-		if err = r.Reader.List(ctx, &pods, client.MatchingFields{"spec.nodeName": name}); err != nil {
+		o.Keeping, err = pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
+			return pod.Name, o.Keeps(pod)
+		}, client.MatchingFields{"spec.nodeName": name})
+		if err != nil {
 			return fmt.Errorf("listing the pods on node %s: %w", name, err)
 		}
-		o.Pods, o.PodsAsked = pods.Items, true
+		o.PodsAsked = true
 	case schedulable.NeedNothing:
 	}
 	return err

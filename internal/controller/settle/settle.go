@@ -4,7 +4,7 @@
 //   - Rounds observes, plans and acts again after an action that another follows at once; Turns also returns
 //     when to look again.
 //
-// It owns that order and its bounds, and nothing else: decisions, questions and actions are the caller's.
+// It owns that order and its bounds, and must know nothing else: decisions, questions and actions are the caller's.
 package settle
 
 import (

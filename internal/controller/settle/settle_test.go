@@ -8,7 +8,6 @@ import (
 	"time"
 )
 
-// needs is a decision that asks for each of its questions until it is answered.
 type needs struct {
 	questions, asked []string
 	fails            string
@@ -60,7 +59,7 @@ func TestPlan(t *testing.T) {
 
 func TestRounds(t *testing.T) {
 	for name, c := range map[string]struct {
-		// rounds is the number of rounds of the work; fails is the round that fails, or 0.
+		// fails is the round that fails, or 0.
 		rounds, fails int
 		rests         bool
 		taken         int

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// apply writes the status and executes the plan's step. It reports whether to look again at once.
+// apply reports whether to look again at once.
 func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (again bool, err error) {
 	if plan.Step == snapshot.Hold {
 		return true, r.finalizer(ctx, o.Snapshot, func(f []string) []string { return append(f, snapshot.Finalizer) })
@@ -36,7 +36,7 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 		if hold == nil {
 			return again, err
 		}
-		// Another observation would prolong the hold. Changes in between are noticed when the cuts are taken.
+		// Another observation would prolong the hold. Changes are noticed when the cuts are taken.
 		o.Snapshot, o.Hold = plan.Snapshot, hold
 		if plan = snapshot.Decide(o); plan.Step != snapshot.Cut {
 			return true, nil
@@ -57,7 +57,7 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 	return true, err
 }
 
-// refused reports whether a retry would fail as well: because of a quota, an admission rule or a size.
+// A quota, an admission rule or a size would refuse a retry, too.
 func refused(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
@@ -71,7 +71,7 @@ func (r *Reconciler) executeStep(ctx context.Context, o snapshot.Observed, plan 
 	case snapshot.Lock:
 		return r.lock(ctx, o.VM, &o.Snapshot.Name)
 	case snapshot.Unlock:
-		// If the guest is known to be released, that was requested with the report of its cuts.
+		// A guest that is no longer held was released with the report of its cuts.
 		if o.Hold == nil || o.Hold.Lasts() {
 			r.letGo(ctx, o)
 		}
@@ -119,8 +119,7 @@ func (r *Reconciler) cut(ctx context.Context, plan snapshot.Plan) error {
 	return nil
 }
 
-// writeContent creates or deletes the content, or writes its status or names, depending on the step. A conflict is no
-// error: the loop observes again.
+// A conflict is no error: the loop observes again.
 func (r *Reconciler) writeContent(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) (err error) {
 	switch plan.Step {
 	case snapshot.MakeContent:

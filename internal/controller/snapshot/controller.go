@@ -37,7 +37,7 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
@@ -57,7 +57,7 @@ func Content() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinesnapshot").
@@ -72,7 +72,7 @@ func (r *Reconciler) waiting(ctx context.Context, vm client.Object) []reconcile.
 	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineSnapshotList{}, vm)
 }
 
-// Register adds the loop's index to a cache.
+// Register adds the loop's index.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	return waiting.Register(ctx, indexer, &snapshotv1.VirtualMachineSnapshot{}, func(s *snapshotv1.VirtualMachineSnapshot) []string {
 		if !snapshot.Waits(s) {
@@ -82,7 +82,7 @@ func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	})
 }
 
-// ofContent returns the snapshot that owns a content. A retained content has none.
+// A retained content has no snapshot.
 func ofContent(_ context.Context, content client.Object) []reconcile.Request {
 	owner := metav1.GetControllerOf(content)
 	if owner == nil {
@@ -105,7 +105,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// observe gathers the facts about a snapshot. Snapshot is nil if it does not exist.
+// Snapshot is nil if it does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (snapshot.Observed, error) {
 	o := snapshot.Observed{Now: r.Now()}
 	var s snapshotv1.VirtualMachineSnapshot
@@ -130,7 +130,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (sna
 		return o, nil
 	}
 	if o.VM == nil && o.Content == nil {
-		o.Supported = true // it is looked up when there is something to snapshot
+		o.Supported = true // looked up when there is something to snapshot
 		return o, nil
 	}
 	return r.observeStorage(ctx, o)
@@ -220,8 +220,8 @@ func (r *Reconciler) observeTaken(ctx context.Context, o snapshot.Observed) (sna
 	if o.Revisions, err = r.observeRevisions(ctx, o); err != nil {
 		return o, err
 	}
-	// The hold must be read last: a guest that is still held when all cuts are known to be taken was held for all of
-	// them.
+	// The hold must be read last: a guest that is still held when all cuts are known to be taken was held for all
+	// of them.
 	o.Hold = r.holdOn(ctx, o)
 	return o, nil
 }
@@ -262,8 +262,7 @@ func (r *Reconciler) driver(ctx context.Context, volume string) (string, error) 
 	return v.Spec.CSI.Driver, nil
 }
 
-// writeStatus writes the snapshot's status and sets the written resource version in to. It reports false if another
-// writer was faster.
+// The written resource version is set in to. False means that another writer was faster.
 func (r *Reconciler) writeStatus(ctx context.Context, from, to *snapshotv1.VirtualMachineSnapshot) (bool, error) {
 	return versioned.FollowStatus(ctx, r.Client, "writing the status of the snapshot", from, to)
 }

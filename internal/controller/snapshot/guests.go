@@ -20,9 +20,9 @@ import (
 
 // Guests quiesces guests and releases them. Errors are the API server's; a conflict means that a retry may succeed.
 type Guests interface {
-	// Quiesce holds a VMI's guest for at most timeout.
+	// Quiesce holds the guest for at most timeout.
 	Quiesce(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string, timeout time.Duration) (launch.Hold, error)
-	// Held returns the present hold or the last one. With verify, the guest agent is asked.
+	// Held returns the present or the last hold. With verify, the guest agent is asked.
 	Held(ctx context.Context, vmi *v1.VirtualMachineInstance, verify bool) (launch.Hold, error)
 	// Release lets the guest run on.
 	Release(ctx context.Context, vmi *v1.VirtualMachineInstance, holder string) (launch.Hold, error)
@@ -63,7 +63,7 @@ func to(r *rest.Request, vmi *v1.VirtualMachineInstance, verb nodeapi.Verb) *res
 
 func answer(ctx context.Context, r *rest.Request) (hold launch.Hold, err error) {
 	result := r.Do(ctx)
-	// The error of Raw does not contain the response of virt-api or virt-handler.
+	// Raw's error lacks the response of virt-api or virt-handler.
 	if err := result.Error(); err != nil {
 		return hold, err
 	}
@@ -85,7 +85,7 @@ const (
 	patience = 30 * time.Second
 )
 
-// holdOn returns the guest's hold, nil if it is unknown or does not matter.
+// The hold is nil if it is unknown or does not matter.
 func (r *Reconciler) holdOn(ctx context.Context, o snapshot.Observed) *launch.Hold {
 	ask, verify := snapshot.AsksHold(o)
 	if !ask {

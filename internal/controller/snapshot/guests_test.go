@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// TestWhatAGuestsNodeAnswers checks that the message of a refusal reaches the caller.
+// TestWhatAGuestsNodeAnswers: a refusal's message reaches the caller.
 func TestWhatAGuestsNodeAnswers(t *testing.T) {
 	const path = "/apis/subresources.kubevirt.io/v1/namespaces/ns/virtualmachineinstances/vm/"
 	answers := map[string]struct {

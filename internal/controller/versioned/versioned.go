@@ -60,7 +60,7 @@ func (c cacheFirst) Get(ctx context.Context, key client.ObjectKey, into client.O
 	return err
 }
 
-// Current reports whether the API server has exactly this version of an object. what names the kind in errors.
+// Current reports whether the API server has exactly this version.
 func Current[T any, P interface {
 	*T
 	client.Object
@@ -73,11 +73,18 @@ func Current[T any, P interface {
 	return err == nil && stored.GetUID() == seen.GetUID() && stored.GetResourceVersion() == seen.GetResourceVersion(), nil
 }
 
-// Write writes the difference between two versions of an object and returns the written version, the zero value if
-// another writer was faster. doing begins the error and names the kind.
+// Write writes the difference and returns the written version, zero if another writer was faster. doing begins
+// the error.
 func Write[T client.Object](ctx context.Context, c client.Client, doing string, from, to T) (T, error) {
 	written := replica(to)
 	return result(written, doing, c.Patch(ctx, written, difference(from)))
+}
+
+// Replace is Write for the whole object. After a patch the API server reads the object from JSON, which changes raw data
+// that have spaces in them; a replacement has them as they were read.
+func Replace[T client.Object](ctx context.Context, c client.Client, doing string, to T) (T, error) {
+	written := replica(to)
+	return result(written, doing, c.Update(ctx, written))
 }
 
 // WriteStatus is Write for the difference between two versions of an object's status.
@@ -86,13 +93,13 @@ func WriteStatus[T client.Object](ctx context.Context, c client.Client, doing st
 	return result(written, doing, c.Status().Patch(ctx, written, difference(from)))
 }
 
-// Patch is Write for callers that need not know the written version.
+// Patch is Write without the written version.
 func Patch(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
 	_, err := Write(ctx, c, doing, from, to)
 	return err
 }
 
-// PatchStatus is WriteStatus for callers that need not know the written version.
+// PatchStatus is WriteStatus without the written version.
 func PatchStatus(ctx context.Context, c client.Client, doing string, from, to client.Object) error {
 	_, err := WriteStatus(ctx, c, doing, from, to)
 	return err
@@ -112,7 +119,7 @@ func FollowStatus(ctx context.Context, c client.Client, doing string, from, to c
 	return true, nil
 }
 
-// difference is a patch that applies only to the version of from.
+// The patch applies only to the version of from.
 func difference(from client.Object) client.Patch {
 	return client.MergeFromWithOptions(from, client.MergeFromWithOptimisticLock{})
 }

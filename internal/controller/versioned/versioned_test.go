@@ -36,6 +36,12 @@ func server(t *testing.T, err error) (client.Client, *corev1.Pod) {
 			}
 			return c.Patch(ctx, o, p, opts...)
 		},
+		Update: func(ctx context.Context, c client.WithWatch, o client.Object, opts ...client.UpdateOption) error {
+			if err != nil {
+				return err
+			}
+			return c.Update(ctx, o, opts...)
+		},
 		SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
 			if err != nil {
 				return err
@@ -93,6 +99,12 @@ func TestWrites(t *testing.T) {
 			to.Labels = map[string]string{"a": "b"}
 			if err := Patch(t.Context(), s, "changing the pod", from, to); message(err) != c.err {
 				t.Errorf("Patch says %v", err)
+			}
+			s, from = server(t, c.answer)
+			to = from.DeepCopy()
+			to.Labels = map[string]string{"a": "b"}
+			if written, err := Replace(t.Context(), s, "changing the pod", to); (written != nil) != c.wrote || message(err) != c.err || written == to {
+				t.Errorf("Replace says %v, %v", written, err)
 			}
 			s, from = server(t, c.answer)
 			to = from.DeepCopy()

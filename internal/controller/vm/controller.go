@@ -32,13 +32,14 @@ import (
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client   client.Client
 	Reader   client.Reader
 	Recorder events.EventRecorder
@@ -53,7 +54,7 @@ type Reconciler struct {
 	revisions revisions
 }
 
-// SetupWithManager registers the loop with the given options.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pace controller.Options) error {
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1.VirtualMachine{}, dataVolumeIndex, dataVolumeNames)
 	if err != nil {
@@ -67,7 +68,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		For(&v1.VirtualMachine{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sameName)).
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume)).
-		// The claim of a deleted DataVolume must be gone before another can be created.
+		// A deleted DataVolume's claim must be gone before another is created.
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.running), builder.WithPredicates(newStrategy())).
 		WithOptions(pace)
@@ -110,8 +111,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// decide plans, and asks the API server for the facts that the plan depends on. Afterwards the VM is nil if it is
-// gone or is not the newest version.
+// Afterwards the VM is nil if it is gone or is not the newest version.
 func (r *Reconciler) decide(ctx context.Context, o *vmcontroller.Observed) (plan vmcontroller.Plan, err error) {
 	return settle.Plan(ctx, func() (vmcontroller.Plan, vmcontroller.Question) {
 		if o.VM == nil {
@@ -137,7 +137,7 @@ func (r *Reconciler) ask(ctx context.Context, question vmcontroller.Question, o 
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
-// observe gathers the facts about a VM. VM is nil if it does not exist.
+// VM is nil if it does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmcontroller.Observed, error) {
 	o := vmcontroller.Observed{Now: r.Now()}
 	var vm v1.VirtualMachine
@@ -241,7 +241,7 @@ func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmcontroller.Obs
 	return nil
 }
 
-// confirmVM asks the API server whether the observed VM is current. Another version counts as none: it wakes the loop.
+// Another version counts as none: it wakes the loop.
 func (r *Reconciler) confirmVM(ctx context.Context, o *vmcontroller.Observed) error {
 	var err error
 	if o.VMConfirmed, err = versioned.Current(ctx, r.Reader, "VM", o.VM); err == nil && !o.VMConfirmed {
@@ -321,8 +321,7 @@ func (r *Reconciler) adopt(ctx context.Context, o vmcontroller.Observed) error {
 	return versioned.Patch(ctx, r.Client, "adopting VMI", o.VMI, to)
 }
 
-// syncVMI writes the template's changes that reach a running guest to the VMI. After a conflict, the other write
-// wakes the loop.
+// After a conflict, the other write wakes the loop.
 func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
 	return versioned.Patch(ctx, r.Client, "bringing the template's changes into VMI", from, to)
 }
@@ -348,26 +347,24 @@ func (r *Reconciler) create(ctx context.Context, o vmcontroller.Observed, plan v
 	return true, nil
 }
 
-// pruneRevisions deletes the unused revisions of earlier templates. A failure is repaired at the next start.
+// A failure is repaired at the next start.
 func (r *Reconciler) pruneRevisions(ctx context.Context, vm *v1.VirtualMachine, keep string) {
 	log := ctrl.LoggerFrom(ctx)
-	var list appsv1.ControllerRevisionList
-	err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace), client.MatchingLabels{vmcontroller.RevisionLabel: string(vm.UID)})
+	earlier, err := pagedlist.Collect(ctx, r.Reader, &appsv1.ControllerRevisionList{}, func(old *appsv1.ControllerRevision) (metav1.ObjectMeta, bool) {
+		return metav1.ObjectMeta{Namespace: old.Namespace, Name: old.Name, UID: old.UID}, old.Name != keep
+	}, client.InNamespace(vm.Namespace), client.MatchingLabels{vmcontroller.RevisionLabel: string(vm.UID)})
 	if err != nil {
 		log.Error(err, "listing the records of earlier templates")
 		return
 	}
-	for i := range list.Items {
-		if old := &list.Items[i]; old.Name != keep {
-			if _, err := deletion.Exact(ctx, r.Client, old, "ControllerRevision"); err != nil {
-				log.Error(err, "deleting the record of an earlier template", "revision", old.Name)
-			}
+	for _, old := range earlier {
+		if _, err := deletion.Exact(ctx, r.Client, &appsv1.ControllerRevision{ObjectMeta: old}, "ControllerRevision"); err != nil {
+			log.Error(err, "deleting the record of an earlier template", "revision", old.Name)
 		}
 	}
 }
 
-// reportFailedCreate writes the failure to the VM's status. It returns the error for a retry, unless the namespace is
-// terminating.
+// The error is for a retry, unless the namespace is terminating.
 func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
 		// The VM is deleted with its namespace, which wakes the loop.
@@ -384,7 +381,7 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmcontroller.Obse
 	return cause
 }
 
-// patchStatus writes the difference on condition that nobody wrote in between. It reports false after a conflict.
+// patchStatus reports false after a conflict.
 func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachine) (bool, error) {
 	if equality.Semantic.DeepEqual(from.Status, to.Status) {
 		return true, nil

@@ -21,10 +21,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// dataVolumeIndex names the index of VMs by the DataVolumes that they have or name.
 const dataVolumeIndex = "drydock.datavolumes"
 
-// dataVolumeNames returns the DataVolumes of a VM's templates and of its volumes.
 func dataVolumeNames(object client.Object) []string {
 	vm := object.(*v1.VirtualMachine)
 	var names []string
@@ -78,8 +76,7 @@ func deletions() predicate.Predicate {
 	}
 }
 
-// observeDataVolumes observes the VM's DataVolumes. Those missing in the cache are read from the API server, so that
-// none is created twice.
+// Those missing in the cache are read from the API server, so that none is created twice.
 func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmcontroller.Observed) error {
 	if o.VM.DeletionTimestamp != nil {
 		return nil

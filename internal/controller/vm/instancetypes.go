@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/expansion"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/object/controllerrevision"
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
@@ -39,7 +40,7 @@ func (r *revisions) get(vm types.NamespacedName, name string) *vmcontroller.Refe
 	return r.of[vm][name]
 }
 
-// put adds a revision. A VM has at most two, and two more after each change of its references.
+// A VM has at most two revisions, and two more after each change of its references.
 func (r *revisions) put(vm types.NamespacedName, name string, known *vmcontroller.Referred) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -124,7 +125,7 @@ func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, k
 	return nil
 }
 
-// makeRevision records a type or a preference. An existing revision must be the same.
+// An existing revision must be the same.
 func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
 	err := r.Client.Create(ctx, wanted.DeepCopy())
 	if !apierrors.IsAlreadyExists(err) {
@@ -160,10 +161,11 @@ func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, ke
 	} else if !lacked {
 		return nil
 	}
-	return versioned.Patch(ctx, r.Client, "holding the ControllerRevision", is, to)
+	_, err = versioned.Replace(ctx, r.Client, "holding the ControllerRevision", to)
+	return err
 }
 
-// dropRevisions releases the revisions to which the VM referred before. After a failure they stay as long as the VM.
+// After a failure they stay as long as the VM.
 func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMachine) {
 	for _, name := range vmcontroller.Dropped(from, to) {
 		if err := r.dropRevision(ctx, to, name); err != nil {
@@ -182,7 +184,8 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	to := is.DeepCopy()
 	to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, ownerIs(vm))
 	if len(to.OwnerReferences) > 0 {
-		return versioned.Patch(ctx, r.Client, "letting go of the ControllerRevision", is, to)
+		_, err = versioned.Replace(ctx, r.Client, "letting go of the ControllerRevision", to)
+		return err
 	}
 	return client.IgnoreNotFound(deletion.AsSeen(ctx, r.Client, is))
 }
@@ -191,18 +194,26 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 // tools created: when the VM's dependents are orphaned, the garbage collector would retry those forever (package
 // controllerrevision).
 func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine) error {
-	var list appsv1.ControllerRevisionList
-	if err := r.Reader.List(ctx, &list, client.InNamespace(vm.Namespace)); err != nil {
+	toRelease := func(is *appsv1.ControllerRevision) bool {
+		return slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) && !controllerrevision.Sorted(is)
+	}
+	names, err := pagedlist.Collect(ctx, r.Reader, &appsv1.ControllerRevisionList{}, func(is *appsv1.ControllerRevision) (string, bool) {
+		return is.Name, toRelease(is)
+	}, client.InNamespace(vm.Namespace))
+	if err != nil {
 		return fmt.Errorf("listing the ControllerRevisions of VM %s/%s: %w", vm.Namespace, vm.Name, err)
 	}
-	for i := range list.Items {
-		is := &list.Items[i]
-		if controllerrevision.Sorted(is) || !slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) {
+	for _, name := range names {
+		is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", client.ObjectKey{Namespace: vm.Namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		if is == nil || !toRelease(is) {
 			continue
 		}
 		to := is.DeepCopy()
 		to.OwnerReferences = slices.DeleteFunc(to.OwnerReferences, ownerIs(vm))
-		written, err := versioned.Write(ctx, r.Client, "releasing the ControllerRevision", is, to)
+		written, err := versioned.Replace(ctx, r.Client, "releasing the ControllerRevision", to)
 		if err != nil {
 			return err
 		}
@@ -213,7 +224,7 @@ func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine
 	return nil
 }
 
-// creations drops deletions. Updates count for VMs that have not seen the object yet.
+// Updates count for VMs that have not seen the object yet.
 func creations() predicate.Predicate {
 	return predicate.Funcs{
 		DeleteFunc:  func(event.DeleteEvent) bool { return false },
@@ -225,7 +236,6 @@ func creations() predicate.Predicate {
 // referredIndex names the index of VMs that wait for an instance type or a preference, by kind, namespace and name.
 const referredIndex = "drydock.referred"
 
-// unresolved returns the index keys of a VM's references without a revision.
 func unresolved(object client.Object) []string {
 	vm := object.(*v1.VirtualMachine)
 	var names []string

@@ -157,7 +157,6 @@ func TestAVMThatGoesTakesItsOwnGuestOnly(t *testing.T) {
 
 func without(vm *v1.VirtualMachine) { vm.Finalizers = nil }
 
-// stage returns the settings of a cluster without a KubeVirt object.
 func stage(context.Context) (clusterconfig.Settings, error) {
 	return clusterconfig.FromKubeVirt(nil), nil
 }

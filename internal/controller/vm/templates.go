@@ -15,7 +15,6 @@ type templates struct {
 	of map[types.NamespacedName]template
 }
 
-// template is the content of a record.
 type template struct {
 	record string
 	spec   *v1.VirtualMachineInstanceSpec

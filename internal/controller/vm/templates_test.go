@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// records has some ControllerRevisions and counts the requests.
 type records struct {
 	client.Reader
 	of    map[string]*appsv1.ControllerRevision
@@ -31,7 +30,6 @@ func (r *records) Get(_ context.Context, key client.ObjectKey, into client.Objec
 	return nil
 }
 
-// withCores returns the VM with this many cores in its template.
 func withCores(cores uint32) *v1.VirtualMachine {
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "uid"}}
 	vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{}
@@ -39,7 +37,6 @@ func withCores(cores uint32) *v1.VirtualMachine {
 	return vm
 }
 
-// madeFrom returns a VMI that was made from that VM.
 func madeFrom(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},

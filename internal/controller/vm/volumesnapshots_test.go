@@ -10,7 +10,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// asked is an API server with one VolumeSnapshotClass that counts the requests.
 type asked struct {
 	client.Reader
 	times int

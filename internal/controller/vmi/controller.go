@@ -42,7 +42,7 @@ import (
 
 // Reconciler is the loop. All fields are required.
 type Reconciler struct {
-	// Client reads from the cache and writes. Reader asks the API server.
+	// Client reads from the cache, Reader from the API server.
 	Client        client.Client
 	Reader        client.Reader
 	Recorder      events.EventRecorder
@@ -60,8 +60,7 @@ type Reconciler struct {
 	ended    endedPods
 }
 
-// SetupWithManager registers the loop with the given options. It needs the indexes of packages claimusers and
-// rivals.
+// SetupWithManager needs the indexes of packages claimusers and rivals.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachineinstance").
@@ -74,7 +73,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// usersOfClaim returns the VMIs that may have waited for a claim.
 func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return claimusers.Requests(ctx, r.Client, claim, func(vmi *v1.VirtualMachineInstance) bool { return vmi.Status.NodeName == "" })
 }
@@ -134,7 +132,7 @@ func (r *Reconciler) ask(ctx context.Context, question vmicontroller.Question, o
 	return fmt.Errorf("nobody can ask for %s", question)
 }
 
-// observe gathers the facts about a VMI. VMI is nil if it does not exist.
+// VMI is nil if it does not exist.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmicontroller.Observed, error) {
 	o := vmicontroller.Observed{Now: r.Now()}
 	var vmi v1.VirtualMachineInstance
@@ -297,7 +295,7 @@ func (r *Reconciler) markEviction(ctx context.Context, pod *corev1.Pod, mark boo
 	return r.patchMetadata(ctx, pod, "marking as being evicted", "annotations", map[string]any{launcherpod.EvictionInProgressAnnotation: value})
 }
 
-// patchMetadata merges entries into a map of the pod's metadata. A pod that is gone or was replaced stays as it is.
+// A pod that is gone or was replaced stays as it is.
 func (r *Reconciler) patchMetadata(ctx context.Context, pod *corev1.Pod, action, field string, entries map[string]any) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, field: entries}})
 	if err != nil {
@@ -344,7 +342,7 @@ func (r *Reconciler) createPod(ctx context.Context, o vmicontroller.Observed) er
 	return r.make(ctx, o.VMI, pod, need)
 }
 
-// RenderTarget renders the target pod of a VMI's migration.
+// RenderTarget renders a migration's target pod.
 func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineInstance, target launcherpod.Target) (*corev1.Pod, error) {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -366,8 +364,8 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 	return pod, r.requireHotplugTopology(ctx, vmi, pod)
 }
 
-// make creates the launcher pod unless it exists: an earlier creation of this loop is as good, and a pod that was
-// tampered with is judged when it is observed. A foreign pod may never be observed, so that is an error.
+// An earlier creation of this loop is as good, and a pod that was tampered with is judged when it is observed. A
+// foreign pod may never be observed, so that is an error.
 func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
 	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {
@@ -390,8 +388,7 @@ func blockClaims(claims []placement.Claim) map[string]bool {
 	return out
 }
 
-// patch writes the difference on condition that nobody wrote in between. After a conflict it reports false: the plan
-// is out of date, and the newer version wakes this loop.
+// After a conflict patch reports false: the plan is out of date, and the newer version wakes this loop.
 func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) (current bool, err error) {
 	patch, err := difference(from, to)
 	if err != nil || patch == nil {

@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// Destinations asks the API server for the claims to which disks of a VMI are to be copied, and for the guests that
-// may write to them.
+// Destinations asks the API server for the claims to which a VMI's disks are copied, and for guests that may
+// write to them.
 func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]volumemigration.Destination, error) {
 	target := volumemigration.Target(vmi)
 	claims, err := readClaims(ctx, r.Reader, target, volumeclaim.Destinations(vmi))

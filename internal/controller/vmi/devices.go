@@ -20,7 +20,6 @@ import (
 // attachmentDefinition is Multus' kind. Only the metadata of its objects is read.
 var attachmentDefinition = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Version: "v1", Kind: "NetworkAttachmentDefinition"}
 
-// facts returns the launcher pod's inputs beside the VMI.
 func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []placement.Claim) (launcherpod.Facts, error) {
 	devices, err := r.devices(ctx, vmi)
 	return launcherpod.Facts{BlockClaims: blockClaims(claims), Devices: devices}, err

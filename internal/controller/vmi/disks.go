@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// observeDisks observes the VMI's claims and its provisioning pod. Once the VMI has its node, only the pod matters.
+// Once the VMI has its node, only the provisioning pod matters.
 func (r *Reconciler) observeDisks(ctx context.Context, o *vmicontroller.Observed) error {
 	key := types.NamespacedName{Namespace: o.VMI.Namespace, Name: launcherpod.ProvisioningName(o.VMI)}
 	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the provisioning pod", key)
@@ -41,8 +41,7 @@ func (r *Reconciler) observeDisks(ctx context.Context, o *vmicontroller.Observed
 	return err
 }
 
-// claims reads the claims of the VMI's start, each with the DataVolume that fills it. A claim that was created together
-// with its VMI is not reported missing because the cache is late.
+// A claim that was created together with its VMI is not reported missing because the cache is late.
 func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]placement.Claim, error) {
 	return readClaims(ctx, versioned.CacheFirst(r.Client, r.Reader), vmi, launcherpod.StartClaims(vmi))
 }
@@ -67,7 +66,7 @@ func readClaims(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineI
 	return out, nil
 }
 
-// createState creates the claim of the VM's state unless it exists. A foreign claim is judged when it is observed.
+// A foreign claim is judged when it is observed.
 func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -206,7 +205,7 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	return r.makeProvisioning(ctx, vmi, pod, need)
 }
 
-// makeProvisioning creates the pod unless an earlier attempt has. A foreign pod of the name is an error.
+// An earlier attempt may have created the pod. A foreign one is an error.
 func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
 	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {

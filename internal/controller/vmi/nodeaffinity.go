@@ -38,7 +38,7 @@ func (r *Reconciler) requireHotplugTopology(ctx context.Context, vmi *v1.Virtual
 	return nil
 }
 
-// claimTopology returns the nodes where a claim can be used, nil for any node or for an unbound claim.
+// Nil means any node, or an unbound claim.
 func (r *Reconciler) claimTopology(ctx context.Context, key types.NamespacedName) (*corev1.NodeSelector, error) {
 	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, versioned.CacheFirst(r.Client, r.Reader), "the claim", key)
 	if err != nil || claim == nil || claim.Status.Phase != corev1.ClaimBound {

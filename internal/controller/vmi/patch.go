@@ -33,7 +33,6 @@ func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	return client.RawPatch(types.MergePatchType, data), nil
 }
 
-// volumesOf returns a spec with only its volumes, and without these unless they differ.
 func volumesOf(spec *v1.VirtualMachineInstanceSpec, differ bool) v1.VirtualMachineInstanceSpec {
 	if !differ {
 		return v1.VirtualMachineInstanceSpec{}
@@ -41,8 +40,8 @@ func volumesOf(spec *v1.VirtualMachineInstanceSpec, differ bool) v1.VirtualMachi
 	return v1.VirtualMachineInstanceSpec{Volumes: spec.Volumes}
 }
 
-// equal reports whether two values are equal, where nil and empty lists are the same. Most values are identical,
-// which package reflect finds in a quarter of the time of package equality.
+// Nil and empty lists are equal. Most values are identical, which package reflect finds in a quarter of the time
+// of package equality.
 func equal[T any](a, b *T) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

@@ -10,8 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheDifferenceIsThatOfTheWholeObjects changes parts of a VMI, alone and together. The patch must equal the one
-// from the whole objects.
+// TestTheDifferenceIsThatOfTheWholeObjects: the patch must equal the one from the whole objects.
 func TestTheDifferenceIsThatOfTheWholeObjects(t *testing.T) {
 	was := func() *v1.VirtualMachineInstance {
 		grace := int64(5)
@@ -72,7 +71,7 @@ func TestAnAbsentListAndAnEmptyOneAreNoDifference(t *testing.T) {
 	}
 }
 
-// BenchmarkDifference compares a running VMI with itself, as the loop does whenever it has nothing to write.
+// The loop compares so whenever it has nothing to write.
 func BenchmarkDifference(b *testing.B) {
 	from := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "a", Labels: map[string]string{v1.NodeNameLabel: "n"}}}
 	from.Status = v1.VirtualMachineInstanceStatus{

@@ -27,8 +27,8 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// podEvents enqueues the VMI of a pod, whoever owns the pod. When the pod can't hold a guest any more, it also
-// enqueues the VMIs that may have waited for that.
+// The VMI is enqueued whoever owns the pod. A pod that can't hold a guest any more also enqueues the VMIs that
+// may have waited for that.
 func (r *Reconciler) podEvents() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueueOwn(e.Object, q) },
@@ -229,7 +229,7 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 		return err
 	}
 	for _, pod := range pods {
-		// If there is no VMI, its UID is empty.
+		// Without a VMI, its UID is empty.
 		if !vmicontroller.Abandoned(pod, vmi.UID) {
 			continue
 		}

@@ -23,12 +23,12 @@ import (
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/storage/placement"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// These describe the event on a claim whose selected node was removed.
 const (
 	reasonNodeLost = "SelectedNodeLost"
 	actionRelease  = "ReleaseSelectedNode"
@@ -40,8 +40,8 @@ const (
 // It changes nothing else of a claim.
 type SelectedNodes struct{ *Reconciler }
 
-// SetupWithManager registers the loop. Claims with a selected node wake it, and VMIs, whose claims may have an old
-// one.
+// SetupWithManager registers the loop. Claims with a selected node wake it, and VMIs, whose claims may have an
+// old one.
 func (s *SelectedNodes) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	chosen := predicate.NewPredicateFuncs(func(claim client.Object) bool {
 		c, ok := claim.(*corev1.PersistentVolumeClaim)
@@ -132,14 +132,14 @@ func (s *SelectedNodes) askForChosenNode(ctx context.Context, c *placement.Choic
 // as the pods that bind it. A claim with another selected node counts as none: the newer version wakes this loop.
 func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) error {
 	seen := c.Claim
-	var pods corev1.PodList
-	if err := s.Reader.List(ctx, &pods, client.InNamespace(seen.Namespace)); err != nil {
+	holders, err := pagedlist.Collect(ctx, s.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
+		return pod.Name, placement.Holds(pod, seen.Name)
+	}, client.InNamespace(seen.Namespace))
+	if err != nil {
 		return fmt.Errorf("asking for the pods that are on the claim %s/%s: %w", seen.Namespace, seen.Name, err)
 	}
-	for i := range pods.Items {
-		if placement.Holds(&pods.Items[i], seen.Name) {
-			c.Holder = pods.Items[i].Name
-		}
+	if len(holders) > 0 {
+		c.Holder = holders[0]
 	}
 	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, s.Reader, "the claim", client.ObjectKeyFromObject(seen))
 	if err != nil {
@@ -152,13 +152,13 @@ func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) er
 	return nil
 }
 
-// release removes the selected node from a claim, so that the scheduler selects again. A provisioner that binds the
-// claim at the same time writes it, too: the later write conflicts and is retried.
+// The scheduler selects again. A provisioner that binds the claim at the same time writes it, too: the later
+// write conflicts and is retried.
 func (s *SelectedNodes) release(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	node := placement.SelectedNode(claim)
 	to := claim.DeepCopy()
 	delete(to.Annotations, placement.SelectedNodeAnnotation)
-	// If another writer was faster, the newer version wakes this loop.
+	// Another writer's version wakes this loop.
 	written, err := versioned.Write(ctx, s.Client, "taking the node "+node+", which is lost, off the claim", claim, to)
 	if err != nil || written == nil {
 		return err

@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
 const (
-	groupAPI = "groupsnapshot.storage.k8s.io"
-	// defaultGroupClass marks the default class.
+	groupAPI          = "groupsnapshot.storage.k8s.io"
 	defaultGroupClass = "groupsnapshot.storage.kubernetes.io/is-default-class"
 	// maxMembers bounds how many VolumeSnapshots are examined as members of a group; any user can make some that
 	// claim to be.
@@ -138,31 +138,32 @@ func groupFacts(object, content *unstructured.Unstructured) (group *snapshot.Gro
 func findMembers(ctx context.Context, reader client.Reader, object *unstructured.Unstructured, group *snapshot.Group, snapshots []string) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(version.WithKind("VolumeSnapshotList"))
-	if err := reader.List(ctx, list, client.InNamespace(object.GetNamespace())); err != nil {
+	members, err := pagedlist.Collect(ctx, reader, list, func(m *metav1.PartialObjectMetadata) (metav1.ObjectMeta, bool) {
+		return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID}, m.DeletionTimestamp == nil &&
+			slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == object.GetUID() })
+	}, client.InNamespace(object.GetNamespace()))
+	if err != nil {
 		return fmt.Errorf("looking for the VolumeSnapshots of the VolumeGroupSnapshot %s/%s: %w", object.GetNamespace(), object.GetName(), err)
 	}
-	list.Items = slices.DeleteFunc(list.Items, func(m metav1.PartialObjectMetadata) bool {
-		return m.DeletionTimestamp != nil || !slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == object.GetUID() })
-	})
-	slices.SortFunc(list.Items, func(a, b metav1.PartialObjectMetadata) int { return cmp.Compare(a.Name, b.Name) })
-	for i := range list.Items[:min(len(list.Items), maxMembers)] {
-		of, err := snapshotOf(ctx, reader, &list.Items[i], group.Driver)
+	slices.SortFunc(members, func(a, b metav1.ObjectMeta) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range members[:min(len(members), maxMembers)] {
+		of, err := snapshotOf(ctx, reader, &members[i], group.Driver)
 		if err != nil {
 			return err
 		}
 		if at := slices.Index(snapshots, of); at >= 0 && of != "" {
-			group.Cuts[at].Name, group.Cuts[at].UID = list.Items[i].Name, string(list.Items[i].UID)
+			group.Cuts[at].Name, group.Cuts[at].UID = members[i].Name, string(members[i].UID)
 		}
 	}
 	return nil
 }
 
 // snapshotOf returns the driver's handle of the snapshot to which a VolumeSnapshot is bound, "" for none.
-func snapshotOf(ctx context.Context, reader client.Reader, member *metav1.PartialObjectMetadata, driver string) (string, error) {
+func snapshotOf(ctx context.Context, reader client.Reader, member *metav1.ObjectMeta, driver string) (string, error) {
 	object, content := &unstructured.Unstructured{}, &unstructured.Unstructured{}
 	object.SetGroupVersionKind(version.WithKind("VolumeSnapshot"))
 	content.SetGroupVersionKind(version.WithKind("VolumeSnapshotContent"))
-	err := reader.Get(ctx, client.ObjectKeyFromObject(member), object)
+	err := reader.Get(ctx, client.ObjectKey{Namespace: member.Namespace, Name: member.Name}, object)
 	if err == nil {
 		name, _, _ := unstructured.NestedString(object.Object, "status", "boundVolumeSnapshotContentName")
 		if name == "" {

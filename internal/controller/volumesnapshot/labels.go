@@ -11,21 +11,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// labeled is the value of the label by which a VolumeGroupSnapshot selects claims.
 const labeled = "true"
 
-// Labeled lists the claims that a VolumeGroupSnapshot with this label would select, in order.
+// Labeled lists, in order, the claims that a VolumeGroupSnapshot would select.
 func Labeled(ctx context.Context, reader client.Reader, namespace, label string) (names []string, err error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PersistentVolumeClaimList"))
-	if err := reader.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels{label: labeled}); err != nil {
+	names, err = pagedlist.Collect(ctx, reader, list, func(claim *metav1.PartialObjectMetadata) (string, bool) {
+		return claim.Name, true
+	}, client.InNamespace(namespace), client.MatchingLabels{label: labeled})
+	if err != nil {
 		return nil, fmt.Errorf("listing the claims of the namespace %s with the label %s: %w", namespace, label, err)
-	}
-	for i := range list.Items {
-		names = append(names, list.Items[i].Name)
 	}
 	slices.Sort(names)
 	return names, nil

@@ -25,7 +25,6 @@ import (
 
 var version = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
 
-// defaultClass marks the default class.
 const defaultClass = "snapshot.storage.kubernetes.io/is-default-class"
 
 // maxError bounds, in bytes, a driver's error message.
@@ -78,7 +77,7 @@ func Of(ctx context.Context, reader client.Reader, content *snapshotv1.VirtualMa
 	return found, nil
 }
 
-// facts extracts the facts from a VolumeSnapshot. Malformed fields count as absent.
+// Malformed fields count as absent.
 func facts(object *unstructured.Unstructured) snapshot.VolumeSnapshot {
 	v := snapshot.VolumeSnapshot{UID: string(object.GetUID())}
 	if owner := metav1.GetControllerOf(object); owner != nil {

@@ -17,7 +17,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// index names the index of objects by the object that they wait for.
 const index = "drydock.waits-for"
 
 // VM returns the index key of a VM in the waiting object's namespace.

@@ -44,11 +44,10 @@ const calm = time.Second
 type Reconciler struct {
 	Client   client.Client
 	Recorder events.EventRecorder
-	// KubeVirt reads the effective object from the cache, nil for none.
+	// KubeVirt reads the cache, nil for none.
 	KubeVirt func(context.Context) (*v1.KubeVirt, error)
-	// Image is the image of new launcher pods.
-	Image string
-	Now   func() time.Time
+	Image    string
+	Now      func() time.Time
 
 	// lastBatch is when pods were last evicted, or when this process began.
 	lastBatch time.Time
@@ -77,7 +76,7 @@ func (r *Reconciler) soon() handler.EventHandler {
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// mattersOfVMI drops updates that no plan depends on: a running VMI's status changes all the time.
+// A running VMI's status changes all the time: updates that no plan depends on are dropped.
 func mattersOfVMI(e event.UpdateEvent) bool {
 	before, ok := e.ObjectOld.(*v1.VirtualMachineInstance)
 	after, alike := e.ObjectNew.(*v1.VirtualMachineInstance)
@@ -114,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	return ctrl.Result{RequeueAfter: backoff.Sooner(plan.After, again)}, err
 }
 
-// observe reads the caches. The listed objects must not be changed.
+// The listed objects must not be changed.
 func (r *Reconciler) observe(ctx context.Context, kv *v1.KubeVirt) (workloadupdate.Cluster, error) {
 	settings := clusterconfig.FromKubeVirt(kv)
 	c := workloadupdate.Cluster{
@@ -141,7 +140,7 @@ func (r *Reconciler) observe(ctx context.Context, kv *v1.KubeVirt) (workloadupda
 // refusalPause is the pause before a migration that the API server refused is created again.
 const refusalPause = 20 * time.Second
 
-// apply executes the plan. A failure for one VMI does not stop the others' updates.
+// A failure for one VMI does not stop the others' updates.
 func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadupdate.Plan) (again time.Duration, err error) {
 	failed := []error{r.report(ctx, kv, plan.Outdated)}
 	for _, vmi := range plan.Label {
@@ -168,7 +167,7 @@ func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadup
 	return again, errors.Join(failed...)
 }
 
-// report writes the number of outdated guests. No other loop writes that field.
+// No other loop writes that field.
 func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) error {
 	if n := kv.Status.OutdatedVirtualMachineInstanceWorkloads; n != nil && *n == outdated {
 		return nil
@@ -181,12 +180,12 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) 
 	return nil
 }
 
-// label sets or removes a VMI's label. After a conflict, the newer VMI wakes the loop.
+// After a conflict, the newer VMI wakes the loop.
 func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, outdated bool) error {
 	return versioned.Patch(ctx, r.Client, "labeling VMI", vmi, workloadupdate.Labeled(vmi, outdated))
 }
 
-// cancel deletes a migration only in the observed version: a later one may have begun.
+// A later version may have begun.
 func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMigration) error {
 	err := deletion.AsSeen(ctx, r.Client, m)
 	if client.IgnoreNotFound(err) != nil {
@@ -195,7 +194,7 @@ func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMig
 	return nil
 }
 
-// migrate creates a migration. An existing one of its name is from an earlier attempt.
+// An existing migration of that name is from an earlier attempt.
 func (r *Reconciler) migrate(ctx context.Context, m *v1.VirtualMachineInstanceMigration) (refused bool, err error) {
 	switch err := r.Client.Create(ctx, m); {
 	case err == nil, apierrors.IsAlreadyExists(err):
@@ -208,7 +207,7 @@ func (r *Reconciler) migrate(ctx context.Context, m *v1.VirtualMachineInstanceMi
 	}
 }
 
-// evict evicts the pod of a VMI's guest. A disruption budget may refuse it; the next batch tries again.
+// A disruption budget may refuse it; the next batch tries again.
 func (r *Reconciler) evict(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: launcherpod.CurrentName(vmi)}}
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}

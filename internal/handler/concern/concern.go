@@ -10,15 +10,18 @@
 //
 // Only Act gets QEMU's monitor. Observe gets a Query, which refuses commands that change something. A concern may
 // keep its requests to the guest with their times, because QEMU does not; a new virt-handler begins without them. It
-// must not import another concern, and it learns about the VMI, the pod and the guest only from the Round.
+// must not import another concern, and it learns about the VMI, the pod and the guest only from the Round, or from
+// questions that its owner answers without an effect (nics.Pod).
 //
 // At most one concern acts in a round. The driver's list has the concerns in the order of precedence. The list
-// belongs to one QEMU, and is used only while the guest is at home on the node.
+// belongs to one QEMU, and is used while the guest is at home on the node. Concerns that prepare QEMU for a guest
+// (ForArrivals) are also used while it waits for one.
 //
 // A new concern is a folder here, a package of rules, and a line in the driver's list.
 package concern
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -27,9 +30,14 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -67,15 +75,41 @@ type Round struct {
 	VMI *v1.VirtualMachineInstance
 	// Pod is the launcher pod, nil if the node has none.
 	Pod *vmihandler.Pod
+	// AttachmentPods are those of the VMI on this node. LauncherPod has the claims that are not hotplugged.
+	AttachmentPods []hotplug.Pod
+	LauncherPod    types.UID
+	// Images are the disks with which QEMU was started, Claims their claims, by volume.
+	Images map[string]launch.PreparedImage
+	Claims map[string]*v1.PersistentVolumeClaimInfo
 	// Resources are the wanted resources of the pod, nil if they don't matter or are unknown.
 	Resources *corev1.ResourceRequirements
+	// InPod are the networks that the launcher pod has, and was requested to have. PodVersion changes with each write
+	// of the pod.
+	InPod      nichotplug.Attached
+	PodVersion string
 	// NICs are the interfaces that QEMU has.
 	NICs     map[string]bool
 	RunState string
 	KVM      bool
-	// Migrating means that QEMU is migrating the guest.
-	Migrating bool
-	Now       time.Time
+	// Halted means that the guest's CPUs wait for volumes and have never been started.
+	Halted bool
+	// Migrating means that QEMU is migrating the guest, CopyingDisks that it copies disks for that or has copied some.
+	Migrating, CopyingDisks bool
+	// TargetConnected means that virt-handler is connected to the target of the guest's migration.
+	TargetConnected bool
+	// Arrival is the guest that QEMU waits for, nil while the guest is at home on the node.
+	Arrival *Arrival
+	Now     time.Time
+}
+
+// Arrival is a guest that comes to a QEMU.
+type Arrival struct {
+	// VMI is the VMI as it will be on this node, with the claims that its disks are copied to.
+	VMI *v1.VirtualMachineInstance
+	// Places are those of the disks that come with the guest, beside those that it was started with, by volume.
+	Places map[string]machine.Slot
+	// Copied are the sizes, by volume, of the disks that the source copies to their claims here.
+	Copied map[string]int64
 }
 
 // Reported reports whether the VMI's status shows that the guest runs. Most changes wait for that.
@@ -88,6 +122,12 @@ type Next struct {
 	After time.Duration
 	// Problem tells the VMI's owner why the guest differs from the VMI, "" if it does not or may need more time.
 	Problem string
+	// Settled means that nothing is left to do, so that a failure of an earlier Act no longer counts.
+	Settled bool
+	// Unsettled means that a migration has to wait before the guest is sent. Refusal is why the guest can't be sent, ""
+	// if it can.
+	Unsettled bool
+	Refusal   string
 }
 
 // Outcome returns the driver's part of a plan.
@@ -111,6 +151,7 @@ type Concern[Seen any, P Plan] interface {
 
 // Runner is a concern of any type, with the results of its round.
 type Runner interface {
+	takesPart(r Round) bool
 	handleEvent(e qmp.Event) (news bool)
 	observe(ctx context.Context, m Monitor, r Round) error
 	name() vmihandler.Step
@@ -119,35 +160,48 @@ type Runner interface {
 	act(ctx context.Context, m Monitor, r Round) error
 }
 
-type runner[Seen any, P Plan] struct {
-	step    vmihandler.Step
-	concern Concern[Seen, P]
-	seen    Seen
-	plan    P
+// Running is a Concern with the results of its round. It is the Runner of it.
+type Running[Seen any, P Plan] struct {
+	step        vmihandler.Step
+	forArrivals bool
+	concern     Concern[Seen, P]
+	seen        Seen
+	plan        P
 }
 
 // New returns the Runner of a concern. step is the name of its action.
-func New[Seen any, P Plan](step vmihandler.Step, c Concern[Seen, P]) Runner {
-	return &runner[Seen, P]{step: step, concern: c}
+func New[Seen any, P Plan](step vmihandler.Step, c Concern[Seen, P]) *Running[Seen, P] {
+	return &Running[Seen, P]{step: step, concern: c}
 }
 
-func (c *runner[Seen, P]) handleEvent(e qmp.Event) bool { return c.concern.HandleEvent(e) }
+// ForArrivals makes the concern take part while QEMU waits for a guest, too. It returns c.
+func (c *Running[Seen, P]) ForArrivals() *Running[Seen, P] {
+	c.forArrivals = true
+	return c
+}
 
-func (c *runner[Seen, P]) observe(ctx context.Context, m Monitor, r Round) (err error) {
+// Plan returns the result of the last Decide.
+func (c *Running[Seen, P]) Plan() P { return c.plan }
+
+func (c *Running[Seen, P]) takesPart(r Round) bool { return r.Arrival == nil || c.forArrivals }
+
+func (c *Running[Seen, P]) handleEvent(e qmp.Event) bool { return c.concern.HandleEvent(e) }
+
+func (c *Running[Seen, P]) observe(ctx context.Context, m Monitor, r Round) (err error) {
 	c.seen, err = c.concern.Observe(ctx, QueryOf(m), r)
 	return err
 }
 
-func (c *runner[Seen, P]) name() vmihandler.Step { return c.step }
+func (c *Running[Seen, P]) name() vmihandler.Step { return c.step }
 
-func (c *runner[Seen, P]) decide(r Round) Next {
+func (c *Running[Seen, P]) decide(r Round) Next {
 	c.plan = c.concern.Decide(r, c.seen)
 	return c.plan.Outcome()
 }
 
-func (c *runner[Seen, P]) report(facts *vmihandler.Guest) { c.concern.Report(c.plan, facts) }
+func (c *Running[Seen, P]) report(facts *vmihandler.Guest) { c.concern.Report(c.plan, facts) }
 
-func (c *runner[Seen, P]) act(ctx context.Context, m Monitor, r Round) error {
+func (c *Running[Seen, P]) act(ctx context.Context, m Monitor, r Round) error {
 	return c.concern.Act(ctx, m, r, c.plan)
 }
 
@@ -165,6 +219,9 @@ func (l List) HandleEvent(e qmp.Event) (news bool) {
 // Observe has all concerns observe. QEMU may leave questions unanswered; then its last answers count.
 func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) {
 	for _, c := range l {
+		if !c.takesPart(r) {
+			continue
+		}
 		if err := c.observe(ctx, m, r); err != nil {
 			log.V(1).Info("QEMU did not answer", "reason", err.Error())
 		}
@@ -179,25 +236,36 @@ type Decided struct {
 	After time.Duration
 	// Problem is that of the first concern with one.
 	Problem string
+	// Settled are the actions of the concerns that have nothing left to do.
+	Settled []vmihandler.Step
+	// Unsettled means that a migration has to wait before the guest is sent. Refusal is that of the first concern with
+	// one.
+	Unsettled bool
+	Refusal   string
 }
 
 // Decide has all concerns decide.
 func (l List) Decide(r Round) Decided {
 	var d Decided
 	for _, c := range l {
+		if !c.takesPart(r) {
+			continue
+		}
 		next := c.decide(r)
 		if d.Step == "" && next.Due {
 			d.Step = c.name()
 		}
-		if d.Problem == "" {
-			d.Problem = next.Problem
+		if next.Settled {
+			d.Settled = append(d.Settled, c.name())
 		}
+		d.Problem, d.Refusal = cmp.Or(d.Problem, next.Problem), cmp.Or(d.Refusal, next.Refusal)
+		d.Unsettled = d.Unsettled || next.Unsettled
 		d.After = backoff.Sooner(d.After, next.After)
 	}
 	return d
 }
 
-// Report adds all concerns' facts.
+// Report adds all concerns' facts about a guest that is at home.
 func (l List) Report(facts *vmihandler.Guest) {
 	for _, c := range l {
 		c.report(facts)

@@ -1,9 +1,8 @@
-// Package connection connects virt-handler to the virt-launcher of a pod: it waits for the
-// launcher's socket, checks the peer, reads its hello, and records how its QEMU ended.
+// Package connection connects virt-handler to the virt-launcher of a pod: it waits for the launcher's socket,
+// checks the peer, reads its hello, and records how its QEMU ended.
 //
-// A Connection has at most one Link at a time; a Link belongs to one pod and ends with it. The
-// package must not decide when to connect or to stop a guest (package vmihandler does), and
-// must not know the API server or QEMU's monitor.
+// A Link belongs to one pod and ends with it; a Connection has at most one. The package must not decide when to
+// connect or to stop a guest (vmihandler does), and must not know the API server or QEMU's monitor.
 //
 //	         Connect               hello
 //	none ─────────────> pending ──────────> up
@@ -31,13 +30,13 @@ type Env struct {
 	// Pods is the kubelet's folder of pods.
 	Pods    string
 	Watcher *podpath.Watcher
-	// SELinux is nil on a node without SELinux.
+	// SELinux is nil on a node without it.
 	SELinux *nodeselinux.Node
 	// Belongs returns an error for a process that is not in the pod.
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 }
 
-// Owner has the callbacks to the owner of a Connection.
+// Owner has the callbacks to a Connection's owner.
 type Owner struct {
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
 	Go func(func())
@@ -46,8 +45,8 @@ type Owner struct {
 	Now  func() time.Time
 }
 
-// Connection is the connection to the virt-launcher of a VMI's pod on this node. Observe and Close must be called from
-// one goroutine.
+// Connection is the connection to the virt-launcher of a VMI's pod. Observe and Close must be called from one
+// goroutine.
 type Connection struct {
 	env   *Env
 	owner Owner
@@ -56,9 +55,10 @@ type Connection struct {
 	link    *Link
 	pending bool
 	failure error
-	// exit is how QEMU ended, in the pod exitedIn. Both are kept after the link.
+	// exit is how QEMU ended, in the pod exitedIn, at exitedAt. They are kept after the link.
 	exit     *launch.Exit
 	exitedIn types.UID
+	exitedAt time.Time
 }
 
 // New returns a Connection without a link.
@@ -70,28 +70,33 @@ type Facts struct {
 	State    vmihandler.Link
 	Link     *Link
 	Launcher launch.State
-	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU.
+	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU, ExitedAt the time.
 	Exit     *launch.Exit
 	ExitedIn types.UID
-	// Failure is the error of the last attempt to connect. It is reported once.
+	ExitedAt time.Time
+	// Failure is the last attempt's error, reported once.
 	Failure error
 	// Stopping is the last request to end QEMU, nil for none.
 	Stopping *Stopping
 }
 
-// Observe returns the current facts, and drops a link that has ended.
+// Observe returns the facts, and drops a link that has ended.
 func (c *Connection) Observe() Facts {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	o := observation{pending: c.pending, failure: c.failure, exit: c.exit}
+	o := observation{pending: c.pending, failure: c.failure}
 	c.failure = nil
 	if c.link != nil {
 		o.linked, o.ended, o.launcher, o.stopping = true, c.link.ended(), c.link.client.State(), c.link.stopping
 		// The link's last message is read before its end is reported.
-		if exit := c.link.client.Exit(); exit != nil {
-			c.exit, c.exitedIn, o.exit = exit, c.link.Pod, exit
+		if exit := o.launcher.Exit; exit != nil {
+			if c.exit == nil || c.exitedIn != c.link.Pod { // virt-launcher may report an exit again and again
+				c.exitedAt = exitTime(o.launcher.ExitedAt, c.owner.Now())
+			}
+			c.exit, c.exitedIn = exit, c.link.Pod
 		}
 	}
+	o.exit, o.exitedAt = c.exit, c.exitedAt
 	if o.linked && o.ended {
 		c.link.close()
 		c.link = nil
@@ -119,7 +124,7 @@ func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	})
 }
 
-// Close closes the link; the launcher goes on. No attempt to connect may be in progress.
+// Close closes the link; the launcher goes on. No Connect may be in progress.
 func (c *Connection) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

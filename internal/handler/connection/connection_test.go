@@ -3,6 +3,7 @@ package connection
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,57 @@ func TestDecide(t *testing.T) {
 		if got := decide(c.seen); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
+	}
+}
+
+func TestWhenQEMUEnded(t *testing.T) {
+	seen := time.Now()
+	for name, c := range map[string]struct{ said, want time.Time }{
+		"virt-launcher says it":                         {seen.Add(-time.Minute).Round(0), seen.Add(-time.Minute)},
+		"virt-launcher is older and does not":           {time.Time{}, seen},
+		"it is a lie, or the node's clock was set back": {seen.Add(time.Hour).Round(0), seen},
+	} {
+		got := exitTime(c.said, seen)
+		if diff := got.Sub(c.want).Abs(); diff > time.Millisecond {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		if !strings.Contains(got.String(), " m=") {
+			t.Errorf("%s: it has no monotonic clock", name)
+		}
+	}
+}
+
+// The next virt-handler hears of an end that the one before has heard of.
+func TestAnEndIsNoYoungerAfterARestart(t *testing.T) {
+	o := own(t)
+	at := time.Now().Add(-time.Minute)
+	o.launcher().SetState(launch.State{Phase: launch.PhaseExited, Exit: &launch.Exit{Reason: launch.ReasonHostShutdown}, ExitedAt: at})
+	o.Connect(t.Context(), "p")
+	if f := o.await("the end", func(f Facts) bool { return f.Exit != nil }); f.ExitedAt.Sub(at).Abs() > time.Second {
+		t.Errorf("QEMU ended at %v, not at %v", f.ExitedAt, at)
+	}
+}
+
+// A guest that has taken over its virt-launcher must not delay the report of its end.
+func TestOnlyTheFirstReportOfAnEndSaysWhen(t *testing.T) {
+	o := own(t)
+	l := o.launcher()
+	o.Connect(t.Context(), "p")
+	o.await("a link", up)
+	began := time.Now()
+	var now time.Time
+	o.owner.Now = func() time.Time { return now }
+	for i := range 3 {
+		now = began.Add(time.Duration(i) * time.Minute)
+		reason := launch.Reason(fmt.Sprint(i))
+		l.Say(launch.Message{Event: &launch.Event{Exited: &launch.Exit{Reason: reason}, ExitedAt: now}})
+		if f := o.await("the end", func(f Facts) bool { return f.Exit != nil && f.Exit.Reason == reason }); f.ExitedAt.Sub(began).Abs() > time.Millisecond {
+			t.Errorf("report %d: QEMU ended at %v, %v later", i, f.ExitedAt, f.ExitedAt.Sub(began))
+		}
+	}
+	l.Vanish()
+	if f := o.await("the end", func(f Facts) bool { return f.Link == nil }); f.ExitedAt.Sub(began).Abs() > time.Millisecond {
+		t.Errorf("after the link: QEMU ended at %v", f.ExitedAt)
 	}
 }
 
@@ -228,7 +280,7 @@ func TestWhoDoesNotBelongToThePodIsNotTalkedTo(t *testing.T) {
 	}
 }
 
-// QEMU connects to a socket of virt-handler's; another process that can see it must be refused.
+// QEMU connects to virt-handler's socket; another process that can see it must be refused.
 func TestASocketInThePodIsForThePodsProcesses(t *testing.T) {
 	o := own(t)
 	stranger := errors.New("the process is in no cgroup of the pod")

@@ -1,6 +1,8 @@
 package connection
 
 import (
+	"time"
+
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -13,12 +15,23 @@ type observation struct {
 	launcher      launch.State
 	// exit was reported on this link or an earlier one.
 	exit     *launch.Exit
+	exitedAt time.Time
 	stopping *Stopping
+}
+
+// exitTime returns when QEMU ended: at the time that virt-launcher says, but not after its exit was seen. A guest that
+// has taken over its pod may say any time; an older virt-launcher says none. The result is compared with later times as
+// seen is, also if the node's clock is set.
+func exitTime(said, seen time.Time) time.Time {
+	if said.IsZero() || said.After(seen) {
+		return seen
+	}
+	return seen.Add(said.Sub(seen))
 }
 
 // decide returns the facts except the Link. QEMU's exit takes precedence: no launcher starts a second QEMU.
 func decide(o observation) Facts {
-	f := Facts{Exit: o.exit, Failure: o.failure}
+	f := Facts{Exit: o.exit, ExitedAt: o.exitedAt, Failure: o.failure}
 	linked := o.linked && !o.ended
 	if linked {
 		f.Stopping = o.stopping

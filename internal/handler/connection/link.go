@@ -26,7 +26,7 @@ type Link struct {
 	private *podpath.Dir
 	belongs func(peer *podpath.Peer, pod types.UID) error
 	owner   Owner
-	// stopping is accessed only by the goroutine that calls Stop and Kill.
+	// Only the goroutine that calls Stop and Kill uses it.
 	stopping *Stopping
 }
 
@@ -40,7 +40,7 @@ type Stopping struct {
 // Done is closed when virt-launcher has ended.
 func (l *Link) Done() <-chan struct{} { return l.client.Done() }
 
-// Changed receives when virt-launcher's reported state has changed.
+// Changed receives when virt-launcher's state has changed.
 func (l *Link) Changed() <-chan struct{} { return l.client.Changed() }
 
 func (l *Link) ended() bool {
@@ -58,35 +58,34 @@ func (l *Link) close() {
 	l.private.Close()
 }
 
-// Prepare asks virt-launcher to create and inspect disk images.
+// Prepare makes virt-launcher create and inspect images.
 func (l *Link) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
 	return l.client.Prepare(ctx, images)
 }
 
-// Quiesce asks virt-launcher to hold the guest still.
+// Quiesce holds the guest still.
 func (l *Link) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	return l.client.Quiesce(ctx, q)
 }
 
-// Held returns the current or the last hold of the guest.
+// Held returns the current or the last hold.
 func (l *Link) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	return l.client.Held(ctx, asked)
 }
 
-// Release asks virt-launcher to end a hold.
+// Release ends a hold.
 func (l *Link) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	return l.client.Release(ctx, r)
 }
 
-// Start asks virt-launcher to start QEMU. A running QEMU is left alone.
+// Start starts QEMU. A running one is left alone.
 func (l *Link) Start(ctx context.Context, start launch.Start) error {
 	_, err := l.client.Start(ctx, start)
 	return err
 }
 
 // Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait:
-// virt-launcher's event reports QEMU's end, and Kill makes up for a lost request. failed is called with any other
-// error.
+// virt-launcher's event reports QEMU's end, and Kill makes up for a lost request. failed gets any other error.
 func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	l.stopping = &Stopping{Grace: stop.GracePeriodSeconds, Since: l.owner.Now()}
 	l.owner.Go(func() {
@@ -122,12 +121,12 @@ func (l *Link) ResolvConf() (string, error) {
 	return string(text), nil
 }
 
-// Listen creates a socket in the pod, owned by user.
+// Listen makes a socket in the pod, owned by user.
 func (l *Link) Listen(ctx context.Context, socket string, user int) (*podpath.Listener, error) {
 	return l.private.Listen(ctx, socket, user)
 }
 
-// Admit returns an error if the peer of a connection to such a socket is not a process of the pod.
+// Admit returns an error if the peer is not a process of the pod.
 func (l *Link) Admit(conn *net.UnixConn) error {
 	peer, err := podpath.OpenPeer(conn)
 	if err != nil {

@@ -48,8 +48,8 @@ func (p *Plugin) socket() string {
 	return "drydock-" + strings.ReplaceAll(p.resource.Name, "/", "-") + ".sock"
 }
 
-// Run serves the kubelet until ctx ends. A starting kubelet removes all plugins' sockets and forgets the plugins, so
-// the plugin starts again with it.
+// Run serves the kubelet until ctx ends. A starting kubelet removes the plugins' sockets and forgets the plugins,
+// so the plugin starts again.
 func (p *Plugin) Run(ctx context.Context) error {
 	changes, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -96,7 +96,7 @@ func (p *Plugin) keepRegistered(ctx context.Context, changes *fsnotify.Watcher) 
 	for ctx.Err() == nil {
 		before, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
 		if err == nil && p.removed() {
-			// The kubelet removed it before it listened, and could not call back.
+			// The kubelet removed the socket before it listened, and could not call back.
 			return nil
 		}
 		if err == nil {

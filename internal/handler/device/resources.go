@@ -20,14 +20,14 @@ type Resource struct {
 
 // Facts are the node's devices.
 type Facts struct {
-	// KVM means that the probe ran a guest with KVM.
+	// KVM means that the probe ran a guest with it.
 	KVM    bool
 	Exists func(path string) bool
 	// Emulation reports whether the cluster permits guests without KVM.
 	Emulation func() bool
 }
 
-// Exists reports whether this process's /dev has a device node. A privileged container shares /dev with its node.
+// Exists reports whether /dev has a device node. A privileged container shares /dev with its node.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil

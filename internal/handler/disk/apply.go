@@ -29,11 +29,11 @@ const (
 type Pod struct {
 	// Root is the container's.
 	Root *podpath.Dir
-	// User is the uid and gid of QEMU's process.
+	// User is QEMU's uid and gid.
 	User int
 	// Capacity returns the capacity of a claim in the VMI's namespace, in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
-	// Tolerated is how much smaller than its claim a new disk may be, in percent.
+	// Tolerated is how many percent a new disk may be smaller than its claim.
 	Tolerated int
 }
 
@@ -75,10 +75,10 @@ func (i Image) make(pod Pod) error {
 	})
 }
 
-// makeFile creates a missing file for QEMU, which appears only when it is complete. QEMU may write to it, since a SATA
-// disk can't be read-only.
+// makeFile makes a missing file, which appears when it is complete. QEMU may write to it: a SATA disk can't be
+// read-only.
 func makeFile(pod Pod, target string, write func(*os.File) error) error {
-	// The guest's process can write to this folder.
+	// The guest's process can write here.
 	folder, err := pod.Root.Strict(path.Dir(target))
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	return names, nil
 }
 
-// Make creates the file if it is missing, and makes QEMU's user the owner of the disk. A read-only disk must exist.
+// Make makes a missing file and gives the disk to QEMU's user. A read-only disk must exist.
 func (r Raw) Make(ctx context.Context, pod Pod) error {
 	if r.Device != "" {
 		switch isDevice, err := pod.Root.Exists(r.Device); {
@@ -261,8 +261,7 @@ var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice
 
 const maxPassed = 512
 
-// OwnDevices makes QEMU's user the owner of the pod's device nodes. They are the pod's copies, so the node's are not
-// changed.
+// OwnDevices gives QEMU's user the pod's device nodes, which are copies of the node's.
 func OwnDevices(pod Pod) error {
 	passed, err := pod.Root.ReadDir(layout.VFIODir, maxPassed)
 	if err != nil && !errors.Is(err, unix.ENOENT) {

@@ -74,8 +74,8 @@ func TestAFolderThatIsNoConfigMapIsNotRead(t *testing.T) {
 	}
 }
 
-// CVE-2026-13218: a file that virt-handler writes in a launcher pod is replaced by a symlink, and virt-handler would
-// write through it.
+// CVE-2026-13218: a file that virt-handler writes in a pod is replaced by a symlink, and virt-handler would write
+// through it.
 func TestCVE202613218AnImageIsNotWrittenThroughASymlink(t *testing.T) {
 	c := newContainer(t)
 	victim := filepath.Join(t.TempDir(), "victim")
@@ -116,8 +116,8 @@ func TestCVE202613218AnImageIsNotWrittenThroughASymlink(t *testing.T) {
 	}
 }
 
-// GHSA-qw6q-3pgr-5cwq: the disk image in a claim is a symlink to a file of the node or of the launcher pod, which would
-// be given to QEMU's user.
+// GHSA-qw6q-3pgr-5cwq: a claim's disk image is a symlink to a file of the node or of the pod, which would be
+// given to QEMU's user.
 func TestGHSAqw6q3pgr5cwqASymlinkIsNoDiskImage(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: it gives files to QEMU's user")

@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -13,13 +14,11 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
-// Volume labels by which cloud-init finds its data sources.
 const (
 	noCloudLabel     = "cidata"
 	configDriveLabel = "config-2"
 )
 
-// cloudInit has the fields that both data sources share.
 type cloudInit struct {
 	userData, userDataBase64, userDataSecret          string
 	networkData, networkDataBase64, networkDataSecret string
@@ -49,8 +48,9 @@ func configDriveSource(s *v1.CloudInitConfigDriveSource) cloudInit {
 func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoCloudSource) (Image, error) {
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance-id"`
+		InstanceType  string `json:"instance-type,omitempty"`
 		LocalHostname string `json:"local-hostname"`
-	}{instanceID(vmi), machine.Hostname(vmi)})
+	}{cmp.Or(guestUUID(vmi), qualifiedName(vmi)), instanceType(vmi), machine.Hostname(vmi)})
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta-data: %w", err)
 	}
@@ -65,10 +65,11 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitConfigDriveSource) (Image, error) {
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance_id"`
+		InstanceType  string `json:"instance_type,omitempty"`
 		UUID          string `json:"uuid"`
 		Hostname      string `json:"hostname"`
 		LocalHostname string `json:"local_hostname"`
-	}{instanceID(vmi), guestUUID(vmi), machine.Hostname(vmi), machine.Hostname(vmi)})
+	}{qualifiedName(vmi), instanceType(vmi), guestUUID(vmi), machine.Hostname(vmi), machine.Hostname(vmi)})
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta_data.json: %w", err)
 	}
@@ -81,7 +82,7 @@ func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitC
 	return image, err
 }
 
-// addCloudInit adds user data, always, and network data, only if there is any: an empty file would mean no network.
+// Network data is added only if there is any: an empty file would mean no network.
 func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
 	err := i.addText(text{
 		path: userPath, inline: c.userData, base64: c.userDataBase64, secret: c.userDataSecret,
@@ -129,9 +130,13 @@ func (i *Image) addText(t text) error {
 	return nil
 }
 
-// instanceID returns the ID by which cloud-init knows an instance. cloud-init repeats its once-per-instance steps when
-// the ID changes, so it depends on the names alone and stays the same over restarts and migrations.
-func instanceID(vmi *v1.VirtualMachineInstance) string { return vmi.Name + "." + vmi.Namespace }
+// qualifiedName is the instance ID of ConfigDrive; that of NoCloud is the firmware UUID. cloud-init repeats its
+// once-per-instance steps when the ID changes, so a VM must keep the ID that it has had under KubeVirt.
+func qualifiedName(vmi *v1.VirtualMachineInstance) string { return vmi.Name + "." + vmi.Namespace }
+
+func instanceType(vmi *v1.VirtualMachineInstance) string {
+	return cmp.Or(vmi.Annotations[v1.ClusterInstancetypeAnnotation], vmi.Annotations[v1.InstancetypeAnnotation])
+}
 
 func guestUUID(vmi *v1.VirtualMachineInstance) string {
 	if f := vmi.Spec.Domain.Firmware; f != nil {

@@ -116,7 +116,6 @@ func (c *container) kubeletVolume(t *testing.T, dir string, files map[string]str
 	}
 }
 
-// image reads an ISO image: its label, and all files by path.
 func (c *container) image(t *testing.T, volume string) (string, map[string]string) {
 	t.Helper()
 	f, err := os.Open(c.real(layout.ISOFile(volume)))
@@ -174,12 +173,13 @@ func (c *container) carry(t *testing.T, vmi *v1.VirtualMachineInstance) error {
 }
 
 func TestISOImages(t *testing.T) {
-	const noCloudMeta = `{"instance-id":"web.example.shop","local-hostname":"web"}`
+	const noCloudMeta = `{"instance-id":"0b4e8c1a-1111-4222-8333-444455556666","local-hostname":"web"}`
 	const driveMeta = `{"instance_id":"web.example.shop","uuid":"0b4e8c1a-1111-4222-8333-444455556666","hostname":"web","local_hostname":"web"}`
 	secret := &corev1.LocalObjectReference{Name: "words"}
 	for name, tc := range map[string]struct {
 		source      v1.VolumeSource
 		credentials []v1.AccessCredential
+		annotations map[string]string
 		mounted     map[string]map[string]string // folder in the pod: its files
 		label       string
 		files       map[string]string
@@ -193,6 +193,25 @@ func TestISOImages(t *testing.T) {
 			source: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataBase64: "aGVsbG8="}},
 			label:  "cidata",
 			files:  map[string]string{"meta-data": noCloudMeta, "user-data": "hello"},
+		},
+		"NoCloud with an instance type": {
+			source:      v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "u"}},
+			annotations: map[string]string{v1.InstancetypeAnnotation: "small"},
+			label:       "cidata",
+			files: map[string]string{
+				"meta-data": `{"instance-id":"0b4e8c1a-1111-4222-8333-444455556666","instance-type":"small","local-hostname":"web"}`,
+				"user-data": "u",
+			},
+		},
+		"ConfigDrive with a cluster's instance type": {
+			source:      v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "u"}},
+			annotations: map[string]string{v1.ClusterInstancetypeAnnotation: "u1.small"},
+			label:       "config-2",
+			files: map[string]string{
+				"openstack/latest/meta_data.json": `{"instance_id":"web.example.shop","instance_type":"u1.small",` +
+					`"uuid":"0b4e8c1a-1111-4222-8333-444455556666","hostname":"web","local_hostname":"web"}`,
+				"openstack/latest/user_data": "u",
+			},
 		},
 		"NoCloud from Secrets": {
 			source: v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserDataSecretRef: secret, NetworkDataSecretRef: secret}},
@@ -213,7 +232,7 @@ func TestISOImages(t *testing.T) {
 			},
 			label: "cidata",
 			files: map[string]string{
-				"meta-data": `{"instance-id":"web.example.shop","local-hostname":"web","public-keys":` +
+				"meta-data": `{"instance-id":"0b4e8c1a-1111-4222-8333-444455556666","local-hostname":"web","public-keys":` +
 					`{"0":"ssh-ed25519 AAAA alice@laptop","1":"ssh-rsa BBBB \"phone\"","2":"ssh-ed25519 CCCC bob"}}`,
 				"user-data": "u",
 			},
@@ -287,7 +306,7 @@ func TestISOImages(t *testing.T) {
 				c.kubeletVolume(t, folder, files)
 			}
 			instance := vmi(v1.Volume{Name: "v", VolumeSource: tc.source})
-			instance.Spec.AccessCredentials = tc.credentials
+			instance.Spec.AccessCredentials, instance.Annotations = tc.credentials, tc.annotations
 			if err := c.carry(t, instance); err != nil {
 				t.Fatal(err)
 			}

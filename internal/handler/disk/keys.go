@@ -48,7 +48,7 @@ func (k Keys) read(root *podpath.Dir) (map[string]string, error) {
 	return named, nil
 }
 
-// CredentialFiles reads the Secret of an access credential in the pod.
+// CredentialFiles reads an access credential's Secret in the pod.
 func CredentialFiles(root *podpath.Dir, source accesscredential.Source) ([]accesscredential.File, error) {
 	read, err := readFolder(root, layout.AccessCredentialDir(source.Index))
 	if err != nil {

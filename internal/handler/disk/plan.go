@@ -61,7 +61,7 @@ type Image struct {
 	AnyOf []string
 }
 
-// Keys are SSH keys from Secrets in the pod, which become a member of a JSON document.
+// Keys are SSH keys from Secrets for a member of a JSON document.
 type Keys struct {
 	// Document is the path of the document among an Image's Files.
 	Document, Member string
@@ -74,7 +74,7 @@ type Copy struct {
 	// Folder is the volume in the pod, Keys the possible names of the file.
 	Folder string
 	Keys   []string
-	// Of names the mounted object, for the error of a missing key.
+	// Of names the mounted object, for errors.
 	Of string
 }
 
@@ -86,16 +86,16 @@ type Raw struct {
 	Folder, Name string
 	// Claim is the PersistentVolumeClaim whose capacity is the size of a new file.
 	Claim string
-	// Size is the size of a new file without a claim, 0 when the file must exist.
+	// Size is for a new file without a claim, 0 when the file must exist.
 	Size int64
-	// Exact means that the file has Size whatever space is left: it is sparse, and the disk that is copied to it may
-	// have more holes than a file system keeps free.
+	// Exact means Size whatever space is left: the file is sparse, and the copied disk may have more holes than a
+	// file system keeps free.
 	Exact bool
 	// ReadOnly means that nothing is created or changed.
 	ReadOnly bool
 }
 
-// NewPlan returns the plan for the VMI's volumes, or all errors joined.
+// NewPlan returns the plan for a VMI, or all errors joined.
 func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	plan := Plan{Ignition: machine.Ignition(vmi)}
 	var errs []error
@@ -186,8 +186,8 @@ const (
 	reserved = 128 << 10
 	// granularity is in bytes.
 	granularity = 1 << 20
-	// share is the part of a claim that is left to its file system, in percent: CDI's default. A disk that grows with
-	// its claim leaves it, so that a disk in a claim that a DataVolume sized keeps the requested size.
+	// share is the part of a claim for its file system, in percent: CDI's default. A disk that grows with its
+	// claim leaves it, so that a disk in a claim that a DataVolume sized keeps the requested size.
 	share = 6
 )
 

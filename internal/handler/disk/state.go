@@ -112,7 +112,7 @@ func SetCurrentTPM(pod Pod, name string) error {
 	return folder.Sync()
 }
 
-// stateFolder opens the folder of the VM's state. It follows no symlink from the claim on.
+// stateFolder follows no symlink from the claim on.
 func stateFolder(pod Pod) (*podpath.Dir, error) {
 	claim, err := pod.Root.Strict(layout.StateDir)
 	if err != nil {

@@ -17,7 +17,6 @@ import (
 
 const testTemplate = layout.UEFIVars
 
-// newStateContainer has a claim for the VM's state and a template of 8 bytes.
 func newStateContainer(t *testing.T) (c *container, claim string) {
 	t.Helper()
 	c = newContainer(t)
@@ -72,7 +71,7 @@ func TestVariablesAreMadeOnceAndNeverAgain(t *testing.T) {
 	if err := os.WriteFile(file, []byte("changed!"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// A half-made file from a crash must neither be taken for the variables nor prevent them.
+	// A half-made file must neither be taken for the variables nor prevent them.
 	if err := os.WriteFile(filepath.Join(claim, "vm/.nvram.fd.XYZ"), []byte("temp"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +195,7 @@ func TestAHostileRecordNamesNoTPM(t *testing.T) {
 func TestARecordIsNeitherReadNorWrittenElsewhere(t *testing.T) {
 	c, claim := newStateContainer(t)
 	c.mkdir(t, "/usr/elsewhere")
-	// The folder itself may be a link to one of the pod's volumes that belongs to the node.
+	// The folder may be a link to one of the pod's volumes that belongs to the node.
 	if err := os.Symlink("/usr/elsewhere", filepath.Join(claim, "vm")); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,8 @@ import (
 func (d *Driver) runArrivedGuest(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
-	arrived := nichotplug.WithNICs(o.VMI, func(name string) bool { return s.guest.NICs.Present[name] })
+	has := s.attached.nics.Present()
+	arrived := nichotplug.WithNICs(o.VMI, func(name string) bool { return has[name] })
 	if err := d.env.Network.Connect(network.Pod{NetNS: s.attached.link.Peer.NetNS, Bindings: d.env.Settings().NetworkBindings}, arrived); err != nil {
 		return fmt.Errorf("connecting the guest that has arrived to its networks: %w", err)
 	}

@@ -10,13 +10,15 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/concern/disks"
 	"drydock.dev/drydock/internal/handler/concern/memory"
+	"drydock.dev/drydock/internal/handler/concern/nics"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/podpath"
-	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/handler/requests"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
@@ -27,10 +29,13 @@ type attached struct {
 	prepared *prepared
 	guest    *guest.Guest
 	agent    *guestagent.Agent
-	volumes  *volumes.Volumes
-	// concerns change the running guest. memory is one of them.
+	requests *requests.Requests
+	// concerns change the running guest. The next ones are among them; plugs has the results of disks.
 	concerns concern.List
 	memory   *memory.Concern
+	nics     *nics.Concern
+	disks    *disks.Concern
+	plugs    *concern.Running[disks.Seen, disks.Plan]
 }
 
 // alive returns the attached QEMU if its monitor is connected.
@@ -70,16 +75,11 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	if err != nil {
 		return nil, err
 	}
-	a := &attached{link: link, prepared: d.prepared}
+	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake)}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
 		Go: d.startHelper, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
 	}, vmihandler.AgentOf(instance.Status))
-	a.volumes = volumes.New(volumes.Env{
-		Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: d.prepared.selinux.Files(),
-		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
-		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now, Log: d.log,
-	})
 	d.addConcerns(a)
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
 		OnEvent: a.handleEvent, Wake: d.wake, Now: d.env.Now, Log: d.log,
@@ -87,7 +87,8 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	if err != nil {
 		return nil, err
 	}
-	if err := a.agent.Find(ctx, a.guest.Monitor()); err != nil {
+	monitor := a.guest.Monitor()
+	if err := errors.Join(a.nics.Ask(ctx, concern.QueryOf(monitor)), a.agent.Find(ctx, monitor)); err != nil {
 		a.guest.Close()
 		return nil, err
 	}
@@ -108,20 +109,23 @@ func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() 
 }
 
 func (a *attached) handleEvent(e qmp.Event) bool {
-	disks, agent, changes := a.volumes.HandleEvent(e), a.agent.HandleEvent(e), a.concerns.HandleEvent(e)
-	return disks || agent || changes
+	agent, changes := a.agent.HandleEvent(e), a.concerns.HandleEvent(e)
+	return agent || changes
 }
 
+// detach keeps the state of the network, for another connection to the same QEMU.
 func (d *Driver) detach() {
 	if a := d.attached.Swap(nil); a != nil {
+		d.prepared = a.prepared.with(a.nics.Connected())
 		a.close()
+		a.requests.Close(d.notRunning().Error())
 	}
 }
 
 // close disconnects from QEMU and leaves it running.
 func (a *attached) close() {
 	a.agent.Close()
-	a.volumes.Close()
+	a.disks.Close()
 	a.guest.Close()
 }
 

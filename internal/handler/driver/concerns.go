@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"context"
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
@@ -8,10 +9,17 @@ import (
 
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/concern/cpus"
+	"drydock.dev/drydock/internal/handler/concern/disks"
 	"drydock.dev/drydock/internal/handler/concern/links"
 	"drydock.dev/drydock/internal/handler/concern/memory"
+	"drydock.dev/drydock/internal/handler/concern/nics"
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/presence"
+	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podresize"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
@@ -19,11 +27,16 @@ import (
 
 // addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts, and the
 // others wait for a later round. Links come first, so that they are right before the guest sees them for the first
-// time. The guest takes its time with CPUs and memory, so they come last: nothing waits for them.
+// time; then disks, for which a guest may wait before it starts. The guest takes its time with CPUs and memory, so they
+// come last: nothing waits for them.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
+	a.nics, a.disks = d.newNICs(a), d.newDisks(a)
+	a.plugs = concern.New(vmihandler.Plug, a.disks).ForArrivals()
 	a.concerns = concern.List{
 		concern.New(vmihandler.SwitchLinks, links.New()),
+		a.plugs,
+		concern.New(vmihandler.PlugNICs, a.nics),
 		concern.New(vmihandler.ChangeCPUs, cpus.New(cpus.Env{
 			Used: a.agent.UsedCPUs, Go: d.startHelper,
 			Warn: func(vmi *v1.VirtualMachineInstance, reason, message string) {
@@ -34,11 +47,57 @@ func (d *Driver) addConcerns(a *attached) {
 	}
 }
 
-// roundOf returns the facts that the concerns share. The VMI must be known.
-func (d *Driver) roundOf(seen presence.Facts, known guest.Facts) concern.Round {
+// newNICs returns the interfaces of a QEMU, which has been prepared.
+func (d *Driver) newNICs(a *attached) *nics.Concern {
+	pod := network.Pod{NetNS: a.link.Peer.NetNS}
+	return nics.New(nics.Env{
+		Connect: func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error) {
+			ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+			defer cancel()
+			return d.prepareNetwork(ctx, vmi, true, plug)
+		},
+		Build: func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error) {
+			return machine.BuildNIC(d.input(vmi, a.prepared.with(interfaces)), name)
+		},
+		Tidy: func(keep []string) error { return d.env.Network.Tidy(pod, keep) }, Now: d.env.Now,
+	}, &podQuestions{d, a.link.Peer}, d.log, a.prepared.interfaces)
+}
+
+// newDisks returns the disks of a QEMU, which has been prepared.
+func (d *Driver) newDisks(a *attached) *disks.Concern {
+	claims := volumes.Volumes{Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: a.prepared.selinux.Files()}
+	return disks.New(disks.Env{
+		Volume: claims.Open, Capacity: claims.Capacity, Event: d.env.Cluster.Event,
+		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
+		Input:     func(vmi *v1.VirtualMachineInstance) machine.Input { return d.input(vmi, a.prepared) },
+		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now,
+	}, d.log)
+}
+
+// podQuestions implements nics.Pod.
+type podQuestions struct {
+	driver   *Driver
+	launcher *podpath.Peer
+}
+
+func (p *podQuestions) Loose(names []string) ([]string, error) {
+	return p.driver.env.Network.Loose(network.Pod{NetNS: p.launcher.NetNS}, names)
+}
+
+func (p *podQuestions) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error) {
+	return p.driver.devices(vmi, p.launcher)
+}
+
+// roundOf returns the facts that the concerns of a QEMU share. The VMI must be known.
+func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) concern.Round {
+	networks := d.presence.Networks()
 	r := concern.Round{
-		VMI: seen.VMI, Pod: seen.Pod, NICs: known.NICs.Present, RunState: known.RunState, KVM: known.KVM,
-		Migrating: known.Migration.UnderWay(), Now: d.env.Now(),
+		VMI: seen.VMI, Pod: seen.Pod, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
+		Images: a.prepared.images, Claims: a.prepared.claims,
+		InPod: networks.Attached, PodVersion: networks.Version, NICs: a.nics.Present(),
+		Arrival: d.arrivalOf(seen.VMI, known), RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
+		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.moving.source != nil,
+		Now: d.env.Now(),
 	}
 	if podresize.CPUsAnnounced(seen.VMI) || podresize.MemoryAnnounced(seen.VMI) {
 		r.Resources = d.podResources(seen.VMI)
@@ -55,13 +114,41 @@ func (d *Driver) podResources(vmi *v1.VirtualMachineInstance) *corev1.ResourceRe
 	return &want
 }
 
-// decideChanges has the concerns decide about a guest that is at home on this node.
-func (d *Driver) decideChanges(s *snapshot) {
-	if s.role != vmihandler.Home {
+// takesPart reports whether the concerns take part in a round: the guest is at home on this node, or QEMU waits for it.
+func takesPart(role vmihandler.Role, r *concern.Round) bool {
+	return role == vmihandler.Home || r.Arrival != nil
+}
+
+// notObserved is the role for which no concern has observed.
+const notObserved vmihandler.Role = -1
+
+// observeChanges has the concerns observe, and returns the role of the node for which they did. It comes before each
+// decideChanges: without it the concerns know nothing.
+func (d *Driver) observeChanges(ctx context.Context, a *attached, seen presence.Facts) vmihandler.Role {
+	if a == nil || seen.VMI == nil {
+		return notObserved
+	}
+	role, r := vmihandler.RoleOf(seen.VMI, d.env.Node), d.roundOf(a, seen, a.guest.Observe())
+	if !takesPart(role, &r) {
+		return notObserved
+	}
+	a.concerns.Observe(ctx, a.guest.Monitor(), r, d.log)
+	return role
+}
+
+// decideChanges has the concerns decide. They have observed for a role of the node.
+func (d *Driver) decideChanges(ctx context.Context, s *snapshot, observed vmihandler.Role) {
+	if s.role != observed { // its VMI has just become another node's or this one's
+		observed = d.observeChanges(ctx, s.attached, s.presence)
+	}
+	s.round = d.roundOf(s.attached, s.presence, s.guest)
+	if observed == notObserved || !takesPart(s.role, &s.round) {
 		return
 	}
-	s.round = d.roundOf(s.presence, s.guest)
-	s.concerns = s.attached.concerns.Decide(s.round)
+	s.concerns, s.disks = s.attached.concerns.Decide(s.round), s.attached.plugs.Plan()
+	for _, step := range s.concerns.Settled {
+		d.failures.clear(step)
+	}
 }
 
 // failure returns the problem to show in the VMI's status: a failing step, or a concern's.
@@ -72,5 +159,5 @@ func (s *snapshot) failure(step error) error {
 	case s.concerns.Problem != "":
 		return errors.New(s.concerns.Problem)
 	}
-	return s.nics.Problem()
+	return nil
 }

@@ -1,15 +1,20 @@
 package driver
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/concern/disks"
+	"drydock.dev/drydock/internal/handler/concern/nics"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
@@ -61,15 +66,15 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 			o.RunState, o.Resume, o.PlugAfter = runstate.IOError, true, time.Second
 		}},
 		"volumes are to be looked at sooner than the guest": {instance, func(s *snapshot) {
-			s.plug, s.plugAfter, s.guest.After = true, time.Second, time.Minute
+			s.concerns.Step, s.concerns.After, s.guest.After = vmihandler.Plug, time.Second, time.Minute
 		}, func(o *vmihandler.Observed) { o.Plug, o.PlugAfter = true, time.Second }},
-		"an interface is to be plugged": {instance, func(s *snapshot) { s.nics.Plug = []string{"blue"} }, func(o *vmihandler.Observed) { o.NICs = true }},
+		"an interface is to be plugged": {instance, func(s *snapshot) { s.concerns.Step = vmihandler.PlugNICs }, func(o *vmihandler.Observed) { o.Change = vmihandler.PlugNICs }},
 		"the guest waits for a volume that it boots from": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
 		}, func(o *vmihandler.Observed) { o.RunState, o.Halted = runstate.Prelaunch, true }},
 		"the volume is there": {waiting, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.Prelaunch, Halted: true}
-			s.volumes.Plugged = map[string]bool{"a": true}
+			s.disks.Plugged = map[string]bool{"a": true}
 		}, func(o *vmihandler.Observed) { o.RunState, o.Halted, o.Begin = runstate.Prelaunch, true, true }},
 		"a guest arrives from elsewhere": {instance, func(s *snapshot) {
 			s.guest = guest.Facts{RunState: runstate.InMigrate, After: time.Second}
@@ -87,7 +92,7 @@ func TestWhatTheNextStepIsChosenOn(t *testing.T) {
 
 func TestFactsOfAStatus(t *testing.T) {
 	exit, failure := &launch.Exit{Reason: launch.ReasonCrashed}, errors.New("no space")
-	plain := vmihandler.Facts{Node: "node1", PodReady: true, Now: noon}
+	plain := vmihandler.Facts{Node: "node1", PodReady: true, PodLasts: true, Now: noon}
 	for name, c := range map[string]struct {
 		change  func(*snapshot)
 		failure error
@@ -95,23 +100,26 @@ func TestFactsOfAStatus(t *testing.T) {
 	}{
 		"a guest that runs": {func(*snapshot) {}, nil, func(*vmihandler.Facts) {}},
 		"a step fails":      {func(*snapshot) {}, failure, func(f *vmihandler.Facts) { f.Failure = failure }},
-		"QEMU has ended":    {func(s *snapshot) { s.connection.Exit = exit }, nil, func(f *vmihandler.Facts) { f.Exit = exit }},
+		"QEMU has ended": {func(s *snapshot) { s.connection.Exit, s.connection.ExitedAt = exit, noon }, nil, func(f *vmihandler.Facts) {
+			f.Exit, f.ExitedAt = exit, noon
+		}},
 		"the pod is being deleted": {func(s *snapshot) { s.presence.Pod.Interrupted = true }, nil, func(f *vmihandler.Facts) {
 			f.PodInterrupted = true
 		}},
 		"the pod is gone, its launcher is not": {func(s *snapshot) { s.presence.Pod = &vmihandler.Pod{Gone: true} }, nil, func(f *vmihandler.Facts) {
-			f.PodReady = false
+			f.PodReady, f.PodLasts = false, false
 		}},
+		"the pod's container has ended": {func(s *snapshot) { s.presence.Pod.Ended = true }, nil, func(f *vmihandler.Facts) { f.PodLasts = false }},
 		"nothing is left of the pod": {func(s *snapshot) {
 			s.presence.Pod, s.connection.State = &vmihandler.Pod{Gone: true}, vmihandler.LinkPending
-		}, nil, func(f *vmihandler.Facts) { f.PodReady, f.Vanished = false, true }},
+		}, nil, func(f *vmihandler.Facts) { f.PodReady, f.PodLasts, f.Vanished = false, false, true }},
 		"the node has something left of the pod": {func(s *snapshot) {
 			s.presence.Pod, s.connection.State = &vmihandler.Pod{Gone: true, Remains: true}, vmihandler.LinkPending
-		}, nil, func(f *vmihandler.Facts) { f.PodReady = false }},
+		}, nil, func(f *vmihandler.Facts) { f.PodReady, f.PodLasts = false, false }},
 		"virt-launcher knows nothing of the guest that ran": {func(s *snapshot) {
 			s.presence.VMI.Status.Phase, s.connection.Launcher.Phase = v1.Running, launch.PhaseWaiting
 		}, nil, func(f *vmihandler.Facts) { f.Lost = true }},
-		"there is no pod": {func(s *snapshot) { s.presence.Pod = nil }, nil, func(f *vmihandler.Facts) { f.PodReady = false }},
+		"there is no pod": {func(s *snapshot) { s.presence.Pod = nil }, nil, func(f *vmihandler.Facts) { f.PodReady, f.PodLasts = false, false }},
 	} {
 		s, want := attachedTo(scheduled("u")), plain
 		c.change(&s)
@@ -127,24 +135,47 @@ func TestFactsOfAStatus(t *testing.T) {
 	}
 }
 
+// noDevices is the monitor of a QEMU without devices.
+type noDevices struct{ concern.Monitor }
+
+func (noDevices) Execute(context.Context, string, any, any) error { return nil }
+
+// knownDisks is the disks of a guest, of which all is known.
+type knownDisks struct {
+	*disks.Concern
+	plan disks.Plan
+}
+
+func (k *knownDisks) Observe(context.Context, concern.Query, concern.Round) (disks.Seen, error) {
+	return disks.Seen{}, nil
+}
+
+func (k *knownDisks) Decide(concern.Round, disks.Seen) disks.Plan { return k.plan }
+
 func TestWhatIsSaidOfAGuest(t *testing.T) {
 	s := attachedTo(scheduled("u"))
 	s.attached.prepared = &prepared{
-		interfaces: []network.Interface{{Name: "default", Tap: "tap0", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
-		images:     map[string]launch.PreparedImage{"root": {VirtualSize: 5}, "data": {VirtualSize: 5}},
-		claims:     volumes.Claims{"root": {ClaimName: "claim-root"}},
+		images: map[string]launch.PreparedImage{"root": {VirtualSize: 5}, "data": {VirtualSize: 5}},
+		claims: volumes.Claims{"root": {ClaimName: "claim-root"}},
 	}
+	known := disks.Plan{
+		Hotplugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
+		Volumes: map[string]vmihandler.Volume{
+			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
+		},
+	}
+	s.attached.concerns = concern.List{concern.New(vmihandler.Plug, &knownDisks{plan: known}), concern.New(vmihandler.PlugNICs, nics.New(nics.Env{}, nil, logr.Discard(), []network.Interface{
+		{Name: "default", Tap: "tap0", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1},
+	}))}
+	s.attached.concerns.Observe(t.Context(), noDevices{}, concern.Round{VMI: s.presence.VMI}, logr.Discard())
+	s.concerns = s.attached.concerns.Decide(concern.Round{VMI: s.presence.VMI})
 	s.guest = guest.Facts{RunState: runstate.IOError, Stalled: true, FailedDisks: []vmihandler.FailedDisk{{Volume: "root"}}, PausedByUser: true}
 	answer := &vmihandler.Agent{}
 	s.agent = guestagent.Facts{Connected: true, Answer: answer}
-	s.volumes = volumes.Facts{
-		Hotplugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}}, Grown: map[string]int64{"root": 9, "data": 3},
-	}
 	want := &vmihandler.Guest{
 		RunState: runstate.IOError, Stalled: true, FailedDisks: []vmihandler.FailedDisk{{Volume: "root"}}, PausedByUser: true,
 		MachineType: "q35", Agent: answer, Plugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
 		Interfaces: []vmihandler.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
-		// The rule about the guest's capacity compares both sizes exactly (vmihandler, sizeTold).
 		Volumes: map[string]vmihandler.Volume{
 			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
 		},

@@ -10,10 +10,10 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
-	"drydock.dev/drydock/internal/handler/presence"
-	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/object/backoff"
@@ -37,43 +37,39 @@ func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	}
 }
 
-// plugArrivingDisks plugs the disks that come with a guest, while QEMU waits for it.
-func (d *Driver) plugArrivingDisks(ctx context.Context, s *snapshot, seen presence.Facts) {
-	a, target := s.attached, d.moving.target
-	if a == nil || target == nil || seen.VMI == nil || vmihandler.RoleOf(seen.VMI, d.env.Node) != vmihandler.Destination {
-		return
+// arrivalOf returns the guest that QEMU waits for, nil for none.
+func (d *Driver) arrivalOf(vmi *v1.VirtualMachineInstance, known guest.Facts) *concern.Arrival {
+	target := d.moving.target
+	if target == nil || vmihandler.RoleOf(vmi, d.env.Node) != vmihandler.Destination || !known.Migration.Arriving() {
+		return nil
 	}
-	if known := a.guest.Observe().Migration; !known.Arriving() {
-		return
-	}
-	arrival := volumes.Arrival{VMI: volumemigration.Target(seen.VMI), AttachmentPods: seen.AttachmentPods, Copied: map[string]int64{}}
-	for _, m := range volumemigration.Of(seen.VMI) {
-		arrival.Copied[m.Volume] = volumemigration.SizeOf(seen.VMI, m.Volume)
+	arrival := &concern.Arrival{VMI: volumemigration.Target(vmi), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
+	for _, m := range volumemigration.Of(vmi) {
+		arrival.Copied[m.Volume] = volumemigration.SizeOf(vmi, m.Volume)
 	}
 	for _, disk := range target.Disks() {
-		place := machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
-		arrival.Disks = append(arrival.Disks, nodehotplug.PluggedDisk{Volume: disk.Volume, Place: place})
+		arrival.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
 	}
-	s.plug, s.plugAfter = a.volumes.Receive(ctx, a.guest.Monitor(), arrival)
+	return arrival
 }
 
 // exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the
 // source that it has all of them. The source copies nothing before that.
 func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target := d.moving.target
-	if target == nil || s.attached == nil || s.role != vmihandler.Destination || !s.volumes.Received || d.moving.plugged {
+	if target == nil || s.attached == nil || s.role != vmihandler.Destination || !s.disks.Received || d.moving.plugged {
 		return
 	}
 	failure := &d.moving.exportFailure
 	if left := failure.remainingDelay(vmihandler.Attach, d.env.Now()); left > 0 {
-		s.plugAfter = backoff.Sooner(s.plugAfter, left)
+		s.arrivalAfter = backoff.Sooner(s.arrivalAfter, left)
 		return
 	}
 	err := s.attached.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(s.presence.VMI, true))
 	failure.record(vmihandler.Attach, err, d.env.Now())
 	if err != nil {
 		d.log.Info("QEMU does not take the content of plugged disks yet", "reason", err.Error())
-		s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
+		s.arrivalAfter = backoff.Sooner(s.arrivalAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
 		return
 	}
 	d.moving.plugged = true

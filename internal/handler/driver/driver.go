@@ -2,10 +2,11 @@
 // vmihandler decide, and acts.
 //
 // A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
-// connection (to virt-launcher), and, for each attached QEMU, guest, guestagent and volumes. The parts report facts
-// as values and wake the driver, which passes facts from one part to another. The package must not decide about a
-// VMI's needs (package vmihandler does), make disks or networks itself, or know how VMIs and pods are watched. It keeps
-// no journal: a new driver finds a running guest by its sockets and continues.
+// connection (to virt-launcher), and, for each attached QEMU, guest, guestagent, requests (of users) and the
+// concerns (concerns.go). The parts report facts as values and wake the driver, which passes facts from one part to
+// another. The package must not decide about a VMI's needs (package vmihandler does), make disks or networks itself, or
+// know how VMIs and pods are watched. It keeps no journal: a new driver finds a running guest by its sockets and
+// continues.
 package driver
 
 import (
@@ -23,7 +24,6 @@ import (
 
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
-	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -33,6 +33,7 @@ import (
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -51,10 +52,12 @@ type Network interface {
 	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
-// Cluster is a driver's client of the API server.
+// Cluster is a driver's client of the API server. The Supervisor bounds its calls (apiTimeout).
 type Cluster interface {
 	presence.Cluster
 	volumes.Cluster
+	// Event records an event on the VMI. It never fails or blocks.
+	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 	// PatchVMI returns the patched VMI.
 	PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error)
 }
@@ -99,7 +102,8 @@ func (e *Env) kvm() (usable, known bool) {
 	return e.KVM()
 }
 
-// Driver manages one VMI. Only its Run goroutine acts; others hand their observations to a part and wake it.
+// Driver manages one VMI. Only its Run goroutine acts. Others hand their observations to a part and wake it, or wait for
+// the answer to a user's request (package requests).
 type Driver struct {
 	env       *Env
 	uid       types.UID
@@ -119,12 +123,10 @@ type Driver struct {
 	link     *connection.Link
 	failures failures
 	moving   moving
+	// unanswered is the last write of the status that the API server has not answered, nil for none.
+	unanswered *changes
 	// notified is the QEMU that was last passed to Env.Attached.
 	notified *attached
-	// tidied is the guest whose pod has no leftovers of interfaces that were unplugged earlier.
-	tidied *guest.Guest
-	// checkedPodVersion is the pod's version at the last check of its links.
-	checkedPodVersion string
 }
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
@@ -157,11 +159,13 @@ func (d *Driver) Run(ctx context.Context) {
 	defer cancel()
 	for ctx.Err() == nil {
 		linked := d.observeConnection()
+		d.answerRequests(ctx)
 		askAgain, hold := d.presence.Ask(ctx, presence.Launcher{Connected: linked.Link != nil, Exited: linked.Exit != nil})
 		if hold {
 			d.sleep(ctx, askAgain, nil)
 			continue
 		}
+		d.announceUnanswered(d.presence.VMI())
 		s := d.observe(ctx, linked)
 		d.syncMigrationConnections(ctx, &s)
 		o, changes := d.decideStatus(&s)
@@ -266,33 +270,28 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 	case vmihandler.Report:
 		return d.report(ctx, changes)
 	}
-	return d.actOnGuest(ctx, step, s, o)
+	return d.actOnGuest(ctx, step, s)
 }
 
-func (d *Driver) actOnGuest(ctx context.Context, step vmihandler.Step, s snapshot, o vmihandler.Observed) error {
+func (d *Driver) actOnGuest(ctx context.Context, step vmihandler.Step, s snapshot) error {
 	switch step {
 	case vmihandler.Resume:
 		return s.attached.guest.Resume(ctx)
-	case vmihandler.PlugNICs:
-		return d.plugNICs(ctx, &s, o.VMI)
 	case s.concerns.Step:
 		return s.attached.concerns.Act(ctx, s.attached.guest.Monitor(), s.round, step)
 	case vmihandler.Begin:
 		return d.startCPUs(ctx, s)
-	case vmihandler.Plug:
-		// A failure is shown in the volume's own status, and package volumes retries it.
-		s.attached.volumes.Act(ctx, s.attached.guest.Monitor(), d.input(o.VMI, s.attached.prepared))
 	}
 	return nil
 }
 
 func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
-	started, err := s.attached.guest.Start(ctx, bootOrder(instance, s.volumes))
+	started, err := s.attached.guest.Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
 	if err != nil || !started {
 		return err
 	}
-	late := vmihandler.DecideHalt(instance, s.volumes.Plugged, d.env.Now()).LateMessage()
+	late := vmihandler.DecideHalt(instance, s.disks.Plugged, d.env.Now()).LateMessage()
 	if late != "" {
 		d.env.Cluster.Event(instance, corev1.EventTypeWarning, reasonLate, late)
 	}

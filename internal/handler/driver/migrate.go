@@ -16,8 +16,10 @@ import (
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
@@ -202,6 +204,7 @@ func (d *Driver) sourceDecision(s *snapshot, o vmihandler.Observed, m *v1.Virtua
 	out.handsOver = f.Begun && !f.Record.Failed
 	out.hidesEnd = f.Process == switchover.ProcessEnded && out.source.Action != switchover.ReportEnd
 	out.progress = progressOf(&f, &s.guest.Migration)
+	out.progress.Stopped = s.guest.Stopped
 	if said := sourceMigrationOf(out.source, m.MigrationUID, f.Record.AbortRequested); said != nil && s.role == vmihandler.Home {
 		out.sourceFacts = said
 	}
@@ -228,12 +231,27 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 	return &said
 }
 
+// recordStage records the time of the state that QEMU is in, and its figures.
+func recordStage(source *migration.Source, f *switchover.SourceFacts, known *guest.Migration) {
+	switch {
+	case f.Begun:
+		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device ||
+			(f.Status.PostCopy() || f.Status == migrationstatus.Canceling) && !f.Left)
+		source.Pauses(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
+		if f.Status == migrationstatus.Active {
+			source.Copied(sampleOf(&known.Progress))
+		}
+	case f.Mirrors.Begun:
+		source.CopiedDisks(&f.Mirrors)
+	}
+}
+
 func (d *Driver) sourceFacts(s *snapshot, o vmihandler.Observed, m *v1.VirtualMachineInstanceMigrationState) switchover.SourceFacts {
 	known := &s.guest.Migration
 	f := switchover.SourceFacts{
 		Record: switchover.RecordOf(o.VMI, m.MigrationUID), Process: vmihandler.ProcessOf(o),
 		Exit:     switchover.ExitOf(s.connection.Exit, false),
-		RunState: o.RunState, Settled: !s.plug && s.volumes.Settled,
+		RunState: o.RunState, Settled: s.disks.Fixed,
 		Mirrors: mirrorsOf(machine.Mirrors(o.VMI), s.guest.Jobs, m.MigrationUID),
 	}
 	if known.Begun == m.MigrationUID {
@@ -244,20 +262,15 @@ func (d *Driver) sourceFacts(s *snapshot, o vmihandler.Observed, m *v1.VirtualMa
 	if source == nil {
 		return f
 	}
-	switch {
-	case f.Begun:
-		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device)
-		if f.Status == migrationstatus.Active {
-			source.Copied(sampleOf(&known.Progress))
-		}
-	case f.Mirrors.Begun:
-		source.CopiedDisks(&f.Mirrors)
-	}
+	recordStage(source, &f, known)
 	if !f.Begun {
-		f.Settled = s.checkNICsForMigration(o.VMI, source) && f.Settled
+		f.Settled = f.Settled && !s.concerns.Unsettled
+		if s.concerns.Refusal != "" {
+			source.Refuse(s.concerns.Refusal)
+		}
 	}
 	if f.Settled && !f.Begun {
-		sendPluggedDisks(source, &s.volumes.Plugs)
+		sendPluggedDisks(source, &s.disks.Plugs)
 	}
 	if s.guest.Silent {
 		// QEMU may be waiting for the target to write to a disk, and does nothing else while it waits.
@@ -330,6 +343,7 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o vmihandler.Observed)
 	case switchover.Cancel:
 		if d.moving.source != nil {
 			d.moving.source.Canceled(step.Reason)
+			d.moving.source.Discard()
 		}
 		return g.Cancel(ctx)
 	case switchover.Resume:
@@ -383,7 +397,7 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o vmihandler.Ob
 		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,
 		Transport: source.Transport(),
 	})
-	var refusal *guest.Refusal
+	var refusal *power.Refusal
 	if errors.As(err, &refusal) {
 		source.Refuse(refusal.Message)
 	}
@@ -404,7 +418,7 @@ func (d *Driver) forward(ctx context.Context, source *migration.Source, channel 
 
 // mirrorTimeout bounds how long a connected QEMU may wait for the target when it opens the disks there: it does
 // nothing else while it waits.
-const mirrorTimeout = 5 * time.Second
+const mirrorTimeout = 10 * time.Second
 
 // mirrorDisks makes QEMU copy the disks that move with the guest. If the copy can't begin, the migration fails, and
 // the streams are closed so that QEMU waits for nothing.
@@ -422,7 +436,7 @@ func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o vmihandler.Obser
 		Migration: o.VMI.Status.MigrationState.MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(o.VMI),
 		Bandwidth: s.limitsOf(o.VMI, o.VMI.Status.MigrationState).Bandwidth,
 	})
-	var refusal *guest.Refusal
+	var refusal *power.Refusal
 	switch {
 	case err == nil, errors.Is(err, guest.ErrEnding):
 		return err

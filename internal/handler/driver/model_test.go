@@ -518,16 +518,7 @@ func TestTheAgentsAnswersAreReported(t *testing.T) {
 	if err := guest.SoftReboot(t.Context()); err != nil || m.qemu.Executed("send-key") != 1 {
 		t.Errorf("a reboot without an agent: %v; QEMU was told %v", err, m.qemu.Commands())
 	}
-	listener, err := net.Listen("unix", filepath.Join(m.private, layout.AgentSocket))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = listener.Close() })
-	go serveAgent(listener)
-	m.qemu.OpenAgent(true)
-	connected := n.api.await(t, "an agent", func(instance *v1.VirtualMachineInstance) bool {
-		return condition(instance, v1.VirtualMachineInstanceAgentConnected) != nil && instance.Status.GuestOSInfo.ID == "debian"
-	})
+	connected := n.connectAgent(m, func(string) {})
 	if connected.Status.Phase != v1.Running {
 		t.Errorf("phase %s", connected.Status.Phase)
 	}
@@ -536,8 +527,23 @@ func TestTheAgentsAnswersAreReported(t *testing.T) {
 	}
 }
 
+// connectAgent starts the guest's agent, and returns the VMI whose status says so. heard gets each command.
+func (n *node) connectAgent(m *model, heard func(command string)) *v1.VirtualMachineInstance {
+	n.t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(m.private, layout.AgentSocket))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = listener.Close() })
+	go serveAgent(listener, heard)
+	m.qemu.OpenAgent(true)
+	return n.api.await(n.t, "an agent", func(instance *v1.VirtualMachineInstance) bool {
+		return condition(instance, v1.VirtualMachineInstanceAgentConnected) != nil && instance.Status.GuestOSInfo.ID == "debian"
+	})
+}
+
 // serveAgent is a guest agent that knows three commands.
-func serveAgent(listener net.Listener) {
+func serveAgent(listener net.Listener, heard func(command string)) {
 	for {
 		conn, err := listener.Accept()
 		if err != nil {
@@ -550,6 +556,7 @@ func serveAgent(listener net.Listener) {
 				if err != nil {
 					return
 				}
+				heard(r.Execute)
 				switch r.Execute {
 				case "guest-sync-delimited":
 					fmt.Fprintf(conn, "\xff{\"return\": %d}\n", r.Arguments.ID)

@@ -36,7 +36,7 @@ import (
 )
 
 // patience is how long a test waits for an event that comes soon: QEMU is emulated, and the machine may be busy.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // launcherFolder has launcherBinary, if it was built.
 var launcherFolder string
@@ -400,7 +400,20 @@ type api struct {
 	// ignores is a text: patches that contain it are not answered before the test ends.
 	ignores string
 	ended   chan struct{}
+	// hanging is what becomes of patches, and unanswered the number of those that have got no answer.
+	hanging    hanging
+	unanswered int
 }
+
+// hanging is the way of an API server with patches.
+type hanging int
+
+const (
+	answers hanging = iota
+	// hangs waits for the end of the caller's patience; hangsAfterwards applies the patch before.
+	hangs
+	hangsAfterwards
+)
 
 func newAPI(instance *v1.VirtualMachineInstance) *api {
 	a := &api{vmi: instance.DeepCopy(), watchers: map[string]*Supervisor{}}
@@ -468,7 +481,46 @@ func (a *api) ignore(t *testing.T, text string) {
 	t.Cleanup(func() { close(a.ended) })
 }
 
-func (a *api) PatchVMI(_ context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+func (a *api) hang(how hanging) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hanging = how
+}
+
+// awaitUnanswered waits until a patch gets no answer.
+func (a *api) awaitUnanswered(t *testing.T) {
+	t.Helper()
+	a.await(t, "a patch", func(*v1.VirtualMachineInstance) bool { return a.unanswered > 0 })
+}
+
+// receive returns what becomes of a patch.
+func (a *api) receive() hanging {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.hanging != answers {
+		a.unanswered++
+		a.changed.Broadcast()
+	}
+	return a.hanging
+}
+
+func (a *api) PatchVMI(ctx context.Context, instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+	switch a.receive() {
+	case hangs:
+		<-ctx.Done()
+		return nil, ctx.Err()
+	case hangsAfterwards:
+		if _, err := a.patch(instance, patch); err != nil {
+			return nil, err
+		}
+		<-ctx.Done()
+		return nil, ctx.Err()
+	default:
+		return a.patch(instance, patch)
+	}
+}
+
+func (a *api) patch(instance *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
 	a.mu.Lock()
 	if a.ignores != "" && strings.Contains(string(patch), a.ignores) {
 		a.mu.Unlock()
@@ -554,6 +606,7 @@ func (a *api) Event(_ *v1.VirtualMachineInstance, kind, reason, message string) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.events = append(a.events, kind+" "+reason+": "+message)
+	a.changed.Broadcast()
 }
 
 // await waits until the VMI is as wanted, and returns it.

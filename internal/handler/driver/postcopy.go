@@ -44,6 +44,9 @@ func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, o
 	source := d.moving.source
 	switch {
 	case action == switchover.MarkLeft:
+		if source != nil {
+			source.Leaves()
+		}
 		return g.MarkLeft(ctx, of)
 	case source == nil:
 		return errors.New("the way to the migration's target has ended")

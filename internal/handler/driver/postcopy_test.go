@@ -1,6 +1,8 @@
 package driver
 
 import (
+	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -65,6 +67,36 @@ func TestAGuestMovesBeforeItsMemory(t *testing.T) {
 	}
 	release()
 	v.arrives()
+}
+
+// TestAPostCopyIsTakenBackUntilItsGuestIsMarked: nobody has run it at the target before that.
+func TestAPostCopyIsTakenBackUntilItsGuestIsMarked(t *testing.T) {
+	t.Parallel()
+	v := newVoyage(t)
+	v.beginAndCopy(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+	defer v.from.model.qemu.HoldPostCopy()()
+	v.from.model.qemu.Override("object-add", func(args json.RawMessage) (any, error) {
+		if strings.Contains(string(args), machine.LeftMarker(ours)) {
+			return nil, errors.New("QEMU is stuck")
+		}
+		v.from.model.qemu.AddObject(machine.MarkerType, machine.PausedMarker(ours))
+		return nil, nil
+	})
+	v.from.model.qemu.SetElapsed(time.Hour)
+	v.api.await(t, "the mode", postCopied)
+	awaitTrue(t, "a guest that has been loaded", func() bool { return v.to.model.qemu.MigrationStatus() == "postcopy-active" })
+	v.tell(vmistatus.Migration{Abort: true}, nil)
+	failed := v.api.await(t, "the failure", failedNow)
+	if m := failed.Status.MigrationState; m.FailureReason != "the migration was aborted" || m.AbortStatus != v1.MigrationAbortSucceeded {
+		t.Errorf("the migration is %+v", m)
+	}
+	awaitTrue(t, "a guest that runs", func() bool { return v.from.model.qemu.RunState() == runstate.Running })
+	<-v.to.model.qemu.Ended()
+	v.alone(v.from, v.to)
+	v.api.await(t, "a guest that runs", well)
+	if n := v.to.model.qemu.Executed("cont"); n > 0 {
+		t.Errorf("the target was told to run %d times", n)
+	}
 }
 
 // TestABrokenPostCopyGoesOn: the guest continues meanwhile, until it needs missing memory.

@@ -32,10 +32,17 @@ func progressOf(f *switchover.SourceFacts, known *guest.Migration) vmistatus.Pro
 			Stage: vmistatus.SendingMemory, Total: int64(p.Total), Remaining: int64(p.Remaining), Sent: int64(p.Transferred),
 			Rate: int64(p.Rate), DirtyRate: int64(p.DirtyRate), Downtime: p.Expected,
 		}
+	case handsOver(f.Status) && !f.Ran:
+		return vmistatus.Progress{Stage: vmistatus.HandingOver}
 	case f.Status == migrationstatus.Completed && f.RunState == runstate.PostMigrate:
 		return vmistatus.Progress{Stage: vmistatus.GuestSent}
 	}
 	return vmistatus.Progress{}
+}
+
+// handsOver reports whether the guest is stopped, or at the target before its memory.
+func handsOver(s migrationstatus.Status) bool {
+	return s == migrationstatus.PreSwitchover || s == migrationstatus.Device || s.PostCopy()
 }
 
 func sampleOf(p *guest.Progress) switchover.Sample {
@@ -70,8 +77,8 @@ func (d *Driver) setDowntimeLimit(ctx context.Context, s *snapshot, vmi *v1.Virt
 // first. One clock reading decides whether it is due and dates it.
 func (d *Driver) progress(s *snapshot, o vmihandler.Observed, facts vmihandler.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
-	if source != nil && of.Stage == vmistatus.GuestSent {
-		source.Sent()
+	if source != nil && (of.Stage == vmistatus.HandingOver || of.Stage == vmistatus.GuestSent) {
+		source.HandsOver()
 	}
 	if source == nil || o.Changed || s.role != vmihandler.Home || of.Stage == "" || !source.ProgressDue(s.now) {
 		return nil

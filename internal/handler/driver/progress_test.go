@@ -160,15 +160,18 @@ func TestWhatProgressIsTold(t *testing.T) {
 		edit func(*switchover.SourceFacts)
 		want vmistatus.Progress
 	}{
-		"memory is sent":           {func(*switchover.SourceFacts) {}, memory},
-		"disks are copied":         {disks, vmistatus.Progress{Stage: vmistatus.CopyingDisks, Total: 10, Remaining: 7, Sent: 3}},
-		"nothing has begun":        {func(f *switchover.SourceFacts) { f.Begun = false }, vmistatus.Progress{}},
-		"it is another's":          {func(f *switchover.SourceFacts) { f.Record.Current = false }, vmistatus.Progress{}},
-		"nothing was recorded":     {func(f *switchover.SourceFacts) { f.Record.Started = false }, vmistatus.Progress{}},
-		"it has failed":            {func(f *switchover.SourceFacts) { f.Record.Failed = true }, vmistatus.Progress{}},
-		"it has completed":         {func(f *switchover.SourceFacts) { f.Record.Completed = true }, vmistatus.Progress{}},
-		"QEMU has ended":           {func(f *switchover.SourceFacts) { f.Process = switchover.ProcessEnded }, vmistatus.Progress{}},
-		"the guest is handed over": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.PreSwitchover }, vmistatus.Progress{}},
+		"memory is sent":                       {func(*switchover.SourceFacts) {}, memory},
+		"disks are copied":                     {disks, vmistatus.Progress{Stage: vmistatus.CopyingDisks, Total: 10, Remaining: 7, Sent: 3}},
+		"nothing has begun":                    {func(f *switchover.SourceFacts) { f.Begun = false }, vmistatus.Progress{}},
+		"it is another's":                      {func(f *switchover.SourceFacts) { f.Record.Current = false }, vmistatus.Progress{}},
+		"nothing was recorded":                 {func(f *switchover.SourceFacts) { f.Record.Started = false }, vmistatus.Progress{}},
+		"it has failed":                        {func(f *switchover.SourceFacts) { f.Record.Failed = true }, vmistatus.Progress{}},
+		"it has completed":                     {func(f *switchover.SourceFacts) { f.Record.Completed = true }, vmistatus.Progress{}},
+		"QEMU has ended":                       {func(f *switchover.SourceFacts) { f.Process = switchover.ProcessEnded }, vmistatus.Progress{}},
+		"the guest is about to be handed over": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.PreSwitchover }, vmistatus.Progress{Stage: vmistatus.HandingOver}},
+		"the guest is handed over":             {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Device }, vmistatus.Progress{Stage: vmistatus.HandingOver}},
+		"its memory follows":                   {func(f *switchover.SourceFacts) { f.Status = migrationstatus.PostCopyActive }, vmistatus.Progress{Stage: vmistatus.HandingOver}},
+		"its memory follows, and it runs":      {func(f *switchover.SourceFacts) { f.Status, f.Ran = migrationstatus.PostCopyActive, true }, vmistatus.Progress{}},
 		"the guest was sent": {func(f *switchover.SourceFacts) {
 			f.Status, f.RunState = migrationstatus.Completed, runstate.PostMigrate
 		}, vmistatus.Progress{Stage: vmistatus.GuestSent}},

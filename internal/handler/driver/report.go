@@ -40,8 +40,10 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	if c.err != nil {
 		return c.err
 	}
+	d.announceUnanswered(c.from)
 	now, err := d.env.Cluster.PatchVMI(ctx, c.from, c.patch)
-	refused := err
+	refused, before := err, d.unanswered
+	d.unanswered = nil
 	switch {
 	case err == nil:
 		d.announce(c)
@@ -49,6 +51,7 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 		now = nil
 	case apierrors.IsConflict(err), apierrors.IsInvalid(err):
 		// The API server reports a failed JSON patch test as Invalid.
+		d.unanswered = before
 		now, err = d.env.Cluster.VMI(ctx, c.from.Namespace, c.from.Name)
 		if apierrors.IsNotFound(err) {
 			now, err = nil, nil
@@ -61,10 +64,25 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 				c.from.Namespace, c.from.Name, refused)
 		}
 	default:
+		d.unanswered = c
 		return fmt.Errorf("patching the status of VMI %s/%s: %w", c.from.Namespace, c.from.Name, err)
 	}
 	d.presence.SetStored(now)
 	return nil
+}
+
+// announceUnanswered announces a write without an answer once the VMI shows that it has taken effect. A VMI of the same
+// version shows that it has not yet: of it and the next report only one can. If somebody else has changed the VMI first,
+// the write never does.
+func (d *Driver) announceUnanswered(now *v1.VirtualMachineInstance) {
+	c := d.unanswered
+	if c == nil || now == nil || now.ResourceVersion == c.from.ResourceVersion {
+		return
+	}
+	d.unanswered = nil
+	if left, err := vmihandler.Patch(now, c.to); err == nil && left == nil {
+		d.announce(c)
+	}
 }
 
 func (d *Driver) announce(c *changes) {

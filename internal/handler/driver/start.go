@@ -34,13 +34,20 @@ const (
 var tunNumber = unix.Mkdev(10, 200)
 
 // prepared is the result of preparing a pod. It is the same for a guest to be started and for one that runs already.
-// It is not modified.
+// It is not modified. interfaces are those at the time: nics.Concern has the present ones of an attached QEMU.
 type prepared struct {
 	interfaces []network.Interface
 	images     map[string]launch.PreparedImage
 	claims     volumes.Claims
 	kvm, vhost bool
 	selinux    nodeselinux.Launcher
+}
+
+// with returns the same with other interfaces.
+func (p *prepared) with(interfaces []network.Interface) *prepared {
+	next := *p
+	next.interfaces = interfaces
+	return &next
 }
 
 // prepare makes everything that QEMU opens and the guest's network. All of it may exist already; runs means that QEMU

@@ -17,12 +17,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
-	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -41,16 +41,21 @@ type Machine struct {
 func (d *Driver) machine() (*Machine, error) {
 	instance, a := d.presence.VMI(), d.alive()
 	if instance == nil || a == nil {
-		return nil, fmt.Errorf("the guest does not run on node %s, or virt-handler there has not connected to it yet; try again", d.env.Node)
+		return nil, d.notRunning()
 	}
 	if vmihandler.RoleOf(instance, d.env.Node) != vmihandler.Home {
 		return nil, fmt.Errorf("the guest is coming to node %s or has left it by a migration; try again", d.env.Node)
 	}
-	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reachedInterface: reachedInterface(a.prepared.interfaces), taps: map[string]string{}}
-	for _, i := range a.prepared.interfaces {
+	interfaces := a.nics.Connected()
+	m := &Machine{attached: a, vmi: instance, network: d.env.Network, reachedInterface: reachedInterface(interfaces), taps: map[string]string{}}
+	for _, i := range interfaces {
 		m.taps[i.Name] = i.Tap
 	}
 	return m, nil
+}
+
+func (d *Driver) notRunning() error {
+	return fmt.Errorf("the guest does not run on node %s, or virt-handler there has not connected to it yet; try again", d.env.Node)
 }
 
 func (m *Machine) conflict(message string) error {
@@ -59,7 +64,7 @@ func (m *Machine) conflict(message string) error {
 
 // apiError converts an error of a part for virt-api: a refusal becomes a conflict.
 func (m *Machine) apiError(err error) error {
-	var refusal *guest.Refusal
+	var refusal *power.Refusal
 	var busy *launcherclient.Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -72,7 +77,8 @@ func (m *Machine) apiError(err error) error {
 	return err
 }
 
-// Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected.
+// Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected. virt-launcher alone acts on
+// holds, in an order of its own: a guest is released even while the driver is busy.
 func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = m.agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
@@ -101,24 +107,20 @@ func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, e
 }
 
 // Pause stops the guest's CPUs.
-func (m *Machine) Pause(ctx context.Context) error { return m.apiError(m.guest.Pause(ctx)) }
+func (m *Machine) Pause(ctx context.Context) error { return m.ask(ctx, power.Pause) }
 
 // Unpause resumes a paused guest if it can continue.
-func (m *Machine) Unpause(ctx context.Context) error { return m.apiError(m.guest.Unpause(ctx)) }
+func (m *Machine) Unpause(ctx context.Context) error { return m.ask(ctx, power.Unpause) }
 
 // Reset presses the reset button.
-func (m *Machine) Reset(ctx context.Context) error { return m.apiError(m.guest.Reset(ctx)) }
+func (m *Machine) Reset(ctx context.Context) error { return m.ask(ctx, power.Reset) }
 
-// SoftReboot reboots the guest by its agent. Without an agent it presses Ctrl-Alt-Del, which most systems take as a
-// request to reboot.
-func (m *Machine) SoftReboot(ctx context.Context) error {
-	if err := m.guest.CheckReboot(); err != nil {
-		return m.apiError(err)
-	}
-	if done, err := m.agent.Reboot(ctx); done || err != nil {
-		return err
-	}
-	return m.guest.PressKeys(ctx, "ctrl", "alt", "delete")
+// SoftReboot reboots the guest by its agent or, without one, by Ctrl-Alt-Del.
+func (m *Machine) SoftReboot(ctx context.Context) error { return m.ask(ctx, power.Reboot) }
+
+// ask waits until the driver has acted on a request.
+func (m *Machine) ask(ctx context.Context, r power.Request) error {
+	return m.apiError(m.requests.Ask(ctx, r))
 }
 
 // UserList returns the users who are logged in to the guest.

@@ -42,7 +42,7 @@ func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.
 		}
 		d.log.Info("QEMU does not wait for its guest yet", "reason", err.Error())
 	}
-	s.plugAfter = backoff.Sooner(s.plugAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
+	s.arrivalAfter = backoff.Sooner(s.arrivalAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
 }
 
 // limitsOf returns the limits of a migration of memory and moving disks. Whether the target supports post-copy is

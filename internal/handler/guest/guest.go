@@ -1,12 +1,12 @@
 // Package guest manages one running QEMU through its monitor: its run state, the markers that QEMU stores for
-// virt-handler, the power verbs, and its usage figures.
+// virt-handler, the power verbs, migrations, and its usage figures.
 //
 // All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a
 // guest runs because its QEMU does: QEMU may be the target of a migration. It knows neither a VMI's status nor the
 // API server; its owner decides when to call it and what follows (package vmihandler).
 //
-// Observe returns the known facts as values. The state (state.go) and the decisions on verbs (decide.go) are pure
-// functions; the rest queries and commands QEMU.
+// Observe returns the known facts as values. The state (state.go) is a pure function; the rest queries and commands
+// QEMU. Package power decides on requests about the CPUs.
 package guest
 
 import (
@@ -27,11 +27,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Refusal is the error of a verb that the guest's state does not allow. Message is a sentence for the caller.
-type Refusal struct{ Message string }
-
-func (r *Refusal) Error() string { return r.Message }
-
 // Env has a Guest's dependencies.
 type Env struct {
 	// OnEvent is called with each of QEMU's events, from one goroutine. It reports whether to wake the owner.
@@ -41,7 +36,8 @@ type Env struct {
 	Log     logr.Logger
 }
 
-// Guest is one QEMU. Its methods are safe for concurrent use.
+// Guest is one QEMU. Only its owner's goroutine queries and commands it: each command is decided on the state that QEMU
+// has reported just before. Observe, Usage, Alive and Done are safe for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
@@ -49,12 +45,6 @@ type Guest struct {
 	pid    int
 	kvm    bool
 	resets chan struct{}
-	// power serializes users' verbs and virt-handler's own attempts to resume the guest: each reads the run state and
-	// acts on it.
-	power sync.Mutex
-	// postCopy means that the source was told to switch to post-copy, handingOver that its guest is being handed over
-	// by that. From then until QEMU shows it in its status, the migration must not be canceled. power guards both.
-	postCopy, handingOver bool
 
 	mu sync.Mutex
 	// known is the last known state. stale makes the next Refresh query QEMU. silent means that QEMU did not answer
@@ -65,8 +55,6 @@ type Guest struct {
 	stopped time.Time
 	// onRunning is called when QEMU reports that the guest runs; nil if no verb waits for that.
 	onRunning func()
-	nics      NICs
-	nicList   concern.Inquiry
 }
 
 // Facts is the known state of the guest.
@@ -91,7 +79,6 @@ type Facts struct {
 	// Migration is QEMU's part in migrations. Jobs are its disk copies for them, including those that have ended.
 	Migration Migration
 	Jobs      []Job
-	NICs      NICs
 	// Silent means that QEMU did not answer the last query, so that the facts are older.
 	Silent bool
 	// After is the delay until the next look; 0 to wait for an event.
@@ -102,7 +89,7 @@ type Facts struct {
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
-	g := &Guest{env: env, resets: make(chan struct{}, 1), nics: newNICs()}
+	g := &Guest{env: env, resets: make(chan struct{}, 1)}
 	var err error
 	if g.pid, err = podpath.PeerPID(conn); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -110,7 +97,7 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(g.queryKVM(ctx), g.updateNICs(ctx), g.updateState(ctx, disks)); err != nil {
+	if err := errors.Join(g.queryKVM(ctx), g.updateState(ctx, disks)); err != nil {
 		g.Close()
 		return nil, err
 	}
@@ -156,7 +143,6 @@ func (g *Guest) Observe() Facts {
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
 	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
-	facts.NICs = g.nics.clone()
 	return facts
 }
 
@@ -171,7 +157,6 @@ const jobEvent = "JOB_STATUS_CHANGE"
 // handleEvent is called from the monitor's goroutine.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
-	look = g.handleDeletedEvent(e) || look
 	if e.Name == "RESET" {
 		select {
 		case g.resets <- struct{}{}:
@@ -198,7 +183,6 @@ func (g *Guest) handleEvent(e qmp.Event) {
 
 // Refresh queries QEMU after events, which may be outdated when they are read. disks are those of the guest's spec.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
-	g.refreshNICs(ctx)
 	g.mu.Lock()
 	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs)
 	g.stale = false
@@ -225,36 +209,24 @@ func (g *Guest) invalidate() {
 	g.env.Wake()
 }
 
-// withCurrentState calls do with the guest's current state while no other caller in this virt-handler can change it,
-// and then wakes the owner.
+// withCurrentState calls do with the guest's current state, and then wakes the owner.
 func (g *Guest) withCurrentState(ctx context.Context, do func(context.Context, observation) error) error {
-	return g.withPowerLock(ctx, func(ctx context.Context) error {
-		seen, err := g.queryAll(ctx)
-		if err != nil {
-			return err
-		}
-		return do(ctx, seen.observation())
-	})
-}
-
-// withPowerLock is withCurrentState without the query, for commands that QEMU itself refuses in a wrong state.
-func (g *Guest) withPowerLock(ctx context.Context, do func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
-	g.power.Lock()
-	defer g.power.Unlock()
 	defer g.invalidate()
-	return do(ctx)
+	seen, err := g.queryAll(ctx)
+	if err != nil {
+		return err
+	}
+	return do(ctx, seen.observation())
 }
 
 func (g *Guest) execute(ctx context.Context, command string, args any) error {
 	return g.monitor.Execute(ctx, command, args, nil)
 }
 
-// PressKeys presses a key combination, given by QEMU's names (QKeyCode).
-func (g *Guest) PressKeys(ctx context.Context, names ...string) error {
-	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
-	defer cancel()
+// pressKeys presses a key combination, given by QEMU's names (QKeyCode).
+func (g *Guest) pressKeys(ctx context.Context, names ...string) error {
 	type key struct {
 		Type string `json:"type"`
 		Data string `json:"data"`

@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -58,11 +59,17 @@ var disks = []v1.Disk{{Name: "root"}, {Name: "data"}}
 // open attaches to a QEMU.
 func open(t *testing.T, qemu *qmptest.Server) *watched {
 	t.Helper()
-	w := &watched{t: t, clock: &clock{now: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}, woken: make(chan struct{}, 1)}
 	conn, ok := qemu.Dial().(*net.UnixConn)
 	if !ok {
 		t.Fatal("the monitor is no unix socket")
 	}
+	return watch(t, conn)
+}
+
+// watch attaches to the QEMU whose monitor is at the other end.
+func watch(t *testing.T, conn *net.UnixConn) *watched {
+	t.Helper()
+	w := &watched{t: t, clock: &clock{now: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)}, woken: make(chan struct{}, 1)}
 	g, err := Open(t.Context(), conn, Env{
 		OnEvent: func(qmp.Event) bool { return false }, Now: w.clock.Now, Log: logr.Discard(),
 		Wake: func() {
@@ -124,10 +131,15 @@ func inState(t *testing.T, state string) *qmptest.Server {
 	return qemu
 }
 
+func (w *watched) Pause(ctx context.Context) error   { return w.Obey(ctx, power.Pause) }
+func (w *watched) Unpause(ctx context.Context) error { return w.Obey(ctx, power.Unpause) }
+func (w *watched) Reset(ctx context.Context) error   { return w.Obey(ctx, power.Reset) }
+func (w *watched) Reboot(ctx context.Context) error  { return w.Obey(ctx, power.Reboot) }
+
 // refusalOf returns the message of a Refusal; "" for success.
 func refusalOf(t *testing.T, err error) string {
 	t.Helper()
-	var refusal *Refusal
+	var refusal *power.Refusal
 	if err != nil && !errors.As(err, &refusal) {
 		t.Fatalf("%v is no refusal", err)
 	}
@@ -186,7 +198,8 @@ func TestVerbsInEachRunState(t *testing.T) {
 		if state.Paused {
 			reboot = "VMI is paused"
 		}
-		check("reboot", func(w *watched, _ context.Context) error { return w.CheckReboot() }, running, reboot)
+		check("reboot", func(w *watched, ctx context.Context) error { return w.Reboot(ctx) }, running, reboot)
+		check("pressing keys", func(w *watched, ctx context.Context) error { return w.Obey(ctx, power.PressKeys) }, running, reboot)
 	}
 }
 
@@ -345,7 +358,7 @@ func TestAUserPausesAHaltedGuest(t *testing.T) {
 		}
 		w.await("what the user wants", func(f Facts) bool { return f.PausedByUser == s.paused && f.Halted })
 	}
-	if got := refusalOf(t, w.CheckReboot()); got != "VMI cannot be rebooted: it waits for volumes before it starts" {
+	if got := refusalOf(t, w.Reboot(t.Context())); got != "VMI cannot be rebooted: it waits for volumes before it starts" {
 		t.Errorf("a reboot: %q", got)
 	}
 	if qemu.Executed("cont") > 0 {
@@ -466,7 +479,7 @@ func TestUsage(t *testing.T) {
 
 func TestKeysArePressed(t *testing.T) {
 	qemu := inState(t, runstate.Running)
-	if err := open(t, qemu).PressKeys(t.Context(), "ctrl", "alt", "delete"); err != nil || qemu.Executed("send-key") != 1 {
+	if err := open(t, qemu).Obey(t.Context(), power.PressKeys); err != nil || qemu.Executed("send-key") != 1 {
 		t.Errorf("%v; QEMU was told %v", err, qemu.Commands())
 	}
 }

@@ -30,7 +30,7 @@ func (g *Guest) queryObjects(ctx context.Context) (map[string]bool, error) {
 	return names(list), err
 }
 
-// addMarker does nothing if the marker exists. The caller holds g.power.
+// addMarker does nothing if the marker exists.
 func (g *Guest) addMarker(ctx context.Context, marker string) error {
 	objects, err := g.queryObjects(ctx)
 	if err != nil || objects[marker] {

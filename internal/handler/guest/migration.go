@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -208,12 +209,11 @@ func (g *Guest) setCapabilities(ctx context.Context, list ...capability) error {
 	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
 }
 
-// Begin makes QEMU send the guest. It returns a *Refusal if the guest's state does not allow it.
+// Begin makes QEMU send the guest. It returns a *power.Refusal if the guest's state does not allow it.
 func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
-		d := decideBegin(o)
-		if d.action == refuse {
-			return &Refusal{d.message}
+		if err := power.DecideSend(o.Guest).Refusal(); err != nil {
+			return err
 		}
 		g.mu.Lock()
 		g.known.migrates = true
@@ -223,9 +223,8 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 }
 
 // sendMigrate marks QEMU before it sends anything: if virt-handler dies in between, the migration has not begun and
-// its status is none, which counts as failed. The caller holds g.power.
+// its status is none, which counts as failed.
 func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
-	g.postCopy, g.handingOver = false, false
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
 	if err != nil {
@@ -271,8 +270,7 @@ func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
 	return vmihandler.LosesWrites(g.kvm, vmihandler.Memory{Requested: is.Requested, Size: is.Size}), nil
 }
 
-// pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs. The caller
-// holds g.power.
+// pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs.
 func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) error {
 	if err := g.addMarker(ctx, machine.PausedMarker(migration)); err != nil {
 		return fmt.Errorf("marking a guest that is to be stopped for its migration: %w", err)
@@ -288,7 +286,7 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
-		if m.Begun != migration || m.Status != migrationstatus.Active || o.state.Outlook != runstate.Runs {
+		if m.Begun != migration || m.Status != migrationstatus.Active || o.State.Outlook != runstate.Runs {
 			return nil
 		}
 		return g.pauseForMigration(ctx, migration)
@@ -298,26 +296,26 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 // Continue makes a source that waits before the switchover hand its guest over. The guest's disks must have been
 // copied.
 func (g *Guest) Continue(ctx context.Context) error {
-	return g.withPowerLock(ctx, func(ctx context.Context) error {
-		if g.hasCopied() {
-			if err := g.removeAllCopyNodes(ctx); err != nil {
-				return err
-			}
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
+	defer cancel()
+	defer g.invalidate()
+	if g.hasCopied() {
+		if err := g.removeAllCopyNodes(ctx); err != nil {
+			return err
 		}
-		g.handingOver = g.postCopy
-		if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
-			g.handingOver = false
-			return fmt.Errorf("having QEMU hand the guest over: %w", err)
-		}
-		return nil
-	})
+	}
+	if err := g.execute(ctx, "migrate-continue", map[string]any{"state": migrationstatus.PreSwitchover}); err != nil {
+		return fmt.Errorf("having QEMU hand the guest over: %w", err)
+	}
+	return nil
 }
 
 // Cancel makes a source give a migration up. A migration that is too far continues. QEMU would cancel even a post-copy
-// whose guest may run at the target, so Cancel does not request that.
+// whose guest may run at the target, and never ends one that it cancels after its stream has broken: Cancel requests
+// neither.
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
-		if o.migration.Left || o.migration.Status.PostCopy() || g.handingOver {
+		if m := &o.migration; m.Left || m.Status.PostCopy() && !m.Status.Revocable() {
 			return nil
 		}
 		if err := g.execute(ctx, "migrate_cancel", nil); err != nil {
@@ -338,7 +336,7 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 		if o.migration.Incoming != migration || !o.migration.hasArrived() || o.migration.Doomed {
 			return errNotArrived
 		}
-		if o.migration.Ran && o.state.Outlook == runstate.Runs {
+		if o.migration.Ran && o.State.Outlook == runstate.Runs {
 			runs()
 			return nil
 		}
@@ -356,7 +354,7 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 }
 
 // markRan marks a target before its guest runs, unless it is marked already. It relies on seen instead of another query
-// because the guest is stopped. The caller holds g.power.
+// because the guest is stopped.
 func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration types.UID) error {
 	if seen.Ran {
 		return nil
@@ -365,7 +363,7 @@ func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration ty
 }
 
 // runArrived runs a guest that has arrived. QEMU reports the event RESUME before its CPUs run, and answers the
-// command later: an emulated guest delays the answer by 10 to 20 ms. The caller holds g.power.
+// command later: an emulated guest delays the answer by 10 to 20 ms.
 func (g *Guest) runArrived(ctx context.Context, runs func()) error {
 	runs = sync.OnceFunc(runs)
 	g.setOnRunning(runs)

@@ -114,7 +114,7 @@ func TestAGuestRunsBeforeQEMUHasAnswered(t *testing.T) {
 		select {
 		case <-ran:
 			return nil, nil
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			return nil, errors.New("nobody was told that the guest runs")
 		}
 	})

@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
 // Job is a disk copy by QEMU. It remains listed after its end.
@@ -80,7 +81,7 @@ type Mirroring struct {
 var ErrEnding = errors.New("QEMU has not ended the copies of an earlier migration yet")
 
 // Mirror makes QEMU copy disks to the target, and then the guest's later writes. It skips disks that are already
-// being copied. It returns a *Refusal if QEMU refuses.
+// being copied. It returns a *power.Refusal if QEMU refuses.
 func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		g.mu.Lock()
@@ -109,15 +110,16 @@ func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 func copyError(d *machine.Mirror, err error) error {
 	var no *qmp.Error
 	if errors.As(err, &no) {
-		return &Refusal{fmt.Sprintf("volume %s cannot be copied to the target: QEMU reports %s", d.Volume, strconv.QuoteToASCII(truncate(no.Desc)))}
+		return &power.Refusal{Message: fmt.Sprintf("volume %s cannot be copied to the target: QEMU reports %s", d.Volume, strconv.QuoteToASCII(truncate(no.Desc)))}
 	}
 	return fmt.Errorf("copying volume %s to the target: %w", d.Volume, err)
 }
 
-// The job remains after its end, so that the next virt-handler can read its result.
+// The job remains after its end, so that the next virt-handler can read its result. QEMU counts zeros that are not sent
+// against the bandwidth, unless the nodes of the copy may discard (decision 303).
 func (g *Guest) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	if err := g.execute(ctx, "blockdev-add", map[string]any{
-		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket},
+		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket}, "discard": "unmap",
 	}); err != nil {
 		return err
 	}
@@ -140,10 +142,12 @@ func (g *Guest) removeCopyNodes(ctx context.Context, d *machine.Mirror, target s
 	return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
 }
 
-// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303).
+// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303). It copies all content of
+// an image and those below it with "full", after QEMU has filled the target with zeros. A claim has no image below, so
+// "top" copies all of it, without that.
 func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
-	if d.Whole {
+	if d.Whole && d.Slice == "" {
 		sync = "full"
 	}
 	if m.Bandwidth > 0 {
@@ -167,11 +171,11 @@ func (g *Guest) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (targe
 	case here == there:
 		return d.Copy, nil
 	case d.Slice == "":
-		return "", &Refusal{fmt.Sprintf("volume %s has %d bytes, and %d at the target: the image there is another one", d.Volume, here, there)}
+		return "", &power.Refusal{Message: fmt.Sprintf("volume %s has %d bytes, and %d at the target: the image there is another one", d.Volume, here, there)}
 	case here > there:
-		return "", &Refusal{fmt.Sprintf("volume %s has %d bytes, and only %d on its new claim: name a larger one", d.Volume, here, there)}
+		return "", &power.Refusal{Message: fmt.Sprintf("volume %s has %d bytes, and only %d on its new claim: name a larger one", d.Volume, here, there)}
 	}
-	err = g.execute(ctx, "blockdev-add", map[string]any{"driver": "raw", "node-name": d.Slice, "file": d.Copy, "offset": 0, "size": here})
+	err = g.execute(ctx, "blockdev-add", map[string]any{"driver": "raw", "node-name": d.Slice, "file": d.Copy, "offset": 0, "size": here, "discard": "unmap"})
 	if err != nil {
 		return "", err
 	}

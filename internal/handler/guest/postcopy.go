@@ -22,13 +22,12 @@ import (
 func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
-		if m.Begun != migration || m.Status != migrationstatus.Active || o.state.Outlook != runstate.Runs {
+		if m.Begun != migration || m.Status != migrationstatus.Active || o.State.Outlook != runstate.Runs {
 			return nil
 		}
 		if err := g.addMarker(ctx, machine.PausedMarker(migration)); err != nil {
 			return fmt.Errorf("marking a guest that is to move before its memory: %w", err)
 		}
-		g.postCopy = true
 		if err := g.execute(ctx, "migrate-start-postcopy", nil); err != nil {
 			return fmt.Errorf("having the guest move before its memory: %w", err)
 		}

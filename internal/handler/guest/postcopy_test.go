@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"encoding/json"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -92,13 +91,40 @@ func TestAGuestThatHasNotRunAtItsTargetIsTakenBack(t *testing.T) {
 	m.from.await("a guest that runs", in(runstate.Running))
 }
 
-// TestAPostCopyIsNotCanceledFromItsHandoverOn: QEMU would cancel it, and then nobody had the guest.
-func TestAPostCopyIsNotCanceledFromItsHandoverOn(t *testing.T) {
+// TestAPostCopyIsCanceledUntilItsGuestIsMarked: nobody has run it at the target before that.
+func TestAPostCopyIsCanceledUntilItsGuestIsMarked(t *testing.T) {
+	for name, paged := range map[string]bool{"before its first page": false, "after it": true} {
+		t.Run(name, func(t *testing.T) {
+			m := newPostCopy(t)
+			defer m.source.HoldPostCopy()()
+			if paged {
+				if err := m.from.Continue(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				m.from.await("the first page", func(f Facts) bool { return f.Migration.PostCopyBytes > 0 })
+			}
+			if err := m.from.Cancel(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m.from.await("a guest that is to go on", func(f Facts) bool { return f.RunState == runstate.PausedToMigrate && f.Resume })
+			if err := m.from.Resume(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m.from.await("a guest that runs", in(runstate.Running))
+		})
+	}
+}
+
+// TestAPostCopyWhoseStreamHasBrokenIsNotCanceled: QEMU would never end it.
+func TestAPostCopyWhoseStreamHasBrokenIsNotCanceled(t *testing.T) {
 	m := newPostCopy(t)
-	m.source.Override("migrate-continue", func(json.RawMessage) (any, error) { return nil, nil }) // QEMU has not done it yet
+	defer m.source.HoldPostCopy()()
 	if err := m.from.Continue(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	m.to.await("the guest", func(f Facts) bool { return f.Migration.hasArrived() })
+	m.source.CutMigration()
+	m.from.await("the break", at(migrationstatus.PostCopyPaused))
 	if err := m.from.Cancel(t.Context()); err != nil || m.source.Executed("migrate_cancel") > 0 {
 		t.Errorf("it was canceled: %v", err)
 	}

@@ -7,26 +7,13 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// Pause keeps the guest's CPUs stopped until Unpause, also if an I/O error has stopped them. It returns a *Refusal if
-// the state does not allow that.
-func (g *Guest) Pause(ctx context.Context) error { return g.decideAndAct(ctx, decidePause) }
-
-// Unpause continues a stopped guest that can run, whatever has stopped it. It returns a *Refusal if that is not
-// possible.
-func (g *Guest) Unpause(ctx context.Context) error { return g.decideAndAct(ctx, decideUnpause) }
-
-// Reset presses the reset button. A guest that its user has paused stays paused. It returns a *Refusal if a reset is
-// not possible.
-func (g *Guest) Reset(ctx context.Context) error { return g.decideAndAct(ctx, decideReset) }
-
-// CheckReboot returns a *Refusal for a guest that can't be asked to reboot.
-func (g *Guest) CheckReboot() error {
-	if message := decideReboot(g.Observe()); message != "" {
-		return &Refusal{message}
-	}
-	return nil
+// Obey acts on a user's request. It returns a *power.Refusal if the guest's state does not allow that. A reboot is only
+// decided on: its owner asks the guest's agent.
+func (g *Guest) Obey(ctx context.Context, r power.Request) error {
+	return g.decideAndAct(ctx, func(o observation) power.Decision { return power.Decide(r, o.Guest) })
 }
 
 // Resume continues a guest that was stopped by an I/O error or for a migration that has failed. Whether the guest
@@ -37,10 +24,10 @@ func (g *Guest) Resume(ctx context.Context) error {
 	attempt := g.known.stall.Attempts()
 	g.mu.Unlock()
 	defer g.invalidate()
-	err := g.decideAndAct(ctx, func(o observation) decision {
-		d := decideResume(o)
-		if d.action == proceed {
-			g.env.Log.V(1).Info("telling a guest to continue that stands still", "runState", o.state.Name, "attempt", attempt)
+	err := g.decideAndAct(ctx, func(o observation) power.Decision {
+		d := power.DecideResume(o.Guest)
+		if d.Action == power.Proceed {
+			g.env.Log.V(1).Info("telling a guest to continue that stands still", "runState", o.State.Name, "attempt", attempt)
 		}
 		return d
 	})
@@ -50,38 +37,38 @@ func (g *Guest) Resume(ctx context.Context) error {
 	return nil
 }
 
-func (g *Guest) decideAndAct(ctx context.Context, decide func(observation) decision) error {
+func (g *Guest) decideAndAct(ctx context.Context, decide func(observation) power.Decision) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error { return g.act(ctx, o, decide(o)) })
 }
 
-func (g *Guest) act(ctx context.Context, o observation, d decision) error {
-	switch d.action {
-	case refuse:
-		return &Refusal{d.message}
-	case stop:
+func (g *Guest) act(ctx context.Context, o observation, d power.Decision) error {
+	switch d.Action {
+	case power.Stop:
 		return g.stop(ctx, o)
-	case proceed:
+	case power.Proceed:
 		// Unmark first: if virt-handler dies in between, the guest is stopped by an I/O error and is resumed anyway.
 		if err := g.removePauseMarker(ctx, o); err != nil {
 			return err
 		}
 		return g.execute(ctx, "cont", nil)
-	case wakeUp:
+	case power.WakeUp:
 		return g.execute(ctx, "system_wakeup", nil)
-	case mark:
+	case power.Mark:
 		return g.addMarker(ctx, machine.PauseMarker)
-	case unmark:
+	case power.Unmark:
 		return g.removePauseMarker(ctx, o)
-	case reset:
+	case power.PushReset:
 		return g.execute(ctx, "system_reset", nil)
-	case resetAndRun:
+	case power.ResetAndRun:
 		return g.resetAndRun(ctx)
+	case power.CtrlAltDel:
+		return g.pressKeys(ctx, "ctrl", "alt", "delete")
 	}
-	return nil
+	return d.Refusal()
 }
 
 func (g *Guest) removePauseMarker(ctx context.Context, o observation) error {
-	if !o.paused {
+	if !o.Paused {
 		return nil
 	}
 	return g.removeMarker(ctx, machine.PauseMarker)
@@ -96,7 +83,7 @@ func (g *Guest) stop(ctx context.Context, o observation) error {
 	if err != nil {
 		return err
 	}
-	return g.act(ctx, o, decideStopped(runstate.Of(seen.runState)))
+	return g.act(ctx, o, power.DecideStopped(runstate.Of(seen.runState)))
 }
 
 const resetPause = 10 * time.Millisecond

@@ -10,6 +10,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/power"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -96,10 +97,17 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	return a, g.removeMarker(ctx, machine.WaitMarker)
 }
 
+// observation is the state that a command is decided on.
+type observation struct {
+	power.Guest
+	// migration determines State, too.
+	migration Migration
+}
+
 func (a *answers) observation() observation {
-	return observation{
-		state: runstate.Of(a.runState), halted: isHalted(a.runState, a.waits), paused: a.paused, held: a.held, migration: a.migration,
-	}
+	return observation{migration: a.migration, Guest: power.Guest{
+		State: runstate.Of(a.runState), Halted: isHalted(a.runState, a.waits), Paused: a.paused, Held: a.held, Migrating: a.migration.UnderWay(),
+	}}
 }
 
 type blockDevice struct {

@@ -11,7 +11,7 @@ import (
 // first, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
 func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
 	err = g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
-		if !o.halted {
+		if !o.Halted {
 			return nil
 		}
 		if err := g.setBootOrder(ctx, order); err != nil {
@@ -20,7 +20,7 @@ func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started b
 		if err := g.resetAndWait(ctx); err != nil {
 			return err
 		}
-		if err := g.startCPUs(ctx, o.paused); err != nil {
+		if err := g.startCPUs(ctx, o.Paused); err != nil {
 			return fmt.Errorf("starting the guest's CPUs: %w", err)
 		}
 		started = true

@@ -35,7 +35,7 @@ const timeout = 10 * time.Second
 // node needs, whose agents answer in milliseconds.
 const maxConversations = 16
 
-// Places is a semaphore with a place for each concurrent conversation.
+// Places is a semaphore of concurrent conversations.
 type Places chan struct{}
 
 // NewPlaces returns the places of a node.
@@ -59,6 +59,8 @@ type Env struct {
 // Close from one.
 type Agent struct {
 	env Env
+	// users has room for the conversations for users.
+	users chan struct{}
 
 	mu sync.Mutex
 	// open means that a process in the guest has opened the port, heard that QEMU has sent an event about it.
@@ -69,7 +71,6 @@ type Agent struct {
 	// credentials is the result of the last attempt to set them, nil before the first.
 	credentials *vmihandler.Credentials
 	asked       time.Time
-
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
 	absentSince time.Time
 	// stop ends the goroutine that queries the agent, nil without one.
@@ -89,7 +90,9 @@ type Facts struct {
 
 // New returns the Agent of a QEMU before its monitor is connected. known is the agent's answer to an earlier
 // virt-handler, which stays until the next answer.
-func New(env Env, known *vmihandler.Agent) *Agent { return &Agent{env: env, answer: known} }
+func New(env Env, known *vmihandler.Agent) *Agent {
+	return &Agent{env: env, answer: known, users: make(chan struct{}, maxForUsers)}
+}
 
 // Observe returns the current facts.
 func (a *Agent) Observe() Facts {
@@ -135,7 +138,7 @@ func (a *Agent) Find(ctx context.Context, m Monitor) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, c := range chardevs {
-		// An event is newer than this answer, or equal.
+		// An event is no older than this answer.
 		if c.Label == machine.AgentChardev && !a.heard {
 			a.open = c.Open
 		}
@@ -171,7 +174,7 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 	return d.after
 }
 
-// Close ends the goroutine that queries the agent.
+// Close ends the goroutine.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -180,8 +183,8 @@ func (a *Agent) Close() {
 	}
 }
 
-// pollAgent queries the agent until its answer is complete, and then at intervals: each time for the addresses, less
-// often for everything.
+// pollAgent queries until the answer is complete, then at intervals: each time the addresses, less often
+// everything.
 func (a *Agent) pollAgent(ctx context.Context, interfaces int, pause time.Duration) {
 	var last *vmihandler.Agent
 	known, sinceAll := false, 0
@@ -238,8 +241,8 @@ func (a *Agent) storeAnswer(ctx context.Context, answer *vmihandler.Agent) bool 
 	return true
 }
 
-// Talk runs one conversation with the agent on a connection of its own. QEMU serves one connection at a time, and
-// virt-launcher's probes need it, too.
+// Talk runs a conversation on a separate connection: QEMU serves one at a time, and virt-launcher's probes need
+// it, too.
 func (a *Agent) Talk(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

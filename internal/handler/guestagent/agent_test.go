@@ -22,7 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// guest is a guest whose agent answers from a table.
+// The agent answers from a table.
 type guest struct {
 	mu      sync.Mutex
 	answers map[string]string
@@ -105,8 +105,7 @@ type watched struct {
 	t       *testing.T
 	helpers sync.WaitGroup
 	woken   chan struct{}
-	// wakes counts how often its owner was woken.
-	wakes atomic.Int32
+	wakes   atomic.Int32
 }
 
 func watch(t *testing.T, g *guest, known *vmihandler.Agent) *watched {
@@ -124,7 +123,6 @@ func watch(t *testing.T, g *guest, known *vmihandler.Agent) *watched {
 	return w
 }
 
-// port is QEMU's event of the agent's port.
 func port(open bool) qmp.Event {
 	return qmp.Event{Name: "VSERPORT_CHANGE", Data: json.RawMessage(fmt.Sprintf(`{"id": %q, "open": %v}`, qmptest.AgentPort, open))}
 }
@@ -218,7 +216,7 @@ func TestAnotherAnswerIsTold(t *testing.T) {
 	})
 }
 
-// TestAnAddressIsToldWithinHalfAMinute, whenever the guest gets it: docs/networking.md promises this bound.
+// docs/networking.md promises this bound.
 func TestAnAddressIsToldWithinHalfAMinute(t *testing.T) {
 	const bound = 30 * time.Second
 	for name, first := range map[string]string{"a guest with all its addresses": addressed, "a guest that had none": unaddressed} {
@@ -292,7 +290,7 @@ func TestAnAgentThatAppearsAllTheTimeIsNotAskedAllTheTime(t *testing.T) {
 	})
 }
 
-// TestWhatAnEarlierHandlerKnewStands until the agent answers again, or is known to be gone.
+// TestWhatAnEarlierHandlerKnewStands until the agent answers, or is known to be gone.
 func TestWhatAnEarlierHandlerKnewStands(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &guest{absent: true}
@@ -348,7 +346,7 @@ func TestThePortIsFoundAsItIs(t *testing.T) {
 	}
 }
 
-// TestAnAgentSaysWhatItLacks: a command that its configuration forbids must count as missing.
+// A command that its configuration forbids must count as missing.
 func TestAnAgentSaysWhatItLacks(t *testing.T) {
 	for name, test := range map[string]struct{ info, has, lacks string }{
 		"an agent with some commands":      {`{"return": {"version": "8", "supported_commands": [{"name": "guest-ping", "enabled": true}, {"name": "guest-get-users", "enabled": false}]}}`, "guest-ping", "guest-get-users"},

@@ -5,7 +5,9 @@ import (
 	"net"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,4 +62,46 @@ func TestOnlySoManyAgentsAreTalkedToAtATime(t *testing.T) {
 	if err := a.Talk(t.Context(), func(context.Context, *agent.Client) error { return nil }); err != nil {
 		t.Errorf("after they have ended: %v", err)
 	}
+}
+
+// A tenant asks a silent agent again and again: the node's places must stay for other guests.
+func TestAGuestHasFewConversationsForUsers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		places := NewPlaces()
+		silent := func(context.Context) (net.Conn, error) {
+			near, _ := net.Pipe()
+			return near, nil
+		}
+		a, other := New(Env{Dial: silent, Places: places}, nil), New(Env{Dial: silent, Places: places}, nil)
+		a.open, other.open = true, true
+		var asked sync.WaitGroup
+		began, refused := time.Now(), atomic.Int32{}
+		for range 2 * maxConversations {
+			asked.Go(func() {
+				_, err := a.UserList(t.Context())
+				if err == nil || time.Since(began) > timeout {
+					t.Errorf("%v after %v", err, time.Since(began))
+				}
+				if apierrors.IsTooManyRequests(err) {
+					refused.Add(1)
+				}
+			})
+			synctest.Wait()
+		}
+		if len(places) != maxForUsers {
+			t.Errorf("%d places are taken, want %d", len(places), maxForUsers)
+		}
+		asked.Go(func() { _, _ = other.UserList(t.Context()) })
+		synctest.Wait()
+		if len(places) != maxForUsers+1 {
+			t.Errorf("%d places are taken after another guest was asked", len(places))
+		}
+		asked.Wait()
+		if refused.Load() == 0 {
+			t.Error("nobody was told that the agent is busy")
+		}
+		if len(a.users) != 0 || len(places) != 0 {
+			t.Errorf("%d conversations and %d places are left", len(a.users), len(places))
+		}
+	})
 }

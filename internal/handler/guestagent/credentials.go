@@ -71,7 +71,7 @@ func (a *Agent) setCredentialsStatus(err error) {
 	}
 }
 
-// setCredentials sets all credentials. An error for one user does not stop the others.
+// An error for one user does not stop the others.
 func (a *Agent) setCredentials(ctx context.Context, d accesscredential.Delivery) error {
 	return a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		var refused []error

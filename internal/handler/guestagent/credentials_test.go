@@ -43,7 +43,6 @@ func keysOfAnn(keys ...string) accesscredential.Delivery {
 	return accesscredential.Delivery{Keys: map[string][]string{"ann": keys}}
 }
 
-// withCredentials runs do with an agent that must set p's credentials.
 func withCredentials(t *testing.T, g *guest, p *pod, do func(*watched)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := watch(t, g, nil)
@@ -52,7 +51,6 @@ func withCredentials(t *testing.T, g *guest, p *pod, do func(*watched)) {
 	})
 }
 
-// said returns the known state of the credentials.
 func (w *watched) said() string {
 	synctest.Wait()
 	switch c := w.Observe().Credentials; {

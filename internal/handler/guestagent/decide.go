@@ -68,7 +68,7 @@ func decide(o observation) decision {
 	return d
 }
 
-// complete reports whether the answer has an address for each of the guest's interfaces.
+// complete reports whether each interface has an address.
 func complete(answer *vmihandler.Agent, interfaces int) bool {
 	addressed := 0
 	for _, i := range answer.Interfaces {

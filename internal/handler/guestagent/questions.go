@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guestinfo"
@@ -11,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// ErrNotConnected is the error of users' queries while the port is closed.
+// ErrNotConnected is for users' queries while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
 // ask queries the agent for the VMI's status. With last, it queries the addresses and takes the rest from last.
@@ -61,14 +62,28 @@ func enabled(info agent.Info) []string {
 	return names
 }
 
+// maxForUsers bounds a guest's concurrent conversations for users: an agent that never answers must leave the node's
+// places to other guests.
+const maxForUsers = 2
+
 func (a *Agent) forUser(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	if !a.Observe().Connected {
 		return ErrNotConnected
 	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	select {
+	case a.users <- struct{}{}:
+		defer func() { <-a.users }()
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return apierrors.NewTooManyRequests("the guest agent of this VMI has not answered earlier requests yet; try again when it has", 1)
+	}
 	return a.Talk(ctx, talk)
 }
 
-// UserList returns the users who are logged in to the guest.
+// UserList returns the guest's logged-in users.
 func (a *Agent) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	var users []agent.User
 	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
@@ -78,7 +93,7 @@ func (a *Agent) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSU
 	return guestinfo.UserList(users), err
 }
 
-// FilesystemList returns the guest's mounted file systems.
+// FilesystemList returns the mounted file systems.
 func (a *Agent) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	var filesystems []agent.Filesystem
 	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
@@ -107,8 +122,11 @@ func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuest
 
 // UsedCPUs returns the number of CPUs that the guest's system uses.
 func (a *Agent) UsedCPUs(ctx context.Context) (int, error) {
+	if !a.Observe().Connected {
+		return 0, ErrNotConnected
+	}
 	var cpus []agent.VCPU
-	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
+	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) (err error) {
 		cpus, err = c.VCPUs(ctx)
 		return err
 	})
@@ -133,7 +151,7 @@ func (a *Agent) Reboot(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// answer runs one query. An unsupported command is no error.
+// An unsupported command is no error.
 func answer[T any](ctx context.Context, question func(context.Context) (T, error), into *T) error {
 	heard, err := question(ctx)
 	if agent.Unsupported(err) {

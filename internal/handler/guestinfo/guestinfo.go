@@ -1,7 +1,6 @@
 // Package guestinfo converts the answers of a guest agent into API types.
 //
-// It is pure: package guestagent queries the agent. The guest may be hostile: the package must pass its text on and
-// trust none of it.
+// It is pure. The guest may be hostile: the package must pass its text on and trust none of it.
 package guestinfo
 
 import (
@@ -12,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/agent"
 )
 
-// Facts are the agent's answers. Unsupported answers are zero.
+// Facts are the agent's answers, zero if unsupported.
 type Facts struct {
 	Info        agent.Info
 	OS          agent.OSInfo
@@ -24,7 +23,7 @@ type Facts struct {
 	FreezeStatus string
 }
 
-// AgentInfo returns the content of the subresource guestosinfo.
+// AgentInfo returns the subresource guestosinfo.
 func AgentInfo(f Facts) v1.VirtualMachineInstanceGuestAgentInfo {
 	info := v1.VirtualMachineInstanceGuestAgentInfo{
 		GAVersion: f.Info.Version,
@@ -52,12 +51,12 @@ func OS(i agent.OSInfo) v1.VirtualMachineInstanceGuestOSInfo {
 	}
 }
 
-// UserList returns the content of the subresource userlist.
+// UserList returns the subresource userlist.
 func UserList(list []agent.User) v1.VirtualMachineInstanceGuestOSUserList {
 	return v1.VirtualMachineInstanceGuestOSUserList{Items: users(list)}
 }
 
-// FilesystemList returns the content of the subresource filesystemlist.
+// FilesystemList returns the subresource filesystemlist.
 func FilesystemList(list []agent.Filesystem) v1.VirtualMachineInstanceFileSystemList {
 	return v1.VirtualMachineInstanceFileSystemList{Items: filesystems(list)}
 }
@@ -87,7 +86,7 @@ func filesystems(list []agent.Filesystem) []v1.VirtualMachineInstanceFileSystem 
 	return out
 }
 
-// timezone returns, for example, "CEST, 7200": the zone, and its offset in seconds east of UTC.
+// timezone returns, for example, "CEST, 7200": the offset is in seconds east of UTC.
 func timezone(t agent.Timezone) string {
 	if t == (agent.Timezone{}) {
 		return ""

@@ -34,8 +34,8 @@ type File struct {
 	Data []byte
 }
 
-// Write writes a file system with the label and files to image, an empty file. The files' content is stored only in
-// image and, until Write returns, in a private folder under os.TempDir.
+// Write writes a file system to the empty file image. The content, which may be secret, is also in a private
+// folder under os.TempDir until Write returns.
 func Write(image *os.File, label string, files []File) (err error) {
 	if len(label) > maxLabel {
 		return fmt.Errorf("writing an ISO image: the label %q is longer than %d characters", label, maxLabel)
@@ -45,8 +45,8 @@ func Write(image *os.File, label string, files []File) (err error) {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
-	// The image's root folder gets this folder's mode, for the users in the guest. On the node, the private folder
-	// around it denies access.
+	// The image's root gets this folder's mode, for the users in the guest. The private folder around it denies
+	// access on the node.
 	workspace := filepath.Join(private, "root")
 	if err := errors.Join(os.Mkdir(workspace, 0o755), os.Chmod(workspace, 0o755)); err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)

@@ -67,7 +67,7 @@ func TestLongestNames(t *testing.T) {
 	check(t, write(t, "cfgdata", files), files)
 }
 
-// A ConfigMap's key may have up to 253 characters; it must be refused rather than written under another name.
+// A ConfigMap's key may have up to 253 characters; it must be refused rather than renamed.
 func TestTooLongName(t *testing.T) {
 	image, err := os.Create(filepath.Join(t.TempDir(), "image.iso"))
 	if err != nil {

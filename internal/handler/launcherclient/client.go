@@ -1,7 +1,7 @@
 // Package launcherclient is the client of a virt-launcher's socket (internal/contracts/launch).
 //
-// It owns the connection: its Hello, one reply for each request, and the event of QEMU's exit. It decides nothing, and
-// must trust nothing that could harm the node: virt-launcher's process is as trustworthy as its guest.
+// It owns the connection: Hello, one reply for each request, and the event of QEMU's exit. It decides nothing,
+// and must trust nothing that could harm the node: virt-launcher's process is as trustworthy as its guest.
 package launcherclient
 
 import (
@@ -37,7 +37,7 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "")
 }
 
-// ErrClosed is the error of a request whose connection ended before the reply.
+// ErrClosed means that the connection ended before the reply.
 var ErrClosed = errors.New("the connection to virt-launcher has ended")
 
 // Client is a connection to one virt-launcher. It is safe for concurrent use.
@@ -53,8 +53,10 @@ type Client struct {
 	mu      sync.Mutex
 	last    uint64
 	pending map[uint64]chan launch.Reply
-	exit    *launch.Exit
-	err     error
+	// exitedAt belongs to exit.
+	exit     *launch.Exit
+	exitedAt time.Time
+	err      error
 	// frozen is the last reported value of State's Frozen, which follows it at most every freezePause. at is the time
 	// of the last change, later the timer for the next one.
 	frozen  bool
@@ -94,7 +96,7 @@ func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 	}
 	c.hello = message.Hello.State
 	c.frozen = c.hello.Frozen
-	c.setExit(c.hello.Exit)
+	c.setExit(c.hello.Exit, c.hello.ExitedAt)
 	return nil
 }
 
@@ -103,7 +105,7 @@ func (c *Client) State() launch.State {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.exit != nil {
-		return launch.State{Phase: launch.PhaseExited, Exit: c.exit}
+		return launch.State{Phase: launch.PhaseExited, Exit: c.exit, ExitedAt: c.exitedAt}
 	}
 	return c.hello
 }
@@ -132,7 +134,7 @@ func (c *Client) setFrozen(frozen bool) {
 	})
 }
 
-// Exit returns how QEMU exited, nil before that is known.
+// Exit returns how QEMU exited, nil before.
 func (c *Client) Exit() *launch.Exit {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,7 +155,7 @@ func (c *Client) Close() {
 	}
 }
 
-// Prepare asks virt-launcher to create and inspect disk images.
+// Prepare makes virt-launcher create and inspect images.
 func (c *Client) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
 	reply, err := c.call(ctx, launch.Request{Prepare: &launch.Prepare{Images: images}})
 	if err != nil {
@@ -166,7 +168,7 @@ func (c *Client) Prepare(ctx context.Context, images []launch.Image) (map[string
 	return prepared, nil
 }
 
-// Start asks virt-launcher to start QEMU. A running QEMU is left alone.
+// Start starts QEMU. A running one is left alone.
 func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, error) {
 	reply, err := c.call(ctx, launch.Request{Start: &start})
 	if err != nil {
@@ -179,7 +181,7 @@ func (c *Client) Start(ctx context.Context, start launch.Start) (launch.State, e
 	defer c.mu.Unlock()
 	c.hello = *reply.State
 	if c.exit == nil {
-		c.setExit(reply.State.Exit)
+		c.setExit(reply.State.Exit, reply.State.ExitedAt)
 	}
 	return *reply.State, nil
 }
@@ -192,29 +194,29 @@ func (c *Client) Stop(ctx context.Context, stop launch.Stop) error {
 	return nil
 }
 
-// Refusal is the error of a guest that can't be held still at present.
+// Refusal means that the guest can't be held at present.
 type Refusal struct{ Message string }
 
 func (r *Refusal) Error() string { return r.Message }
 
-// NotHeld is the error of a guest that can't be held still, now or later.
+// NotHeld means that the guest can't be held, now or later.
 type NotHeld struct{ Message string }
 
 func (n *NotHeld) Error() string { return n.Message }
 
 var errNoQuiesce = error(&NotHeld{"the VM's launcher pod is from a version that can't hold a guest still: restart or migrate the VM, and try again"})
 
-// Quiesce asks virt-launcher to hold the guest still.
+// Quiesce holds the guest still.
 func (c *Client) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	return c.callHold(ctx, "holding the guest still", launch.Request{Quiesce: &q})
 }
 
-// Held returns the current or the last hold of the guest.
+// Held returns the current or the last hold.
 func (c *Client) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	return c.callHold(ctx, "asking what holds the guest", launch.Request{Held: &asked})
 }
 
-// Release asks virt-launcher to end a hold.
+// Release ends a hold.
 func (c *Client) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	return c.callHold(ctx, "letting the guest go on", launch.Request{Release: &r})
 }
@@ -301,13 +303,13 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 	})
 	defer func() {
 		if !interrupt() {
-			// It came too late for this write, and must not interrupt the next one.
+			// A late deadline must not interrupt the next write.
 			<-deadline
 			_ = c.conn.SetWriteDeadline(time.Time{})
 		}
 	}()
 	if _, err := c.conn.Write(append(line, '\n')); err != nil {
-		// Half a line may have been written, so nothing can follow it.
+		// Nothing can follow half a line.
 		return errors.Join(fmt.Errorf("asking virt-launcher: %w", err), c.conn.Close())
 	}
 	return nil
@@ -334,12 +336,12 @@ func (c *Client) Err() error {
 	return c.err
 }
 
-// setExit stores how QEMU exited. The caller holds c.mu, or no other goroutine has c.
-func (c *Client) setExit(exit *launch.Exit) {
+// The caller holds c.mu, or no other goroutine has c.
+func (c *Client) setExit(exit *launch.Exit, at time.Time) {
 	if exit != nil {
 		exit.Message = truncate(exit.Message)
 	}
-	c.exit = exit
+	c.exit, c.exitedAt = exit, at
 }
 
 func (c *Client) handleMessage(message launch.Message) {
@@ -347,7 +349,7 @@ func (c *Client) handleMessage(message launch.Message) {
 	defer c.mu.Unlock()
 	switch {
 	case message.Event != nil && message.Event.Exited != nil:
-		c.setExit(message.Event.Exited)
+		c.setExit(message.Event.Exited, message.Event.ExitedAt)
 	case message.Event != nil && message.Event.Frozen != nil:
 		c.setFrozen(*message.Event.Frozen)
 	case message.Reply != nil:

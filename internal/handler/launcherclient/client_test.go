@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// launcher is the other end of a client under test: it sends and expects lines.
 type launcher struct {
 	t    *testing.T
 	conn net.Conn
@@ -55,7 +54,7 @@ func (l *launcher) hear() launch.Request {
 
 func TestConversation(t *testing.T) {
 	l, conn := pair(t)
-	exit := &launch.Exit{Reason: launch.ReasonGuestShutdown}
+	exit, at := &launch.Exit{Reason: launch.ReasonGuestShutdown}, time.Unix(1<<30, 0)
 	go func() {
 		l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseWaiting}}})
 		prepare := l.hear()
@@ -65,7 +64,7 @@ func TestConversation(t *testing.T) {
 		l.say(launch.Message{Reply: &launch.Reply{ID: start.ID, State: &launch.State{Phase: launch.PhaseRunning, QEMUPID: 9}}})
 		stop := l.hear()
 		l.say(launch.Message{Reply: &launch.Reply{ID: stop.ID, Error: "the guest is busy"}})
-		l.say(launch.Message{Event: &launch.Event{Exited: exit}})
+		l.say(launch.Message{Event: &launch.Event{Exited: exit, ExitedAt: at}})
 		l.conn.Close()
 	}()
 	c, err := New(t.Context(), conn)
@@ -88,8 +87,8 @@ func TestConversation(t *testing.T) {
 		t.Errorf("Stop: %v", err)
 	}
 	<-c.Done()
-	if c.Exit() == nil || *c.Exit() != *exit || c.State().Phase != launch.PhaseExited {
-		t.Errorf("Exit: %v", c.Exit())
+	if c.Exit() == nil || *c.Exit() != *exit || c.State().Phase != launch.PhaseExited || !c.State().ExitedAt.Equal(at) {
+		t.Errorf("Exit: %v, %+v", c.Exit(), c.State())
 	}
 	if _, err := c.Prepare(t.Context(), nil); err == nil {
 		t.Error("a request on a closed connection succeeded")
@@ -189,7 +188,7 @@ func TestBadBeginnings(t *testing.T) {
 	})
 }
 
-// A caller that gives up right after its request was sent must not break the connection for others.
+// A caller that gives up must not break the connection for others.
 func TestCallerGivesUpAfterItsRequestIsWritten(t *testing.T) {
 	l, conn := pair(t)
 	go func() {
@@ -255,7 +254,7 @@ func TestEndlessSentencesAreCut(t *testing.T) {
 	}
 }
 
-// A virt-launcher that a guest controls sends a short text that decodes to much.
+// A short text decodes to much.
 func TestAMessageThatDecodesToMuchEndsTheConnection(t *testing.T) {
 	l, conn := pair(t)
 	go func() {
@@ -275,7 +274,6 @@ func TestAMessageThatDecodesToMuchEndsTheConnection(t *testing.T) {
 	}
 }
 
-// quiescing returns a client of a virt-launcher that answers with the given replies.
 func quiescing(t *testing.T, replies ...launch.Reply) *Client {
 	t.Helper()
 	l, conn := pair(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// TestTheDocumentationNamesEachMetric compares docs/metrics.md with the served metrics.
+// docs/metrics.md is compared with the served metrics.
 func TestTheDocumentationNamesEachMetric(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/metrics.md")
 	if err != nil {

@@ -1,7 +1,7 @@
 // Package metrics exports the resource usage of a node's guests to Prometheus, under KubeVirt's metric names.
 //
-// It owns names, labels and units. It measures at each scrape and stores nothing, so it costs nothing without scrapes.
-// The Source measures.
+// It owns names, labels and units. The Source measures at each scrape, and nothing of that is stored: guests cost nothing
+// without scrapes. Only the costs of migrations are stored (Migrations).
 package metrics
 
 import (
@@ -24,26 +24,26 @@ type Usage struct {
 	Migration *Migration
 }
 
-// Migration is the progress of sending a guest's memory.
+// Migration is the progress of sending memory.
 type Migration struct {
 	// In bytes.
 	Total, Processed, Remaining float64
-	// In bytes per second: changed by the guest, and sent.
+	// Bytes per second: changed by the guest, and sent.
 	DirtyRate, TransferRate float64
 	// ExpectedDowntime is how long the guest would stand still if the rest was sent now, in seconds.
 	ExpectedDowntime float64
 }
 
-// Drive is the traffic of one disk since the guest's start.
+// Drive is a disk's traffic since the guest's start.
 type Drive struct {
 	Name                   string
 	Reads, Writes, Flushes float64
 	ReadBytes, WriteBytes  float64
-	// The total time of requests, in seconds.
+	// Total times of requests, in seconds.
 	ReadSeconds, WriteSeconds, FlushSeconds float64
 }
 
-// Interface is the traffic of one interface, from the guest's view.
+// Interface is an interface's traffic, from the guest's view.
 type Interface struct {
 	Name                         string
 	ReceivedBytes, SentBytes     float64
@@ -52,7 +52,7 @@ type Interface struct {
 	ReceiveDrops, SendDrops      float64
 }
 
-// Source measures all guests of the node, within ctx's deadline.
+// Source measures all guests within ctx's deadline.
 type Source func(ctx context.Context) []Usage
 
 // patience is how long a scrape waits for guests: a QEMU that hangs must not lose the others' metrics.
@@ -119,7 +119,7 @@ type counter[T any] struct {
 	of   func(T) float64
 }
 
-// Describe sends the descriptions of the metrics.
+// Describe sends the metrics' descriptions.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, desc := range []*prometheus.Desc{resident, domain, cpu, dataTotal} {
 		out <- desc
@@ -135,7 +135,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect measures the guests and sends their metrics.
+// Collect measures the guests.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()

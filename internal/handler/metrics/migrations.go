@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Migrated is the cost of one guest's migration away from the node. A part that is not known is 0.
+// Migrated is the cost of a migration. An unknown part is 0.
 type Migrated struct {
 	Duration, Downtime time.Duration
 	SentBytes          float64
@@ -34,7 +34,7 @@ func NewMigrations(node string) *Migrations {
 	}
 }
 
-// Add counts a migration, except its unknown parts.
+// Add counts a migration's known parts.
 func (m *Migrations) Add(one Migrated) {
 	for of, value := range map[prometheus.Histogram]float64{
 		m.duration: one.Duration.Seconds(), m.downtime: one.Downtime.Seconds(), m.sent: one.SentBytes,
@@ -45,7 +45,7 @@ func (m *Migrations) Add(one Migrated) {
 	}
 }
 
-// Describe sends the descriptions of the metrics.
+// Describe sends the metrics' descriptions.
 func (m *Migrations) Describe(out chan<- *prometheus.Desc) {
 	for _, h := range []prometheus.Histogram{m.duration, m.downtime, m.sent} {
 		h.Describe(out)

@@ -32,7 +32,7 @@ func TestMigrationsAreCountedByWhatIsKnownOfThem(t *testing.T) {
 	}
 }
 
-// histogram is a served histogram of two samples; a bucket is its limit and the number of samples below it.
+// A bucket is its limit and the number of samples below it.
 func histogram(name, help, sum string, buckets ...string) string {
 	var page strings.Builder
 	fmt.Fprintf(&page, "# HELP %s %s\n# TYPE %s histogram\n", name, help, name)

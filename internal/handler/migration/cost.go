@@ -37,7 +37,7 @@ func between(from, to time.Time) time.Duration {
 	return max(0, to.Sub(from))
 }
 
-// Message returns a sentence for the VMI's owner.
+// Message is for the VMI's owner.
 func (c Cost) Message(source, target string) string {
 	said := fmt.Sprintf("The guest has migrated from node %s to node %s", source, target)
 	if c.Total > 0 {

@@ -12,8 +12,7 @@ func TestWhatAMigrationHasCost(t *testing.T) {
 	now := time.Now()
 	begins, stops := now, now.Add(2*time.Second)
 	for name, c := range map[string]struct {
-		begun bool
-		// heard has the delays until Ran was received, one for each time.
+		begun   bool
 		heard   []time.Duration
 		stopped time.Time
 		want    Cost

@@ -25,7 +25,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Node has the dependencies that all migrations of a node share.
+// Node has the dependencies of a node's migrations.
 type Node struct {
 	// TLS returns the configuration for connecting to another node's virt-handler (certs.Source.PeerClientConfig).
 	TLS      func(server, protocol string) *tls.Config
@@ -72,7 +72,7 @@ type Target struct {
 	disks    disks
 	// offer is the transport that the source proposes, agreed the one that QEMU uses.
 	offer, agreed transport
-	// unmarked is set by the driver: see switchover.TargetFacts.
+	// The driver sets it: see switchover.TargetFacts.
 	unmarked bool
 }
 
@@ -90,10 +90,10 @@ func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target 
 	return t
 }
 
-// Close ends all of the source's connections.
+// Close ends the source's connections.
 func (t *Target) Close() { t.forget() }
 
-// Tell sends a fact to the source. It withholds Ready until the transport is agreed.
+// Tell sends a fact to the source, Ready only when the transport is agreed.
 func (t *Target) Tell(fact switchover.Fact) {
 	if fact != switchover.Ready || t.Agreed() {
 		publish(&t.mine, fact)
@@ -126,8 +126,9 @@ type Source struct {
 
 	// The following fields belong to the driver's goroutine. offered is the proposed transport. forwards has QEMU's
 	// streams, none until the migration has begun here; endDisks ends the streams of disks. progress is the migration's
-	// progress. copying is when the copy of disks began; copied is its last sample, until memory is sent. stopped is
-	// when the guest was stopped for the switchover. began is when QEMU was told to begin. cause is why the migration
+	// progress. copying is when the copy of disks began; copied is its last sample, until memory is sent. paused is when
+	// the guest was seen stopped until its memory is sent, stopped when it was for the switchover; both are zero
+	// while it is not. began is when QEMU was told to begin. cause is why the migration
 	// was canceled. refused is why the guest can't be sent at all.
 	offered        switchover.Transport
 	forwards       map[migrationwire.Channel]*migrationproxy.Forward
@@ -135,19 +136,21 @@ type Source struct {
 	progress       switchover.Progress
 	copying        time.Time
 	copied         switchover.Sample
+	paused         time.Time
 	stopped        time.Time
 	began          time.Time
 	cause, refused string
 	allowed        time.Duration
-	// lastWritten is when progress was last written, or when there was none to write yet.
+	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
-	sent        bool
+	handsOver   bool
 	// disks is the list that was sent to the target; disksSent means that it was.
 	disks     []migrationwire.Disk
 	disksSent bool
 	// finished means that QEMU was told to finish the disk copies, continued that it was told to hand the guest over,
-	// and switched that it was told to do so before the memory is sent.
-	finished, continued, switched bool
+	// and switched that it was told to do so before the memory is sent. left means that its guest is being marked as
+	// one that has left.
+	finished, continued, switched, left bool
 }
 
 // NewSource connects to the virt-handler of a migration's target, and reconnects until ctx ends or the Source is
@@ -178,7 +181,7 @@ func (s *Source) Tell(fact switchover.Fact) { publish(&s.mine, fact) }
 // takes as long.
 const diskAnswer = 20 * time.Second
 
-// Forward passes on QEMU's connections from a listener and finally closes it. admit checks the connecting process.
+// Forward passes on QEMU's connections, and closes the listener. admit checks the connecting process.
 func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit}
@@ -194,7 +197,7 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 	})
 }
 
-// Forwards reports whether QEMU's connections of a channel are passed on.
+// Forwards reports whether a channel's connections are passed on.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
 // OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while
@@ -203,14 +206,14 @@ func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
 	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
 }
 
-// EndDisks ends the disk connections, since QEMU may wait for them.
+// EndDisks ends the disk connections: QEMU may wait for them.
 func (s *Source) EndDisks() {
 	if s.endDisks != nil {
 		s.endDisks()
 	}
 }
 
-// Finishes records that QEMU was told to finish the disk copies.
+// Finishes records that QEMU was told to finish the copies.
 func (s *Source) Finishes() { s.finished = true }
 
 // Finished reports whether Finishes was called.
@@ -272,28 +275,54 @@ func (s *Source) Copied(sample switchover.Sample) {
 // CopyRate is in bytes per second.
 func (s *Source) CopyRate() int64 { return s.copied.Throughput }
 
-// Sent records that QEMU has sent the guest. This state is usually short, so progress is due only after it has
-// lasted.
-func (s *Source) Sent() {
-	if !s.sent {
-		s.sent, s.lastWritten = true, s.env.Now()
+// HandsOver records that QEMU hands the guest over, or has sent it. Both states are usually short, so progress is due
+// only after they have lasted.
+func (s *Source) HandsOver() {
+	if !s.handsOver {
+		s.handsOver, s.lastWritten = true, s.env.Now()
 	}
 }
 
-// ProgressDue reports whether the migration's progress should be written.
+// ProgressDue reports whether progress should be written.
 func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(s.lastWritten, now) }
 
-// ToldProgress records that the progress is being written.
+// ToldProgress records that progress is being written.
 func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
-// Stands records whether the guest is stopped for the switchover.
-func (s *Source) Stands(still bool) {
-	switch {
-	case !still:
-		s.stopped = time.Time{}
-	case s.stopped.IsZero():
-		s.stopped = s.env.Now()
+// Leaves records that the guest is being marked as one that has left: nothing of it may be lost any more.
+func (s *Source) Leaves() { s.left = true }
+
+// Discard makes a QEMU that was told to hand its guest over hear the cancel that follows, even if it has not answered: it
+// does nothing else while the target does not read (migrationproxy.Forward.Discard).
+func (s *Source) Discard() {
+	if f := s.forwards[migrationwire.Stream]; f != nil && (s.continued || s.refused != "") && !s.left {
+		f.Discard()
 	}
+}
+
+// Stands records whether the guest is stopped for the switchover.
+func (s *Source) Stands(still bool) { s.stopped = s.since(s.stopped, still) }
+
+// Pauses records whether the guest is stopped until its memory is sent.
+func (s *Source) Pauses(still bool) { s.paused = s.since(s.paused, still) }
+
+// since returns since when a state is seen that was seen before since then.
+func (s *Source) since(then time.Time, seen bool) time.Time {
+	switch {
+	case !seen:
+		return time.Time{}
+	case then.IsZero():
+		return s.env.Now()
+	}
+	return then
+}
+
+// lasts returns how long a state is seen.
+func (s *Source) lasts(since time.Time) time.Duration {
+	if since.IsZero() {
+		return 0
+	}
+	return s.env.Now().Sub(since)
 }
 
 // TellDisks sends the list of plugged disks to the target, once. same is false if the list differs from the one that
@@ -317,11 +346,10 @@ func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.received.connected()
 	f.Ready, f.Ran, f.Never = s.ready(), s.received.has(switchover.Ran), s.received.has(switchover.Never)
 	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
-	if !s.stopped.IsZero() {
-		f.Stopped = s.env.Now().Sub(s.stopped)
-	}
+	f.Loaded = s.received.has(switchover.Loaded) || s.agreed.lacksLoaded()
+	f.Stopped, f.Continued = s.lasts(s.stopped), s.continued
 	if f.Streams && (f.Begun || f.Mirrors.Begun) {
-		f.Convergence = switchover.DecideConvergence(s.progress, limits)
+		f.Convergence = switchover.DecideConvergence(s.progress, limits, s.lasts(s.paused))
 	}
 	if f.Begun && s.refused != "" {
 		f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: s.refused}

@@ -24,18 +24,18 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// In these tests the two sides of a migration talk over TLS, as on two nodes.
+// The two sides talk over TLS, as on two nodes.
 
-// patience is how long a test waits for an event that comes soon.
+// patience is for an event that comes soon.
 const patience = 4 * time.Minute
 
-// generous has long limits, since none of these tests is about the nodes' timeouts.
+// None of these tests is about the nodes' timeouts.
 var generous = migrationproxy.Limits{Greeting: patience, Silence: patience}
 
 // id is the migration of all tests.
 var id = ID{Migration: "m", VMI: "u", Namespace: "ns", Name: "vm"}
 
-// surroundings replace the driver's. clock moves only when the test moves it.
+// clock moves only when the test moves it.
 type surroundings struct {
 	t       testing.TB
 	woken   chan struct{}
@@ -99,7 +99,6 @@ func (s *surroundings) await(what string, reached func() bool) {
 	}
 }
 
-// ends waits until all goroutines of the migration have ended.
 func (s *surroundings) ends() {
 	s.t.Helper()
 	ended := make(chan struct{})
@@ -114,7 +113,6 @@ func (s *surroundings) ends() {
 	}
 }
 
-// nodes are the two nodes of a migration from node1 to node2.
 type nodes struct {
 	t        testing.TB
 	here     *surroundings
@@ -137,7 +135,7 @@ func newNodes(t testing.TB) *nodes {
 	return n
 }
 
-// serve starts the target's virt-handler, which does not expect a migration yet.
+// The virt-handler does not expect a migration yet.
 func (n *nodes) serve(address string) {
 	n.t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -158,7 +156,6 @@ func (n *nodes) serve(address string) {
 	n.t.Cleanup(n.stop)
 }
 
-// source returns the Source of the driver at node1.
 func (n *nodes) source() *Source {
 	n.t.Helper()
 	s, err := NewSource(n.t.Context(), n.here.env(&Node{TLS: n.calls, Limits: generous}), id, "node2", n.address)
@@ -169,7 +166,6 @@ func (n *nodes) source() *Source {
 	return s
 }
 
-// target returns the Target of the driver at node2; dial connects to its QEMU.
 func (n *nodes) target(from string, dial func(context.Context) (*net.UnixConn, error)) *Target {
 	n.t.Helper()
 	t := NewTarget(n.there.env(&Node{Expected: n.expected}), id, from, migrationproxy.Target{Dial: dial})
@@ -179,7 +175,6 @@ func (n *nodes) target(from string, dial func(context.Context) (*net.UnixConn, e
 
 func noQEMU(context.Context) (*net.UnixConn, error) { return nil, errors.New("there is no QEMU") }
 
-// atSource and atTarget return the facts that a migration adds.
 func atSource(s *Source) (f switchover.SourceFacts) {
 	s.Fill(&f, switchover.Limits{})
 	return f
@@ -218,7 +213,7 @@ func TestWhatEachSideTellsTheOther(t *testing.T) {
 	n.there.await("the release", func() bool { return atTarget(target).Released })
 }
 
-// A fact stays true: neither the end of a connection nor another virt-handler revokes it.
+// Neither the end of a connection nor another virt-handler revokes a fact.
 func TestFactsAreToldAgainAfterAVirtHandlersRestart(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)
@@ -269,7 +264,7 @@ func TestAnotherNodesSourceIsNotTakenForTheRecordedOne(t *testing.T) {
 	}
 }
 
-// eventually waits for a condition that wakes nobody.
+// The condition wakes nobody.
 func (n *nodes) eventually(what string, reached func() bool) {
 	n.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); !reached(); <-tick {
@@ -290,7 +285,7 @@ func TestAnAddressThatIsNoneIsRefused(t *testing.T) {
 	here.ends()
 }
 
-// A new connection may replace one whose end the target has not noticed yet, so the two may overlap.
+// A new connection may replace one whose end the target has not noticed.
 func TestConnectionsMayOverlap(t *testing.T) {
 	woken := 0
 	h := received{wake: func() { woken++ }, now: time.Now}
@@ -307,14 +302,13 @@ func TestConnectionsMayOverlap(t *testing.T) {
 	}
 }
 
-// silent returns a migration whose other side never answers.
 func silent(t *testing.T) (*Source, *surroundings) {
 	t.Helper()
 	here := newSurroundings(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	return &Source{
 		env: here.env(&Node{}), out: &migrationproxy.Outgoing{Node: "node2", Header: id.header(), Log: here.log()}, ctx: ctx, cancel: cancel,
-		forwards: map[migrationwire.Channel]*migrationproxy.Forward{},
+		forwards: map[migrationwire.Channel]*migrationproxy.Forward{}, received: received{wake: here.wake, now: here.now},
 	}, here
 }
 
@@ -325,7 +319,7 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 		s.Copied(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1})
 	}
 	forwards := func(s *Source) { s.forwards[migrationwire.Stream] = &migrationproxy.Forward{} }
-	stalled := switchover.DecideConvergence(switchover.Progress{Last: switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}, Moved: time.Second}, limits)
+	stalled := switchover.DecideConvergence(switchover.Progress{Last: switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}, Moved: time.Second}, limits, 0)
 	if stalled.Action != switchover.GiveUp {
 		t.Fatalf("it is no stall: %+v", stalled)
 	}
@@ -354,6 +348,12 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 			s.Stands(true)
 			e.pass(3 * time.Second)
 		}, false, switchover.SourceFacts{Stopped: 3 * time.Second}},
+		"QEMU was told to hand it over": {func(s *Source, _ *surroundings) { s.Continues() }, false, switchover.SourceFacts{Continued: true}},
+		"the target has loaded it":      {func(s *Source, _ *surroundings) { s.received.add(migrationwire.Loaded) }, false, switchover.SourceFacts{Loaded: true}},
+		"the target will tell when it has loaded it": {func(s *Source, _ *surroundings) {
+			s.agreed.set(migrationwire.Transport{PostCopy: true, TellsLoaded: true})
+		}, false, switchover.SourceFacts{}},
+		"the target never tells that it has loaded it": {func(s *Source, _ *surroundings) { s.agreed.set(migrationwire.Transport{PostCopy: true}) }, false, switchover.SourceFacts{Loaded: true}},
 		"it stalls":                           {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, true, switchover.SourceFacts{Begun: true, Streams: true, Convergence: stalled}},
 		"it stalls, another has passed it on": {func(s *Source, _ *surroundings) { stalls(s) }, true, switchover.SourceFacts{Begun: true}},
 		"it has not begun":                    {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, false, switchover.SourceFacts{Streams: true}},
@@ -385,7 +385,7 @@ func TestWhatTheSourceIsAskedAlone(t *testing.T) {
 	}
 }
 
-// Disks are copied before memory, and both are reported as one progress.
+// Disks are copied before memory, and both are one progress.
 func TestTheCopiesOfDisksAreProgress(t *testing.T) {
 	s, here := silent(t)
 	defer s.Close()
@@ -449,8 +449,8 @@ func TestWhenTheProgressIsDue(t *testing.T) {
 			e.pass(5 * time.Second)
 			s.CopiedDisks(&switchover.Mirrors{})
 		}, true},
-		"the guest was sent just now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.Sent() }, false},
-		"the guest was sent long ago": {func(s *Source, e *surroundings) { s.Sent(); e.pass(5 * time.Second); s.Sent() }, true},
+		"the guest was sent just now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.HandsOver() }, false},
+		"the guest was sent long ago": {func(s *Source, e *surroundings) { s.HandsOver(); e.pass(5 * time.Second); s.HandsOver() }, true},
 		"it was told, and nothing has passed": {func(s *Source, e *surroundings) {
 			e.pass(time.Minute)
 			s.ToldProgress(e.now())
@@ -477,7 +477,6 @@ func TestTheTargetKnowsWhetherQEMUWasMarked(t *testing.T) {
 	}
 }
 
-// socket returns a listening socket and its path.
 func socket(t *testing.T) (path string, listener *net.UnixListener) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qemu") // t.TempDir is too long for a socket
@@ -493,7 +492,7 @@ func socket(t *testing.T) (path string, listener *net.UnixListener) {
 	return path, listener
 }
 
-// accepting is a listener as Forward expects it.
+// Forward expects such a listener.
 type accepting struct{ *net.UnixListener }
 
 func (a accepting) Accept() (*net.UnixConn, error) { return a.AcceptUnix() }
@@ -550,5 +549,32 @@ func TestASocketThatEndsIsLogged(t *testing.T) {
 	here.ends()
 	if !here.logged(`the streams of a migration have ended`) || !here.logged(`"migration"="m"`) {
 		t.Errorf("logged is %q", here.lines)
+	}
+}
+
+// The time of the stop counts, not that since the guest's time was over.
+func TestAGuestIsStoppedForOnlySoLong(t *testing.T) {
+	s, here := silent(t)
+	defer s.Close()
+	s.forwards[migrationwire.Stream] = &migrationproxy.Forward{}
+	limits := switchover.Limits{Completion: time.Minute, Pause: true}
+	decides := func() switchover.ConvergenceAction {
+		f := switchover.SourceFacts{Begun: true}
+		s.Copied(switchover.Sample{Elapsed: 24 * time.Hour, Transferred: 1})
+		s.Fill(&f, limits)
+		return f.Convergence.Action
+	}
+	for i, c := range []struct {
+		stopped bool
+		pass    time.Duration
+		want    switchover.ConvergenceAction
+	}{
+		{false, time.Hour, switchover.ConvergeByPause}, {true, 0, switchover.ConvergeByPause}, {true, 150*time.Second - 1, switchover.ConvergeByPause},
+		{true, 1, switchover.GiveUp}, {false, 0, switchover.ConvergeByPause}, {true, 0, switchover.ConvergeByPause},
+	} {
+		here.pass(c.pass)
+		if s.Pauses(c.stopped); decides() != c.want {
+			t.Errorf("step %d: it decides %q, want %q", i, decides(), c.want)
+		}
 	}
 }

@@ -12,13 +12,15 @@ import (
 type transport struct {
 	mu     sync.Mutex
 	chosen *switchover.Transport
+	// tellsLoaded is the target's.
+	tellsLoaded bool
 }
 
 func (t *transport) set(said migrationwire.Transport) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.chosen == nil {
-		t.chosen = &switchover.Transport{Channels: said.Channels, PostCopy: said.PostCopy}
+		t.chosen, t.tellsLoaded = &switchover.Transport{Channels: said.Channels, PostCopy: said.PostCopy}, said.TellsLoaded
 	}
 }
 
@@ -29,6 +31,13 @@ func (t *transport) get() (said switchover.Transport, known bool) {
 		return switchover.Transport{}, false
 	}
 	return *t.chosen, true
+}
+
+// lacksLoaded reports whether the target is known never to tell that it has loaded the guest.
+func (t *transport) lacksLoaded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.chosen != nil && !t.tellsLoaded
 }
 
 func onWire(t switchover.Transport) migrationwire.Transport {
@@ -62,8 +71,10 @@ func (t *Target) Offered() (switchover.Transport, bool) { return t.offer.get() }
 
 // Agree tells the source the transport that QEMU is set to from now on.
 func (t *Target) Agree(taken switchover.Transport) {
-	t.agreed.set(onWire(taken))
-	t.mine.PublishTransport(migrationwire.Agreed, onWire(taken))
+	agreed := onWire(taken)
+	agreed.TellsLoaded = true
+	t.agreed.set(agreed)
+	t.mine.PublishTransport(migrationwire.Agreed, agreed)
 }
 
 // Agreed reports whether QEMU waits for the guest with a transport that was sent to the source.

@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// TestTheTargetIsReadyForWhatTheSourceHasOffered: Ready follows the offer and the setting of QEMU.
+// Ready follows the offer and the setting of QEMU.
 func TestTheTargetIsReadyForWhatTheSourceHasOffered(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)
@@ -29,9 +29,14 @@ func TestTheTargetIsReadyForWhatTheSourceHasOffered(t *testing.T) {
 	if got := source.Transport(); !target.Agreed() || got.Channels != 3 {
 		t.Errorf("the guest is sent by %+v", got)
 	}
+	if atSource(source).Loaded {
+		t.Error("the source knows already that the target has loaded the guest")
+	}
+	target.Tell(switchover.Loaded)
+	n.here.await("the target to have loaded the guest", func() bool { return atSource(source).Loaded })
 }
 
-// TestTheTargetDoesNotHaveMoreSent: the source sends no more than it has offered, whatever the other node answers.
+// The source sends no more than it has offered, whatever the other node answers.
 func TestTheTargetDoesNotHaveMoreSent(t *testing.T) {
 	n := newNodes(t)
 	source, target := n.source(), n.target("node1", noQEMU)

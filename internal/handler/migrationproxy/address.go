@@ -31,7 +31,7 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 		there = true
 		for _, candidate := range i.Addresses {
 			candidate = candidate.Unmap()
-			// Other nodes are most likely to reach an address of the pod's family.
+			// Other nodes most likely reach an address of the pod's family.
 			if usable(candidate) && (!chosen.IsValid() || chosen.Is4() != pod.Is4() && candidate.Is4() == pod.Is4()) {
 				chosen = candidate
 			}

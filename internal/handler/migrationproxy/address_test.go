@@ -52,7 +52,7 @@ func TestWhereMigrationsAreListenedFor(t *testing.T) {
 	}
 }
 
-// This process has no interface with the name, which must be logged once.
+// This process has no such interface, which must be logged once.
 func TestAMissingNetworkIsSaidOnce(t *testing.T) {
 	var network string
 	var said []string

@@ -15,7 +15,7 @@ import (
 // piece is the content of one write.
 var piece = make([]byte, 256<<10)
 
-// BenchmarkSeal measures one processor's encryption, in records of TLS's size.
+// The records have TLS's size.
 func BenchmarkSeal(b *testing.B) {
 	block, err := aes.NewCipher(make([]byte, 16))
 	if err != nil {
@@ -32,7 +32,6 @@ func BenchmarkSeal(b *testing.B) {
 	}
 }
 
-// BenchmarkTLS measures one connection between two virt-handlers on this machine.
 func BenchmarkTLS(b *testing.B) {
 	p := meet(b)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -73,7 +72,6 @@ func BenchmarkTLS(b *testing.B) {
 	}
 }
 
-// BenchmarkStream measures the whole way from one QEMU's socket to the other's.
 func BenchmarkStream(b *testing.B) {
 	p := meet(b)
 	qemu := p.qemu()

@@ -16,7 +16,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// A disk's content must have a connection of its own, beside that of memory.
 func TestDisksReachTheirOwnSocket(t *testing.T) {
 	p := meet(t)
 	listener, err := p.targetDir.Listen(t.Context(), layout.DisksSocket, os.Geteuid())
@@ -73,7 +72,7 @@ func TestASourceThatCopiesNoClaimsIsRefused(t *testing.T) {
 	_ = conn.Close()
 }
 
-// A source of an older version would hand the guest over without its disks.
+// An older source would hand the guest over without its disks.
 func TestASourceThatCopiesNoDisksIsRefused(t *testing.T) {
 	p := meet(t)
 	p.expectations.Expect(Expected{

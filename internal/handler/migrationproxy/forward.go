@@ -30,6 +30,7 @@ type Forward struct {
 
 	mu      sync.Mutex
 	open    int
+	streams map[*stream]bool
 	failure error
 	// left means that the other node has ended a stream before QEMU has.
 	left bool
@@ -53,6 +54,32 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
+// Discard ends the streams to the target, and reads what QEMU still writes without passing it on. So a QEMU that waits for
+// the target while it writes hears its next command, and does not see that a stream has ended: after that, it could not be
+// told any more to give up a post-copy.
+func (f *Forward) Discard() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.streams {
+		s.discard()
+	}
+}
+
+// keep records a stream while it runs.
+func (f *Forward) keep(s *stream) (ended func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.streams == nil {
+		f.streams = map[*stream]bool{}
+	}
+	f.streams[s] = true
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		delete(f.streams, s)
+	}
+}
+
 // Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects it waits
 // for nothing, so that time does not count.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
@@ -71,7 +98,7 @@ func (f *Forward) startOpeningTimer() {
 	}
 }
 
-// Listener is the socket for QEMU (podpath.Listener).
+// Listener is QEMU's socket (podpath.Listener).
 type Listener interface {
 	Accept() (*net.UnixConn, error)
 	Close() error
@@ -124,9 +151,11 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			_ = conn.Close() // QEMU has to notice
 			continue
 		}
+		s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.recordFailure, left: f.recordLeft, answers: f.Answers}
+		ended := f.keep(s)
 		running.Go(func() {
 			defer f.end()
-			s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.recordFailure, left: f.recordLeft, answers: f.Answers}
+			defer ended()
 			_ = s.run(ctx) // recordFailure was called with it
 		})
 	}

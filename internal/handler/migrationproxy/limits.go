@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Limits bounds the wait for the peer's virt-handler. Zero values mean the protocol's defaults.
+// Limits bounds the wait for the peer. Zero values are the protocol's defaults.
 type Limits struct {
 	// Greeting bounds the time from the connection to the peer's answer.
 	Greeting time.Duration

@@ -42,12 +42,12 @@ func (f *Facts) Publish(kind migrationwire.Kind) {
 	f.publish(kind, migrationwire.Message{Kind: kind})
 }
 
-// PublishDisks adds the list of disks, once.
+// PublishDisks adds the disks, once.
 func (f *Facts) PublishDisks(disks []migrationwire.Disk) {
 	f.publish(migrationwire.Plugs, migrationwire.SplitDisks(disks)...)
 }
 
-// PublishTransport adds a source's Offer or a target's Agreed, once.
+// PublishTransport adds an Offer or Agreed, once.
 func (f *Facts) PublishTransport(kind migrationwire.Kind, t migrationwire.Transport) {
 	f.publish(kind, migrationwire.Message{Kind: kind, Transport: &t})
 }

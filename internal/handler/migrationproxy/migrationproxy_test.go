@@ -66,7 +66,6 @@ func TestTheDirectionsOfAStreamEndOneByOne(t *testing.T) {
 	}
 }
 
-// passes writes at one end and reads at the other.
 func passes(t *testing.T, from, to net.Conn, what string) {
 	t.Helper()
 	if _, err := io.WriteString(from, what); err != nil {
@@ -324,76 +323,6 @@ func TestAHostileCaller(t *testing.T) {
 	}
 }
 
-// Connections of hosts that send nothing fill the room for strangers again and again, but a migration must get through
-// at its first call. Afterwards its host must have room of its own.
-func TestAFloodOfGreetingsKeepsNoMigrationOut(t *testing.T) {
-	p := meet(t)
-	p.expect(&Facts{}, newEar())
-	flood := &addressed{opened: make(chan net.Conn)}
-	flooding := p.serveAlso(flood)
-	defer flooding()
-	for i := range 2 * greeting.MaxOpen {
-		flood.open(t, net.IPv4(10, 1, byte(i>>8), byte(i)))
-	}
-	for n := range 3 {
-		conn, err := p.outgoing().Dial(t.Context(), migrationwire.Control)
-		if err != nil {
-			t.Fatalf("call %d: %v", n, err)
-		}
-		_ = conn.Close()
-		for i := range greeting.MaxOpen {
-			flood.open(t, net.IPv4(10, 2+byte(n), byte(i>>8), byte(i)))
-		}
-	}
-	if n := p.server.greetings.Open(); n > 2*greeting.MaxOpen {
-		t.Errorf("%d connections are at their beginning", n)
-	}
-}
-
-// addressed is a listener whose connections have addresses of the test's choice.
-type addressed struct{ opened chan net.Conn }
-
-func (a *addressed) Accept() (net.Conn, error) {
-	conn, ok := <-a.opened
-	if !ok {
-		return nil, net.ErrClosed
-	}
-	return conn, nil
-}
-
-func (a *addressed) Close() error   { return nil }
-func (a *addressed) Addr() net.Addr { return &net.TCPAddr{} }
-
-// open makes a connection on which nothing is sent.
-func (a *addressed) open(t *testing.T, ip net.IP) {
-	t.Helper()
-	caller, called := net.Pipe()
-	t.Cleanup(func() { _ = caller.Close() })
-	a.opened <- &callFrom{called, &net.TCPAddr{IP: ip, Port: 1}}
-}
-
-type callFrom struct {
-	net.Conn
-	from net.Addr
-}
-
-func (c *callFrom) RemoteAddr() net.Addr { return c.from }
-
-// serveAlso serves another listener until end is called.
-func (p *pair) serveAlso(a *addressed) (end func()) {
-	ended := make(chan struct{})
-	ctx, cancel := context.WithCancel(p.t.Context())
-	go func() {
-		defer close(ended)
-		p.server.Serve(ctx, a)
-	}()
-	return func() {
-		cancel()
-		close(a.opened)
-		<-ended
-	}
-}
-
 // converse makes the source maintain its control connection until stop is called.
 func (p *pair) converse(o *Outgoing, mine *Facts, e *ear) (stop func()) {
 	return p.talk(o, Conversation{Mine: mine, Heard: e.heard, Connected: e.link})
@@ -433,7 +362,7 @@ func TestFactsGoBothWaysAtOnce(t *testing.T) {
 	}
 }
 
-// TestTheTargetHearsOfDisks: of all of them at once, on each connection.
+// Each connection must bring all of them at once.
 func TestTheTargetHearsOfDisks(t *testing.T) {
 	p := meet(t)
 	disks := []migrationwire.Disk{}
@@ -479,8 +408,8 @@ func TestAfterARestartAllFactsAreSaidAgain(t *testing.T) {
 	source.await(t, "another connection", func(e *ear) bool { return slices.Equal(e.connected, []bool{true, false, true}) })
 }
 
-// A source whose virt-handler was killed calls again before its old connection is known to be dead; messages on the old
-// one must be ignored.
+// A source whose virt-handler was killed calls before its old connection is known to be dead; messages on that
+// must be ignored.
 func TestANewControlConnectionReplacesTheOldOne(t *testing.T) {
 	p := meet(t)
 	var ofTarget Facts
@@ -520,7 +449,7 @@ func TestAForgottenMigrationsConnectionsEnd(t *testing.T) {
 	source.await(t, "its end", func(e *ear) bool { return slices.Contains(e.connected, false) })
 }
 
-// A peer whose node is gone sends nothing more, not even a close.
+// A peer whose node is gone sends not even a close.
 func TestASilentPeerIsNoticed(t *testing.T) {
 	if migrationwire.Silence+migrationwire.AliveEvery > 5*time.Second {
 		t.Error("a dead peer is noticed too late")
@@ -574,7 +503,7 @@ func TestAGreetingHasItsLimit(t *testing.T) {
 	}
 }
 
-// A peer's messages beside its own facts must change nothing, and too many of them must end the connection.
+// Messages beside the peer's own facts must change nothing, and too many must end the connection.
 func TestAHostilePeerOnTheControlConnection(t *testing.T) {
 	for name, c := range map[string]struct {
 		say  func(conn net.Conn)
@@ -621,5 +550,51 @@ func TestWhatOthersCauseIsLoggedSeldom(t *testing.T) {
 	}
 	if n := l.with("refused"); n < 20 || n > 25 {
 		t.Errorf("%d lines of a thousand are logged", n)
+	}
+}
+
+// TestADiscardedStreamIsReadToItsEnd: a QEMU that waits for a target that does not read goes on, sees no end, and ends the
+// stream itself.
+func TestADiscardedStreamIsReadToItsEnd(t *testing.T) {
+	p := meet(t)
+	p.expect(&Facts{}, newEar())
+	listener := p.qemu()
+	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
+	stop := p.forward(f)
+	source := p.dialSource()
+	if _, err := source.Write([]byte("state")); err != nil {
+		t.Fatal(err)
+	}
+	target := accept(t, listener) // it reads nothing
+	const more = 256 << 20        // more than fits into all buffers on the way
+	chunk := make([]byte, 1<<20)
+	for n, took, err := 0, 0, error(nil); !os.IsTimeout(err); n += took {
+		_ = source.SetWriteDeadline(time.Now().Add(time.Second))
+		if took, err = source.Write(chunk); n > more || err != nil && !os.IsTimeout(err) {
+			t.Fatalf("a target that does not read takes %d bytes: %v", n, err)
+		}
+	}
+	_ = source.SetWriteDeadline(time.Time{})
+	wrote := make(chan error, 1)
+	go func() {
+		var err error
+		for n := 0; n < more && err == nil; n += len(chunk) {
+			_, err = source.Write(chunk)
+		}
+		wrote <- err
+	}()
+	f.Discard()
+	if err := <-wrote; err != nil {
+		t.Fatalf("QEMU could not go on: %v", err)
+	}
+	ends(t, target)
+	_ = source.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if n, err := source.Read(make([]byte, 1)); n > 0 || !os.IsTimeout(err) {
+		t.Errorf("QEMU reads %d bytes: %v", n, err)
+	}
+	_ = source.Close()
+	stop()
+	if err := f.failure; err != nil {
+		t.Errorf("it counts as a failure: %v", err)
 	}
 }

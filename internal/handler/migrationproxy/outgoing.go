@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// Outgoing connects a source to the virt-handler of its migration's target. All fields but Limits are required.
+// Outgoing connects a source to its target. Only Limits are optional.
 type Outgoing struct {
 	// Address is the target's published address (migrationwire.ParseAddress), Node the node that must answer there.
 	Address netip.AddrPort
@@ -39,7 +39,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
 }
 
-// Dial connects to the target, within the limit of a greeting.
+// Dial connects to the target within a greeting's limit.
 func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Limits.greeting())
 	defer cancel()
@@ -91,7 +91,7 @@ const (
 	longestRedial = 2 * time.Second
 )
 
-// Conversation is the source's side of a migration's control connection.
+// Conversation is the source's side of a control connection.
 type Conversation struct {
 	// Mine has this side's facts; each connection sends all of them.
 	Mine *Facts
@@ -126,7 +126,7 @@ func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 	}
 }
 
-// began means that the target has accepted the connection.
+// began means that the target accepted.
 func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, err error) {
 	conn, err := o.Dial(ctx, migrationwire.Control)
 	if err != nil {

@@ -25,7 +25,7 @@ type machine struct {
 	process *exec.Cmd
 }
 
-// memory is the machines' memory, of which the firmware uses little.
+// The firmware uses little of it.
 const memory = 64
 
 func boot(t *testing.T, dir string, more ...string) *machine {
@@ -61,7 +61,6 @@ func (m *machine) do(command string, arguments any) {
 	}
 }
 
-// prepare sets the capabilities and parameters that both sides share.
 func (m *machine) prepare(streams int) {
 	m.t.Helper()
 	var list []any
@@ -75,7 +74,6 @@ func (m *machine) prepare(streams int) {
 	m.do("migrate-set-parameters", properties{"max-bandwidth": 1 << 40})
 }
 
-// await waits until the migration has one of the statuses.
 func (m *machine) await(statuses ...string) {
 	m.t.Helper()
 	var now struct {
@@ -97,7 +95,7 @@ func (m *machine) await(statuses ...string) {
 	}
 }
 
-// awaitRunState waits until the guest has a run state, which QEMU sets a moment after the migration's status.
+// QEMU sets the run state a moment after the migration's status.
 func (m *machine) awaitRunState(want string) {
 	m.t.Helper()
 	m.awaitStatus("query-status", want)
@@ -188,7 +186,6 @@ func (m *machine) statusIs(want string) {
 	m.awaitStatus("query-migrate", want)
 }
 
-// awaitStatus waits until the answer to a query has a status.
 func (m *machine) awaitStatus(query, want string) {
 	m.t.Helper()
 	var now struct {
@@ -204,7 +201,7 @@ func (m *machine) awaitStatus(query, want string) {
 	}
 }
 
-// A post-copy whose streams have ended must continue by others, through the same socket of each side.
+// A post-copy whose streams have ended must continue by others, through the same sockets.
 func TestQEMUsPostCopyGoesOnThroughTheVirtHandlers(t *testing.T) {
 	p := meet(t)
 	forget := p.expect(&Facts{}, newEar())

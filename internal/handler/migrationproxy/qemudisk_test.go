@@ -14,10 +14,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// diskSize is the size of the copied disk.
 const diskSize = 8 << 20
 
-// diskOf returns a disk's file, and the arguments that make it QEMU's node n-root.
 func diskOf(t *testing.T, dir string, content []byte) (file string, args []string) {
 	t.Helper()
 	file = filepath.Join(dir, "disk.img")
@@ -28,13 +26,11 @@ func diskOf(t *testing.T, dir string, content []byte) (file string, args []strin
 		"-device", "virtio-blk-pci,id=disk-root,drive=n-root"}
 }
 
-// writes makes the guest's device write a pattern.
 func (m *machine) writes(what string) {
 	m.t.Helper()
 	m.do("human-monitor-command", properties{"command-line": "qemu-io -d /machine/peripheral/disk-root/virtio-backend \"write " + what + "\""})
 }
 
-// job waits until the only job has a status, and returns its error.
 func (m *machine) job(status string) string {
 	m.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
@@ -51,7 +47,6 @@ func (m *machine) job(status string) string {
 	}
 }
 
-// copying is a QEMU that copies its disk to another one through two virt-handlers.
 func copying(t *testing.T) (source, target *machine, here, there string, stop func()) {
 	t.Helper()
 	p := meet(t)

@@ -19,7 +19,7 @@ type Target struct {
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
 	// Claims means that disks are copied to other claims. A source whose version can't do that is refused.
 	Claims bool
-	// Plugged means the same for disks that are plugged.
+	// Plugged means the same for plugged disks.
 	Plugged bool
 	Facts   *Facts
 	// Heard is called with each fact of the source, once for each control connection.
@@ -54,7 +54,7 @@ func (e *Expected) admits(h migrationwire.Header, peerNode string) bool {
 		e.SourceNode != "" && e.SourceNode == peerNode
 }
 
-// Expectations is the Registry of the migrations that this node's drivers expect. The zero value refuses everything.
+// Expectations is the Registry of the drivers' migrations. The zero value refuses everything.
 type Expectations struct {
 	mu          sync.Mutex
 	byMigration map[string]*expectation
@@ -91,7 +91,7 @@ func (e *Expectations) forget(x *expectation) {
 	}
 }
 
-// Incoming implements Registry. The error does not name the expected values, which may belong to somebody else.
+// Incoming implements Registry. The error hides the expected values, which may be somebody else's.
 func (e *Expectations) Incoming(h migrationwire.Header, peerNode string) (Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -30,21 +30,17 @@ import (
 // patience bounds one short wait.
 const patience = 4 * time.Minute
 
-// header names the migration m of VMI ns/vm from node1 to node2.
 var header = migrationwire.Header{MigrationUID: "m", VMIUID: "u", Namespace: "ns", Name: "vm"}
 
-// pair are the virt-handlers of two nodes, with a pod on each.
 type pair struct {
-	t            testing.TB
-	authority    *certstest.Authority
-	limits       Limits
-	source       *certs.Source
-	expectations *Expectations
-	server       *Server
-	address      netip.AddrPort
-	// stop ends the server and waits for it.
-	stop func()
-	// sourceDir and targetDir are the pods' folders of sockets.
+	t                    testing.TB
+	authority            *certstest.Authority
+	limits               Limits
+	source               *certs.Source
+	expectations         *Expectations
+	server               *Server
+	address              netip.AddrPort
+	stop                 func()
 	sourceDir, targetDir *podpath.Dir
 	log                  *lines
 }
@@ -98,7 +94,7 @@ func meetWithin(t testing.TB, limits Limits) *pair {
 	return p
 }
 
-// folder is short enough for a socket's path.
+// A socket's path must be short.
 func folder(t testing.TB) *podpath.Dir {
 	t.Helper()
 	path, err := os.MkdirTemp("", "pod")
@@ -143,14 +139,12 @@ func (p *pair) serve(address string) {
 	p.t.Cleanup(p.stop)
 }
 
-// outgoing is the source's connection to the target.
 func (p *pair) outgoing() *Outgoing { return p.outgoingOf(p.source) }
 
 func (p *pair) outgoingOf(source *certs.Source) *Outgoing {
 	return &Outgoing{Address: p.address, Node: "node2", Header: header, TLS: source.PeerClientConfig, Log: p.log.logger(), Limits: p.limits}
 }
 
-// awaitAdmission waits until the target accepts a connection of the source again.
 func (p *pair) awaitAdmission(channel migrationwire.Channel) {
 	p.t.Helper()
 	for deadline, tick := time.Now().Add(patience), time.Tick(10*time.Millisecond); ; <-tick {
@@ -165,7 +159,6 @@ func (p *pair) awaitAdmission(channel migrationwire.Channel) {
 	}
 }
 
-// qemu is the socket on which the target's QEMU accepts the migration.
 func (p *pair) qemu() *net.UnixListener {
 	p.t.Helper()
 	listener, err := p.targetDir.Listen(p.t.Context(), layout.MigrationSocket, os.Geteuid())
@@ -199,7 +192,6 @@ func (e *ear) note(change func()) {
 func (e *ear) heard(k migrationwire.Kind) { e.note(func() { e.kinds = append(e.kinds, k) }) }
 func (e *ear) link(up bool)               { e.note(func() { e.connected = append(e.connected, up) }) }
 
-// await waits until reached accepts the received messages.
 func (e *ear) await(t testing.TB, what string, reached func(e *ear) bool) {
 	t.Helper()
 	for timeout := time.After(patience); ; {
@@ -222,7 +214,6 @@ func (e *ear) awaitKinds(t testing.TB, want ...migrationwire.Kind) {
 	e.await(t, "facts", func(e *ear) bool { return slices.Equal(e.kinds, want) })
 }
 
-// expect makes the target's driver accept the migration.
 func (p *pair) expect(facts *Facts, e *ear) (forget func()) {
 	return p.expectations.Expect(p.expected(facts, e))
 }
@@ -237,7 +228,6 @@ func (p *pair) expected(facts *Facts, e *ear) Expected {
 	}
 }
 
-// forward makes the source accept QEMU's connections, until stop is called.
 func (p *pair) forward(f *Forward) (stop func()) {
 	p.t.Helper()
 	listener, err := p.sourceDir.Listen(p.t.Context(), layout.MigrationSocket, os.Geteuid())
@@ -292,19 +282,26 @@ func ends(t testing.TB, conn net.Conn) {
 	}
 }
 
-// raw is a TLS connection of node1's to the server, on which nothing was sent.
+// raw is a TLS connection of node1's to the server, on which nothing was sent. A busy machine may miss the limit of the
+// server's greetings.
 func (p *pair) raw() *tls.Conn {
 	p.t.Helper()
-	conn, err := tls.Dial("tcp", p.address.String(), p.authority.Handler(p.t, "node1").PeerClientConfig("node2.virt-handler.kubevirt.svc", migrationwire.Protocol))
-	if err != nil {
-		p.t.Fatal(err)
+	config := p.authority.Handler(p.t, "node1").PeerClientConfig("node2.virt-handler.kubevirt.svc", migrationwire.Protocol)
+	for deadline := time.Now().Add(patience); ; {
+		began := time.Now()
+		conn, err := tls.Dial("tcp", p.address.String(), config)
+		if err == nil {
+			p.t.Cleanup(func() { _ = conn.Close() })
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			return conn
+		}
+		if time.Since(began) < p.limits.greeting() || time.Now().After(deadline) {
+			p.t.Fatal(err)
+		}
 	}
-	p.t.Cleanup(func() { _ = conn.Close() })
-	_ = conn.SetDeadline(time.Now().Add(patience))
-	return conn
 }
 
-// noneLeft fails when goroutines of the package outlive a test.
+// Goroutines of the package must not outlive a test.
 func noneLeft(t testing.TB) {
 	t.Helper()
 	var text string
@@ -326,7 +323,6 @@ func noneLeft(t testing.TB) {
 	t.Errorf("goroutines are left:\n%s", text)
 }
 
-// dirOf returns the path of a pod's folder.
 func dirOf(dir *podpath.Dir) (path string) {
 	_ = dir.Named(func(p string) error {
 		var err error
@@ -336,7 +332,6 @@ func dirOf(dir *podpath.Dir) (path string) {
 	return path
 }
 
-// socket returns the path of a pod's socket for the migration.
 func socket(dir *podpath.Dir) string { return filepath.Join(dirOf(dir), layout.MigrationSocket) }
 
 // anyone is a client without a certificate.
@@ -344,7 +339,6 @@ func anyone(_, protocol string) *tls.Config {
 	return &tls.Config{InsecureSkipVerify: true, NextProtos: []string{protocol}}
 }
 
-// freePort returns a port that is unused at all addresses of this machine.
 func freePort(t testing.TB) uint16 {
 	t.Helper()
 	listener, err := net.Listen("tcp", ":0")

@@ -105,8 +105,7 @@ func (s *Server) closeListener(listener net.Listener) {
 	}
 }
 
-// Serve serves the connections of one listener. It accepts them until the listener is closed, at the latest when ctx
-// ends, and returns when the last one has ended.
+// Serve accepts connections until the listener is closed or ctx ends, and returns when the last has ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()

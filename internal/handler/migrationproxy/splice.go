@@ -49,6 +49,8 @@ type stream struct {
 	// stops reading.
 	left    func()
 	answers time.Duration
+	// discards means that the peer's side has been ended here, without QEMU's knowledge.
+	discards atomic.Bool
 }
 
 // run passes bytes in both directions until both or ctx have ended. The end of one direction is passed on alone:
@@ -77,7 +79,12 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	var said atomic.Bool
 	directions.Go(func() {
-		if err := pump(s.peer, s.qemu, passing{s.fromQEMU, owed.begin, func() { said.Store(true) }}); err != nil {
+		err := pump(s.peer, s.qemu, passing{s.fromQEMU, owed.begin, func() { said.Store(true) }})
+		switch {
+		case err == nil:
+		case s.discards.Load():
+			_, _ = io.Copy(io.Discard, s.qemu) // until QEMU or ctx ends it
+		default:
 			fail("passing on what QEMU says", err)
 		}
 	})
@@ -91,7 +98,7 @@ func (s *stream) run(ctx context.Context) error {
 		if s.drain && errors.As(err, &refused) {
 			_, err = io.Copy(io.Discard, s.peer)
 		}
-		if err != nil {
+		if err != nil && !s.discards.Load() {
 			fail("passing on what the other node says", err)
 		}
 	})
@@ -99,8 +106,14 @@ func (s *stream) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
+// discard ends the peer's side. run goes on until QEMU ends its own.
+func (s *stream) discard() {
+	s.discards.Store(true)
+	_ = s.peer.NetConn().Close()
+}
+
 func (s *stream) close() {
-	// Data that is cut off here has no reader any more.
+	// Cut off data has no reader any more.
 	_ = s.qemu.Close()
 	_ = s.peer.NetConn().Close()
 }
@@ -197,7 +210,7 @@ func ended(from duplex, err error) bool {
 	return errors.Is(err, io.EOF) || local && errors.Is(err, unix.ECONNRESET)
 }
 
-// tune makes the kernel end a connection to a silent node, and limits its send queue.
+// tune makes the kernel end a connection to a silent node, and limits its queue.
 func tune(conn net.Conn) error {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

@@ -8,7 +8,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// heardBy receives a side's messages about the transport.
 type heardBy chan migrationwire.Transport
 
 func (h heardBy) add(t migrationwire.Transport) { h <- t }
@@ -67,7 +66,7 @@ func TestASourceFromBeforeThereWasAChoiceOffersOneConnection(t *testing.T) {
 	}
 }
 
-// TestATransportThatIsNoneEndsTheConnection: another node sends it, so it may be invalid.
+// Another node sends it, so it may be invalid.
 func TestATransportThatIsNoneEndsTheConnection(t *testing.T) {
 	p := meet(t)
 	offered := make(heardBy, 1)

@@ -35,8 +35,6 @@ func (c splitConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// connected returns the two ends of an authenticated connection. The source's writes come in pieces of up to most
-// bytes.
 func (p *pair) connected(t *testing.T, most int) (source, target *peerConn, writes *atomic.Int64) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -98,7 +96,7 @@ func TestWhatComesInPiecesIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// TestARecordThatHasNotArrivedIsNotWaitedFor: received data must be delivered, and not kept until more comes.
+// Received data must not be kept until more comes.
 func TestARecordThatHasNotArrivedIsNotWaitedFor(t *testing.T) {
 	p := meet(t)
 	source, target, _ := p.connected(t, 0)

@@ -12,8 +12,7 @@ type binding struct {
 	setup setup
 }
 
-// setup makes or finds the links of one interface and starts its servers. The caller closes the returned servers,
-// after an error, too.
+// setup makes or finds an interface's links and starts its servers, which the caller closes, after an error, too.
 type setup func(pod Pod, p plan, log logr.Logger) (Interface, []server, error)
 
 var bindings = []binding{

@@ -13,13 +13,11 @@ import (
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 )
 
-// known are the registered bindings of these tests.
 var known = networkbinding.Registered{
 	"theirs":  {DomainAttachmentType: v1.Tap},
 	"managed": {DomainAttachmentType: v1.ManagedTap, Migration: &v1.InterfaceBindingMigration{}},
 }
 
-// boundTo connects the interface of onRed by a binding.
 func boundTo(binding string) *v1.VirtualMachineInstance {
 	vmi := onRed()
 	vmi.Spec.Domain.Devices.Interfaces[0].InterfaceBindingMethod = v1.InterfaceBindingMethod{}
@@ -84,7 +82,7 @@ func TestALinkThatIsNoTap(t *testing.T) {
 	}
 }
 
-// TestAManagedTap is virt-handler's own on a bridge, without DHCP.
+// The tap is virt-handler's own on a bridge, without DHCP.
 func TestAManagedTap(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), boundTo("managed")

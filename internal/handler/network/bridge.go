@@ -19,8 +19,8 @@ import (
 // server.
 var bridgeServerID = netip.MustParseAddr("169.254.75.10")
 
-// macMemory begins the bridge's alias, which stores the original MAC address of the pod's interface: the only fact
-// that can't be read from the namespace after the guest has taken the address.
+// macMemory begins the bridge's alias, which stores the pod interface's own MAC: nothing else shows it after the
+// guest has taken it.
 const macMemory = "pod interface's own address: "
 
 // setupBridge gives the guest the pod's place on the network: its MAC and its addresses.
@@ -107,8 +107,8 @@ func (p *plan) missing(err error) error {
 		p.podInterface, p.attachment)
 }
 
-// detachFromPod removes the pod's interface from the pod's own network stack, and returns its original MAC address.
-// The IP addresses stay (decision 051).
+// detachFromPod removes the interface from the pod's network stack, and returns its original MAC. The IP
+// addresses stay (decision 051).
 func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	own, err := saveMAC(nl, outside, bridge)
 	if err != nil {
@@ -124,7 +124,7 @@ func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.
 		if err != nil {
 			return nil, err
 		}
-		// The link stays up: switching it off would lose its routes.
+		// Switching the link off would lose its routes.
 		if err := nl.LinkSetHardwareAddr(outside.link, other); err != nil {
 			return nil, fmt.Errorf("giving %s another MAC address than the guest's: %w", outside.link.Attrs().Name, err)
 		}

@@ -54,7 +54,7 @@ func TestBridgeGivesThePodsPlaceToTheGuest(t *testing.T) {
 	}
 }
 
-// Like other pods, virt-handler must reach a bridged guest from its own namespace: the pod no longer has the address.
+// Like other pods, virt-handler must reach the guest from its own namespace: the pod no longer has the address.
 func TestABridgedGuestsPortsAreReachedFromTheNode(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, bridged())
@@ -186,7 +186,6 @@ func TestBridgeKeepsDHCPToItself(t *testing.T) {
 	}
 }
 
-// neighbor returns the MAC address that the node finds for the pod's address, or nil.
 func neighbor(t *testing.T, w *world) net.HardwareAddr {
 	t.Helper()
 	nl := handle(t, w.node)

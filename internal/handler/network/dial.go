@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Way is how virt-handler connects to the ports of a guest.
+// Way is how virt-handler reaches a guest's ports.
 type Way int
 
-// A guest on a secondary network gets NoWay: whoever made that network chose the guest's address, which may be one of
-// the node's own or one that only the node can reach.
+// A guest on a secondary network gets NoWay: whoever made that network chose the address, which may be the node's
+// own or one that only the node can reach.
 const (
 	NoWay Way = iota
 	// InPod connects from within the pod, where the pod's own address leads to the guest. Nothing of the node is
@@ -28,7 +28,7 @@ const (
 	OnPodNetwork
 )
 
-// Reached reports whether the guest's ports are dialed through this interface.
+// Reached reports whether the guest is dialed through this interface.
 func (i Interface) Reached() bool { return i.Way != NoWay && len(i.IPs) > 0 }
 
 // Dial connects to a port of the guest through one of its interfaces. protocol is "tcp" or "udp".
@@ -52,8 +52,7 @@ func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, pr
 	return (&net.Dialer{}).DialContext(ctx, protocol, net.JoinHostPort(address.String(), strconv.Itoa(port)))
 }
 
-// dialInside connects from a network namespace. Only the creation of the socket needs a thread in the namespace, not
-// the wait.
+// Only the socket's creation needs a thread in the namespace, not the wait.
 func dialInside(ctx context.Context, namespace *os.File, protocol string, to netip.AddrPort) (net.Conn, error) {
 	kinds := map[string]int{"tcp": unix.SOCK_STREAM, "udp": unix.SOCK_DGRAM}
 	kind, known := kinds[protocol]

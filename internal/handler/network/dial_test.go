@@ -13,7 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// dialGuest connects as virt-handler, which is in the test's own namespace.
+// virt-handler is in the test's own namespace.
 func (w *world) dialGuest(t *testing.T, to Interface, protocol string, port int) (net.Conn, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), soon)
@@ -25,7 +25,7 @@ func (w *world) dialGuest(t *testing.T, to Interface, protocol string, port int)
 	return conn, err
 }
 
-// virt-handler must reach the guest behind the pod from inside the pod: its own namespace has no route.
+// virt-handler's own namespace has no route to the guest.
 func TestTheGuestsPortsAreReachedFromWithinItsPod(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, masquerade(v1.Port{Port: 80}, v1.Port{Port: 53, Protocol: "UDP"}))
@@ -73,8 +73,8 @@ func TestTheGuestsPortsAreReachedFromWithinItsPod(t *testing.T) {
 	}
 }
 
-// Whatever an interface's address, no listener in virt-handler's namespace may be reached: an address of the pod is
-// dialed in the pod, and one from another network is not dialed.
+// No listener in virt-handler's namespace may be reached: an address of the pod is dialed in the pod, and one
+// from another network is not dialed.
 func TestAGuestsAddressLeadsToNothingOfTheNodes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, masquerade())
@@ -106,7 +106,6 @@ func TestAGuestsAddressLeadsToNothingOfTheNodes(t *testing.T) {
 	}
 }
 
-// A guest that does not answer must not delay the caller beyond its context.
 func TestADialEndsWithItsContext(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, masquerade())

@@ -15,7 +15,7 @@ type resolver struct {
 	search             []string
 }
 
-// parseResolvConf skips unknown options, as the resolver itself does.
+// Unknown options are skipped, as by the resolver.
 func parseResolvConf(text string) resolver {
 	var r resolver
 	for line := range strings.Lines(text) {

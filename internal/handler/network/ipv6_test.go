@@ -60,7 +60,6 @@ func TestMasqueradeCarriesIPv6(t *testing.T) {
 	}
 }
 
-// lease6 requests a lease by DHCPv6 with rapid commit.
 func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -95,7 +94,6 @@ func (w *world) lease6(t *testing.T, mac string) *dhcpv6.Message {
 	return nil
 }
 
-// linkLocal waits until the guest's NIC has a usable link-local address.
 func linkLocal(t *testing.T, guest *os.File) net.IP {
 	t.Helper()
 	updates, done := make(chan netlink.AddrUpdate), make(chan struct{})
@@ -115,8 +113,6 @@ func linkLocal(t *testing.T, guest *os.File) net.IP {
 	}
 }
 
-// awaitRouter waits until the guest's kernel has learned its default route from
-// an advertisement.
 func awaitRouter(t *testing.T, guest *os.File) {
 	t.Helper()
 	updates, done := make(chan netlink.RouteUpdate), make(chan struct{})

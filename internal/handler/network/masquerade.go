@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// routerMAC is the MAC of the guest's router. It is the same in every pod, so that a migrated guest finds its router.
+// routerMAC is the same in every pod, so that a migrated guest finds its router.
 var routerMAC = net.HardwareAddr{0x02, 0x00, 0x0a, 0x00, 0x02, 0x01}
 
 // routerLinkLocal is the guest's IPv6 router, which must have a link-local address.
@@ -54,7 +54,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 		return Interface{}, nil, err
 	}
 	if err := deleteUntranslated(pod.NetNS, outside); err != nil {
-		// The guest is still reachable for all other senders.
+		// Other senders reach the guest.
 		log.Info("whoever has sent to the guest before its network was there may have to change its port", "reason", err.Error())
 	}
 	lease, err := p.lease(pod, p.mac, outside.mtu)
@@ -87,8 +87,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 func becomeRouter(p plan, has6 bool) error {
 	settings := [][2]string{
 		{"ipv4/ip_forward", "1"},
-		// A connection from within the pod to 127.0.0.1 is sent to the guest, and the guest's answer must be let in
-		// again.
+		// A connection to 127.0.0.1 in the pod goes to the guest, whose answer must be let in.
 		{"ipv4/conf/" + p.bridge + "/route_localnet", "1"},
 		// The guest must not be redirected to itself.
 		{"ipv4/conf/all/send_redirects", "0"},
@@ -118,7 +117,7 @@ func addRouterAddresses(nl *netlink.Handle, bridge netlink.Link, p plan, has6 bo
 			Mask: net.CIDRMask(prefix.Bits(), prefix.Addr().BitLen()),
 		}}
 		if prefix.Addr().Is6() {
-			// Nobody else on this network could have the address.
+			// Nobody else here could have the address.
 			address.Flags = unix.IFA_F_NODAD
 		}
 		if err := nl.AddrReplace(bridge, address); err != nil {

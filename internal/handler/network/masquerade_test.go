@@ -13,6 +13,7 @@ import (
 	"github.com/google/nftables"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/prometheus/procfs"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/icmp"
 	"golang.org/x/net/ipv4"
 	v1 "kubevirt.io/api/core/v1"
@@ -341,9 +342,10 @@ type contents struct{ links, addresses, tables, chains, rules int }
 func inventory(t *testing.T, where *os.File) contents {
 	t.Helper()
 	nl := handle(t, where)
-	links, err := nl.LinkList()
+	links, err := complete(nl.LinkList)
 	check(t, err)
-	addresses, err := nl.AddrList(nil, 0)
+	// The kernel checks for duplicates of its link-local addresses a while after it has made them.
+	addresses, err := complete(func() ([]netlink.Addr, error) { return nl.AddrList(nil, 0) })
 	check(t, err)
 	found := contents{links: len(links), addresses: len(addresses)}
 	conn, err := nftables.New(nftables.WithNetNSFd(int(where.Fd())))
@@ -409,7 +411,6 @@ func udpAnswers(t *testing.T, from *os.File, address string, patience time.Durat
 	return err == nil && n == 5
 }
 
-// ping sends one echo request and reports whether an answer came.
 func ping(t *testing.T, from *os.File, address string, patience time.Duration) bool {
 	t.Helper()
 	conn, err := dial(t, from, "ip4:icmp", address)

@@ -95,7 +95,9 @@ func deleteUntranslated(namespace *os.File, outside facts) error {
 		if prefix.Addr().Is6() {
 			family = unix.AF_INET6
 		}
-		_, err := connections.ConntrackDeleteFilters(netlink.ConntrackTable, family, untranslated(prefix.Addr()))
+		_, err := complete(func() (uint, error) {
+			return connections.ConntrackDeleteFilters(netlink.ConntrackTable, family, untranslated(prefix.Addr()))
+		})
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -142,8 +144,7 @@ func (t translation) inbound(to []netip.Addr) []rule {
 	return rules
 }
 
-// outbound gives the guest's connections the pod's address, and connections from within the pod to the guest the
-// router's address.
+// The guest's connections get the pod's address, those from the pod to the guest the router's.
 func (t translation) outbound() []rule {
 	rules := []rule{join(source(expr.CmpOpEq, t.guest), rule{&expr.Masq{}})}
 	for _, addr := range t.local() {
@@ -152,8 +153,7 @@ func (t translation) outbound() []rule {
 	return rules
 }
 
-// guard drops packets to the guest that were not addressed to the pod, and packets from it with a foreign source
-// address.
+// guard drops packets to the guest that were not addressed to the pod, and from it with a foreign source.
 func (t translation) guard() []rule {
 	return []rule{
 		join(into(t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),

@@ -46,8 +46,7 @@ func onOwnThread(do func()) {
 		do()
 		return
 	}
-	// The process's first thread never ends, and /proc/self shows its namespaces. While it is locked here, do runs on
-	// another.
+	// The first thread never ends, and /proc/self shows its namespaces. While it is locked, do runs on another.
 	defer runtime.UnlockOSThread()
 	done := make(chan struct{})
 	go func() {

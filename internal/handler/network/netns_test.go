@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// The process's first thread stands for the whole process in /proc/self, so it must never stay in a pod's namespace;
-// nor may any other thread that runs goroutines.
+// The process's first thread stands for the process in /proc/self, so it must never stay in a pod's namespace;
+// nor may any other that runs goroutines.
 func TestInsideLeavesNoThreadBehind(t *testing.T) {
 	pod := newNetNS(t)
 	var entering sync.WaitGroup

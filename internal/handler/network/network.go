@@ -77,7 +77,7 @@ type Interface struct {
 	Stays string
 }
 
-// Manager sets up pods' networks and serves their guests' DHCP requests.
+// Manager sets up networks and serves guests' DHCP requests.
 type Manager struct {
 	log logr.Logger
 
@@ -93,8 +93,8 @@ func New(log logr.Logger) *Manager {
 	return &Manager{log: log, servers: map[types.UID][]server{}}
 }
 
-// Setup prepares the network of the VMI's pod and starts its DHCP servers. It returns the interfaces in the order of
-// the VMI's spec. It may be repeated at any time, even after a crash halfway through.
+// Setup prepares a pod's network and starts its DHCP servers. The interfaces are in the spec's order. It may be
+// repeated, even after a crash halfway through.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
@@ -173,7 +173,7 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 		return nil, err
 	}
 	defer nl.Close()
-	list, err := nl.LinkList()
+	list, err := complete(nl.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("listing the links of the pod: %w", err)
 	}
@@ -197,8 +197,7 @@ func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	}), nil
 }
 
-// Tidy removes the pod's bridges and taps for secondary networks, except those of the interfaces in keep. It may be
-// repeated.
+// Tidy removes bridges and taps of secondary networks not in keep. It may be repeated.
 func (m *Manager) Tidy(pod Pod, keep []string) error {
 	if err := refuseHostNetwork(pod.NetNS); err != nil {
 		return err
@@ -208,7 +207,7 @@ func (m *Manager) Tidy(pod Pod, keep []string) error {
 		return err
 	}
 	defer nl.Close()
-	links, err := nl.LinkList()
+	links, err := complete(nl.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing the links of the pod: %w", err)
 	}
@@ -222,7 +221,7 @@ func (m *Manager) Tidy(pod Pod, keep []string) error {
 	return nil
 }
 
-// Teardown stops a VMI's servers. The links in the pod's network namespace go with the pod.
+// Teardown stops a VMI's servers. The links go with the pod.
 func (m *Manager) Teardown(vmi types.UID) {
 	m.mu.Lock()
 	servers := m.servers[vmi]
@@ -231,7 +230,7 @@ func (m *Manager) Teardown(vmi types.UID) {
 	closeAll(servers)
 }
 
-// Close stops all servers when virt-handler ends.
+// Close stops all servers.
 func (m *Manager) Close() {
 	m.mu.Lock()
 	all := m.servers
@@ -248,7 +247,7 @@ func closeAll(servers []server) {
 	}
 }
 
-// refuseHostNetwork makes sure that a mix-up of processes never turns the node's own network into a guest's.
+// refuseHostNetwork guards against a mix-up of processes, which would turn the node's network into a guest's.
 func refuseHostNetwork(netns *os.File) error {
 	given, err := netns.Stat()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Names in the pod's network namespace. They are KubeVirt's, which people and other tools know.
+// These names in the pod's network namespace are KubeVirt's.
 const (
 	podInterface = "eth0"
 	podBridge    = "k6t-eth0"
@@ -28,7 +28,7 @@ const (
 
 type plan struct {
 	name string
-	// path is the field in the VMI, for error messages.
+	// path is the VMI's field, for errors.
 	path    string
 	binding binding
 
@@ -37,7 +37,7 @@ type plan struct {
 	// with the interface, "" if it can.
 	foreign bool
 	stays   string
-	// device means that the interface is a device of the node, which needs no links.
+	// device means a device of the node, without links.
 	device bool
 	// secondary means a network other than the pod network; attachment is the NetworkAttachmentDefinition that the
 	// network plugin was asked for.
@@ -71,7 +71,7 @@ type guestOptions struct {
 	dhcp                v1.DHCPOptions
 }
 
-// planInterfaces plans a VMI's interfaces. It returns all errors at once, and each names the faulty field.
+// planInterfaces returns all errors at once, each with the faulty field.
 func planInterfaces(vmi *v1.VirtualMachineInstance, pod Pod) ([]plan, error) {
 	var plans []plan
 	var errs []error
@@ -179,8 +179,7 @@ func networkOf(vmi *v1.VirtualMachineInstance, name, path string) (*v1.Network, 
 	return nil, fmt.Errorf("%s.name: no network in spec.networks is called %q", path, name)
 }
 
-// bind chooses the interface's binding. If QEMU runs with a binding that is no longer registered, the interface is
-// left as it is.
+// If QEMU runs with a binding that is no longer registered, the interface is left alone.
 func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 	of, err := pod.Bindings.Of(iface)
 	switch {
@@ -260,7 +259,7 @@ func queues(vmi *v1.VirtualMachineInstance, iface *v1.Interface) int {
 	return machine.Queues(&vmi.Spec)
 }
 
-// subnetOf gives the first address of a network to the router and the second to the guest.
+// The router gets the first address, the guest the second.
 func subnetOf(cidr, unless string) (subnet, error) {
 	if cidr == "" {
 		cidr = unless
@@ -272,7 +271,7 @@ func subnetOf(cidr, unless string) (subnet, error) {
 	prefix = prefix.Masked()
 	s := subnet{router: prefix.Addr().Next(), bits: prefix.Bits()}
 	s.guest = s.router.Next()
-	// The last address of an IPv4 network is its broadcast address.
+	// The last IPv4 address is for broadcasts.
 	if !prefix.Contains(s.guest) || !prefix.Contains(s.guest.Next()) {
 		return subnet{}, fmt.Errorf("%s: too small: the router and the guest need an address each", cidr)
 	}

@@ -16,7 +16,7 @@ type facts struct {
 	link netlink.Link
 	mac  net.HardwareAddr
 	mtu  int
-	// addresses has the global addresses, IPv4 first.
+	// addresses are global, IPv4 first.
 	addresses []netip.Prefix
 	routes    []netlink.Route
 }
@@ -51,7 +51,7 @@ func readLink(nl *netlink.Handle, name string) (facts, error) {
 	}
 	f := facts{link: link, mac: link.Attrs().HardwareAddr, mtu: link.Attrs().MTU}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		addresses, err := nl.AddrList(link, family)
+		addresses, err := complete(func() ([]netlink.Addr, error) { return nl.AddrList(link, family) })
 		if err != nil {
 			return facts{}, fmt.Errorf("reading the addresses of %s: %w", name, err)
 		}
@@ -64,9 +64,11 @@ func readLink(nl *netlink.Handle, name string) (facts, error) {
 			f.addresses = append(f.addresses, netip.PrefixFrom(addr.Unmap(), bits))
 		}
 	}
-	f.routes, err = nl.RouteListFiltered(netlink.FAMILY_V4,
-		&netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN},
-		netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	f.routes, err = complete(func() ([]netlink.Route, error) {
+		return nl.RouteListFiltered(netlink.FAMILY_V4,
+			&netlink.Route{LinkIndex: link.Attrs().Index, Table: unix.RT_TABLE_MAIN},
+			netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return facts{}, fmt.Errorf("reading the routes of %s: %w", name, err)
 	}
@@ -81,7 +83,7 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	attrs.HardwareAddr = mac
-	// Without a multicast querier, snooping would only lose the guest's multicast.
+	// Without a querier, snooping would lose the guest's multicast.
 	snooping := false
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := nl.LinkAdd(bridge); err != nil && !errors.Is(err, unix.EEXIST) {
@@ -91,7 +93,7 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	if err != nil {
 		return nil, fmt.Errorf("looking for bridge %s: %w", name, err)
 	}
-	// An explicit MTU keeps the bridge from taking that of its smallest port.
+	// Otherwise the bridge takes the MTU of its smallest port.
 	if link.Attrs().MTU != mtu {
 		if err := nl.LinkSetMTU(link, mtu); err != nil {
 			return nil, fmt.Errorf("setting the MTU of bridge %s to %d: %w", name, mtu, err)

@@ -49,7 +49,6 @@ func newShared(t *testing.T) *shared {
 	return s
 }
 
-// pod makes a pod on the network, at a port. ipam is the address that the network assigns to the pod; empty for none.
 func (s *shared) pod(t *testing.T, port, ipam string) *os.File {
 	t.Helper()
 	pod := newNetNS(t)
@@ -57,7 +56,6 @@ func (s *shared) pod(t *testing.T, port, ipam string) *os.File {
 	return pod
 }
 
-// join gives a pod an interface on the network.
 func (s *shared) join(t *testing.T, pod *os.File, port, ipam string) {
 	t.Helper()
 	attrs := netlink.NewLinkAttrs()
@@ -69,7 +67,6 @@ func (s *shared) join(t *testing.T, pod *os.File, port, ipam string) {
 	addAddress(t, handle(t, pod), name, ipam)
 }
 
-// learned is the port at which the network has last seen a MAC address.
 func (s *shared) learned(t *testing.T, mac string) string {
 	t.Helper()
 	entries, err := s.nl.NeighList(0, unix.AF_BRIDGE)
@@ -101,7 +98,6 @@ type nic struct {
 	wires         sync.WaitGroup
 }
 
-// newNIC makes the NIC of a guest with an address of its own on the network.
 func newNIC(t *testing.T, made Interface) *nic {
 	t.Helper()
 	n := &nic{guest: newNetNS(t)}
@@ -140,7 +136,6 @@ func (n *nic) copy(from *os.File, pass func(frame []byte)) {
 	}
 }
 
-// run moves the guest into the pod with this tap.
 func (n *nic) run(tap *os.File) {
 	n.outside.Store(tap)
 	n.wires.Go(func() { n.copy(tap, func(frame []byte) { _, _ = n.inside.Write(frame) }) })
@@ -153,7 +148,7 @@ func (n *nic) leave() {
 	}
 }
 
-// announcement is QEMU's packet for a guest that has arrived, preceded by the header of a tap.
+// A tap's header precedes QEMU's packet.
 func announcement(t *testing.T, mac string) []byte {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -175,8 +170,8 @@ func setupIn(t *testing.T, m *Manager, pod Pod, vmi *v1.VirtualMachineInstance) 
 	return made[0]
 }
 
-// TestAGuestMovesOnASharedNetwork: the guest's connection must live while it moves from one pod to another. The new pod
-// must be silent before the guest runs there, although its QEMU has announced it.
+// The guest's connection must live while it moves to another pod, which must be silent before the guest runs
+// there, although its QEMU has announced it.
 func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), onRed()
@@ -226,7 +221,6 @@ func TestAGuestMovesOnASharedNetwork(t *testing.T) {
 	carries(t, conn, 1<<20)
 }
 
-// awaitPort waits until the network has learned the guest at the port.
 func awaitPort(t *testing.T, s *shared, mac, port string) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(soon), time.Tick(10*time.Millisecond); s.learned(t, mac) != port; <-tick {
@@ -262,8 +256,7 @@ func TestAPodWithoutItsSecondaryInterfaceNamesMultus(t *testing.T) {
 	}
 }
 
-// TestInterfacesComeAndGoInAPodThatRuns: an interface without a tap is not QEMU's, and only interfaces that are not
-// kept must be removed.
+// An interface without a tap is not QEMU's, and only interfaces that are not kept must be removed.
 func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	t.Parallel()
 	s, vmi := newShared(t), onRed()
@@ -327,7 +320,7 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	loose()
 }
 
-// TestADeviceOfTheNodeNeedsNoLinks: it must be found, not made, and a QEMU that has it needs no command.
+// The device must be found, not made, and a QEMU that has it needs no command.
 func TestADeviceOfTheNodeNeedsNoLinks(t *testing.T) {
 	t.Parallel()
 	vmi, pod := onRed(), newNetNS(t)

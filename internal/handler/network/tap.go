@@ -27,10 +27,10 @@ const tapTimeout = 20 * time.Second
 // maxTapError bounds the program's error output that is read, in bytes.
 const maxTapError = 4096
 
-// TapChild makes taps by a child process instead of virt-handler itself: SELinux labels a tap with the context of the
-// process that makes it, and no other may open it later.
+// TapChild makes taps in a child process: SELinux labels a tap with its maker's context, and no other may open
+// it.
 type TapChild struct {
-	// Enter sets the SELinux context for the calling thread's next exec.
+	// Enter sets the SELinux context of the thread's next exec.
 	Enter func() error
 	// Open opens the pod's own /dev/net/tun, which the child can use under the pod's context. It must be called by a
 	// thread in the pod's network namespace: a tap is made in the namespace in which its device was opened.
@@ -53,7 +53,7 @@ func (c *TapChild) make(name string, multiQueue bool) error {
 	}
 	defer device.Close()
 	cmd.ExtraFiles = []*os.File{device}
-	cmd.Env = []string{} // the pod must get nothing of virt-handler's
+	cmd.Env = []string{} // the pod gets nothing of virt-handler's
 	complaint := &bounded{}
 	cmd.Stderr = complaint
 	if err := c.Enter(); err != nil {

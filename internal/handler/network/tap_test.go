@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TestMain is also the program that makes taps: it refuses to be run by a thread that was not marked (see marked).
+// TestMain is also the program that makes taps: it refuses a thread that was not marked.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == TapCommand {
 		status, err := os.ReadFile("/proc/self/status")
@@ -67,7 +67,7 @@ func TestATapIsMadeByAProgramOfTheThreadsContext(t *testing.T) {
 	}
 }
 
-// ends waits for a thread's end, because everything that it runs has the context.
+// Everything that the thread runs has the context.
 func ends(t *testing.T, thread int) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)

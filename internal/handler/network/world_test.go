@@ -24,7 +24,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// The network that the tests' pod is on.
 const (
 	nodeAddress = "10.244.7.1"
 	podAddress  = "10.244.7.5"
@@ -72,7 +71,6 @@ func newWorld(t *testing.T, iface v1.Interface) *world {
 	return w
 }
 
-// setup runs Setup in a manager, and fails the test when it fails.
 func (w *world) setup(t *testing.T, m *Manager) Interface {
 	t.Helper()
 	interfaces, err := m.Setup(t.Context(), Pod{
@@ -86,7 +84,6 @@ func (w *world) setup(t *testing.T, m *Manager) Interface {
 	return interfaces[0]
 }
 
-// plugIn connects the guest's NIC to the pod's tap.
 func (w *world) plugIn(t *testing.T, made Interface) {
 	t.Helper()
 	ours := openTap(t, w.pod, made.Tap, layout.QEMUUser)
@@ -122,7 +119,6 @@ func (w *world) plugIn(t *testing.T, made Interface) {
 	check(t, guest.LinkSetUp(nic))
 }
 
-// bootGuest gets the guest's configuration by DHCP and applies it.
 func (w *world) bootGuest(t *testing.T, made Interface) *dhcpv4.DHCPv4 {
 	t.Helper()
 	w.plugIn(t, made)
@@ -140,7 +136,7 @@ func (w *world) bootGuest(t *testing.T, made Interface) *dhcpv4.DHCPv4 {
 	return ack
 }
 
-// lease does DHCP's four steps as a guest does, through the kernel's UDP, and returns the acknowledgement.
+// lease does DHCP's four steps through the kernel's UDP, and returns the acknowledgement.
 func (w *world) lease(t *testing.T, mac string) *dhcpv4.DHCPv4 {
 	t.Helper()
 	hw, err := net.ParseMAC(mac)
@@ -241,13 +237,12 @@ func echo(t *testing.T, where *os.File, address string) {
 	})
 }
 
-// The time limits for events that must come, also on a busy machine, and for events that must not.
+// The first is for events that must come, the second for those that must not.
 const (
 	soon  = 2 * time.Minute
 	never = time.Second
 )
 
-// dial connects from a namespace to an address that may not answer.
 func dial(t *testing.T, where *os.File, network, address string) (net.Conn, error) {
 	t.Helper()
 	return dialFor(t, where, network, address, 2*never)
@@ -269,7 +264,6 @@ func dialFor(t *testing.T, where *os.File, network, address string, patience tim
 	return conn, err
 }
 
-// reach connects to an echo and returns the client's address that it saw.
 func reach(t *testing.T, from *os.File, address string) (net.Conn, string) {
 	t.Helper()
 	conn, err := dialFor(t, from, "tcp", address, soon)
@@ -282,7 +276,7 @@ func reach(t *testing.T, from *os.File, address string) (net.Conn, string) {
 	return conn, seen
 }
 
-// carries checks that a connection to an echo still works, in segments that are larger than the MTU.
+// The segments are larger than the MTU.
 func carries(t *testing.T, conn net.Conn, size int) {
 	t.Helper()
 	sent := make([]byte, size)
@@ -331,7 +325,6 @@ func openTap(t *testing.T, where *os.File, name string, user int) *os.File {
 	return openTapAs(t, where, name, user, 0)
 }
 
-// openQueue opens one queue of a multi-queue tap.
 func openQueue(t *testing.T, where *os.File, name string) *os.File {
 	t.Helper()
 	return openTapAs(t, where, name, layout.QEMUUser, unix.IFF_MULTI_QUEUE)
@@ -382,7 +375,6 @@ func handle(t *testing.T, where *os.File) *netlink.Handle {
 	return nl
 }
 
-// addAddress switches a link on and adds an address, if any.
 func addAddress(t *testing.T, nl *netlink.Handle, name, address string) netlink.Link {
 	t.Helper()
 	link, err := nl.LinkByName(name)

@@ -32,7 +32,7 @@ import (
 // prefixes belong to labels that a node has once per capability.
 var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
 
-// Labels returns the labels of a node with this probe (decision 195).
+// Labels returns a node's labels (decision 195).
 func Labels(probe nodeprobe.Result) map[string]string {
 	labels := map[string]string{v1.NodeSchedulable: strconv.FormatBool(probe.Use() != "")}
 	for _, c := range capabilities(probe) {
@@ -47,7 +47,7 @@ func Labels(probe nodeprobe.Result) map[string]string {
 	return labels
 }
 
-// Patch returns the merge patch that sets the wanted labels and removes our other ones, nil without a change.
+// Patch returns the merge patch that sets the wanted labels and removes our others, nil without a change.
 func Patch(have, want map[string]string) ([]byte, error) {
 	changes := map[string]any{}
 	for name, value := range want {

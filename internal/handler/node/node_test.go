@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
@@ -83,7 +84,7 @@ func TestAChangeIsReportedOnce(t *testing.T) {
 		"emulation asked for":                 {&all, nodeprobe.Result{KVM: nodeprobe.Accelerator{Reason: "not tried"}, TCG: runs, Requested: "tcg"}, nil},
 		"nothing works":                       {&all, nodeprobe.Result{KVM: fails, TCG: fails}, []string{nothing}},
 		"nothing works, again":                {&nodeprobe.Result{KVM: fails, TCG: fails}, nodeprobe.Result{KVM: fails, TCG: fails}, nil},
-		"something works again":               {&nodeprobe.Result{KVM: fails, TCG: fails}, broken, []string{"Normal AcceleratorFound guests can run on this node with tcg", "Normal EmulationUsable a guest ran on this node; it can be used again", "Normal UEFIUsable a guest ran on this node; it can be used again"}},
+		"something works again":               {&nodeprobe.Result{KVM: fails, TCG: fails}, broken, []string{"Normal AcceleratorFound guests can run on this node with tcg", unusable, "Normal EmulationUsable a guest ran on this node; it can be used again", "Normal UEFIUsable a guest ran on this node; it can be used again"}},
 		"emulation that has broken":           {&all, nodeprobe.Result{KVM: runs, TCG: fails}, []string{"Warning EmulationUnusable QEMU can't emulate a guest on this node: " + fails.Reason}},
 		"UEFI that has broken":                {&all, nodeprobe.Result{KVM: nodeprobe.Accelerator{Usable: true, UEFI: "it stopped"}, TCG: runs}, []string{"Warning UEFIUnusable guests with UEFI can't run on this node: it stopped"}},
 		"KVM asked for that the node has not": {&all, nodeprobe.Result{KVM: none, TCG: runs, Requested: "kvm"}, []string{"Warning NoAccelerator no guest can run on this node. Emulation: usable. KVM: the node has no /dev/kvm. DRYDOCK_ACCEL allows kvm only"}},
@@ -294,6 +295,56 @@ func TestTheProbeIsAwaited(t *testing.T) {
 	}
 }
 
+// All that follows from a probe is decided once, so a new verdict must end virt-handler.
+func TestTheVerdictOnAStarvedNodeEndsVirtHandler(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "node.json")
+	writes := func(result string) {
+		t.Helper()
+		if err := os.WriteFile(path+".new", []byte(result), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(path+".new", path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after := func(first string) chan error {
+		t.Helper()
+		writes(first)
+		p := NewProbe()
+		if err := p.Await(t.Context(), path); err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- p.AwaitAnother(t.Context(), path) }()
+		return ended
+	}
+	if err := <-after(`{"tcg":{"usable":true}}`); err != nil {
+		t.Errorf("a node with a verdict: %v", err)
+	}
+	for verdict, want := range map[string]string{
+		`{"tcg":{"usable":true}}`:                "guests can run with tcg",
+		`{"tcg":{"usable":true},"starved":true}`: "guests can run with tcg",
+		`{}`:                                     "no guest can run",
+	} {
+		ended := after(`{"starved":true}`)
+		writes(`{"starved":true,"qemu":"7.2.22"}`)
+		select {
+		case err := <-ended:
+			t.Errorf("it ends without a verdict: %v", err)
+		default:
+		}
+		writes(verdict)
+		var err error
+		select {
+		case err = <-ended:
+		case <-time.After(4 * time.Minute):
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("after %s: %v", verdict, err)
+		}
+	}
+}
+
 func TestReadProbe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "node.json")
 	if _, err := ReadProbe(path); err == nil || !strings.Contains(err.Error(), "probe-node") {
@@ -308,7 +359,7 @@ func TestReadProbe(t *testing.T) {
 	}
 }
 
-// TestTheLabelOfSELinuxComesAndGoesWithIt: a node without it must get no label, and no write because of it.
+// A node without SELinux must get no label, and no write because of it.
 func TestTheLabelOfSELinuxComesAndGoesWithIt(t *testing.T) {
 	probe := nodeprobe.Result{KVM: runs, TCG: runs}
 	object := &corev1.Node{}

@@ -30,7 +30,7 @@ func ReadProbe(path string) (nodeprobe.Result, error) {
 	return result, nil
 }
 
-// Probe has the result of the node's probe after its end.
+// Probe has the probe's result after its end.
 type Probe struct {
 	known chan struct{} // closed after found is written
 	found nodeprobe.Result
@@ -49,7 +49,7 @@ func (p *Probe) Found() nodeprobe.Result {
 	}
 }
 
-// KVM reports whether guests get KVM on the node, and whether that is known.
+// KVM reports whether guests get it, and whether that is known.
 func (p *Probe) KVM() (usable, known bool) {
 	select {
 	case <-p.known:
@@ -71,32 +71,59 @@ func (p *Probe) Known(ctx context.Context) error {
 
 // Await waits for virt-launcher to write the result, and stores it. It must be called once, and the folder must exist.
 func (p *Probe) Await(ctx context.Context, path string) error {
+	found, err := awaitProbe(ctx, path, func(nodeprobe.Result) bool { return true })
+	if err != nil {
+		return err
+	}
+	p.found = found
+	close(p.known)
+	return nil
+}
+
+// AwaitAnother returns an error when virt-launcher has probed a starved node again and reached another verdict. All
+// that follows from a probe is decided once, so virt-handler must start again then; guests stay. It must be called
+// after Await, and returns nil for any other node.
+func (p *Probe) AwaitAnother(ctx context.Context, path string) error {
+	if !p.found.Starved {
+		return nil
+	}
+	found, err := awaitProbe(ctx, path, func(r nodeprobe.Result) bool { return !r.Starved || r.Use() != p.found.Use() })
+	switch {
+	case err != nil:
+		return err
+	case found.Use() == "":
+		return errors.New("the node was probed again, and no guest can run on it; virt-handler starts again")
+	}
+	return fmt.Errorf("the node was probed again, and guests can run with %s; virt-handler starts again", found.Use())
+}
+
+// awaitProbe waits for a result that suits.
+func awaitProbe(ctx context.Context, path string, suits func(nodeprobe.Result) bool) (nodeprobe.Result, error) {
+	var none nodeprobe.Result
 	changes, err := fsnotify.NewWatcher()
 	if err != nil {
-		return fmt.Errorf("opening inotify: %w", err)
+		return none, fmt.Errorf("opening inotify: %w", err)
 	}
 	defer func() { _ = changes.Close() }() // nothing can be lost
 	if err := changes.Add(filepath.Dir(path)); err != nil {
-		return fmt.Errorf("watching for the node's probe: %w", err)
+		return none, fmt.Errorf("watching for the node's probe: %w", err)
 	}
 	for {
 		found, err := ReadProbe(path)
-		if err == nil {
-			p.found = found
-			close(p.known)
-			return nil
+		if err == nil && suits(found) {
+			return found, nil
 		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return err
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return none, err
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
+			return none, ctx.Err()
 		case <-changes.Events:
 		case err := <-changes.Errors:
 			// Events were lost, so the file is read again.
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
-				return fmt.Errorf("watching for the node's probe: %w", err)
+				return none, fmt.Errorf("watching for the node's probe: %w", err)
 			}
 		}
 	}

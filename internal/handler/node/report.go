@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 )
 
-// Values of the labels KVMLabel, TCGLabel and UEFILabel.
+// Values of KVMLabel, TCGLabel and UEFILabel.
 const (
 	// Usable means that the probe's guest ran with it.
 	Usable = layout.KVMUsable
@@ -32,6 +32,8 @@ const (
 	ReasonGuests       = "AcceleratorFound"
 )
 
+const probedAgain = ". The guest got too little of the CPUs, so the node is probed again"
+
 type capability struct {
 	label, state     string
 	unusable, usable string
@@ -44,6 +46,9 @@ func capabilities(probe nodeprobe.Result) []capability {
 		label: layout.KVMLabel, state: stateOf(probe.KVM), unusable: ReasonKVMUnusable, usable: ReasonKVMUsable,
 		message: "KVM can't be used on this node: " + probe.KVM.Reason +
 			". Guests are emulated if the KubeVirt object has developerConfiguration.useEmulation, and do not run here otherwise",
+	}
+	if probe.Starved {
+		kvm.message += probedAgain
 	}
 	if probe.Requested == nodeprobe.TCG {
 		kvm.state = Off
@@ -80,8 +85,7 @@ func stateOf(a nodeprobe.Accelerator) string {
 // Report is an event on the node.
 type Report struct{ Type, Reason, Message string }
 
-// Reports returns the events for the changes between a node's labels and a probe. Equal labels give no event, so that a
-// restart of virt-handler reports nothing twice.
+// Reports returns the events for changes. Equal labels give none, so a restart reports nothing twice.
 func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	if probe.Use() == "" {
 		// The other failures follow from this one.
@@ -92,16 +96,21 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 		if probe.Requested != "" {
 			message += ". DRYDOCK_ACCEL allows " + probe.Requested + " only"
 		}
+		if probe.Starved {
+			message += probedAgain
+		}
 		return []Report{{corev1.EventTypeWarning, ReasonNoGuests, message}}
 	}
 	var reports []Report
-	if foundNothing(have) {
+	found := !foundNothing(have)
+	if !found {
 		reports = append(reports, Report{corev1.EventTypeNormal, ReasonGuests, "guests can run on this node with " + probe.Use()})
 	}
 	for _, c := range capabilities(probe) {
 		switch was := have[c.label]; {
-		case c.state == was:
+		case c.state == was && (found || was != Unusable):
 		case c.state == Unusable:
+			// Also if the label says so already: the only event about a node without guests was of another reason.
 			reports = append(reports, Report{corev1.EventTypeWarning, c.unusable, c.message})
 		case c.state == Usable && was == Unusable:
 			reports = append(reports, Report{corev1.EventTypeNormal, c.usable, "a guest ran on this node; it can be used again"})

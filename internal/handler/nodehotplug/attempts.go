@@ -1,18 +1,21 @@
 package nodehotplug
 
 import (
+	"maps"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 const (
-	firstDelay   = 50 * time.Millisecond
-	longestDelay = 30 * time.Second
+	firstDelay = 50 * time.Millisecond
+	// LongestDelay is the longest delay before a failed action is taken again.
+	LongestDelay = 30 * time.Second
 	// reportAfter is the number of failures before the status shows them: a failure that the next attempt fixes is
 	// not worth a write.
 	reportAfter = 4
@@ -22,6 +25,7 @@ const (
 	longestAsk = time.Minute
 )
 
+// attempts are those of one action on a volume.
 type attempts struct {
 	action Action
 	err    error
@@ -29,17 +33,79 @@ type attempts struct {
 	retry  time.Time
 }
 
-func (t *attempts) recordFailure(err error, now time.Time) {
+func (t attempts) failed(err error, now time.Time) attempts {
 	t.err = err
 	t.count++
-	t.retry = now.Add(backoff.Delay(firstDelay, longestDelay, t.count))
+	t.retry = now.Add(backoff.Delay(firstDelay, LongestDelay, t.count))
+	return t
 }
 
-// recordSuccess records an action that succeeded and takes effect later.
-func (t *attempts) recordSuccess(now time.Time) {
+// repeats is the state after an action that succeeded and takes effect later.
+func (t attempts) repeats(now time.Time) attempts {
 	t.err = nil
 	t.count++
 	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
+	return t
+}
+
+// Attempts are those of the actions decided on, by volume. It is a value; a change returns another one.
+type Attempts map[string]attempts
+
+// For returns the attempts for other decisions. The attempts of an action begin at zero when the action changes.
+func (a Attempts) For(decisions []Decision) Attempts {
+	next := Attempts{}
+	for i := range decisions {
+		d := &decisions[i]
+		if next[d.Volume] = a[d.Volume]; a[d.Volume].action != d.Action {
+			next[d.Volume] = attempts{action: d.Action}
+		}
+	}
+	return next
+}
+
+// Record returns the attempts after an action on a volume with this result.
+func (a Attempts) Record(volume string, action Action, err error, now time.Time) Attempts {
+	t := a[volume]
+	if t.action != action {
+		t = attempts{action: action}
+	}
+	switch {
+	case err != nil:
+		t = t.failed(err, now)
+	case action == Ask || action == Clear:
+		// Repeated if it has no effect.
+		t = t.repeats(now)
+	default:
+		return a
+	}
+	next := maps.Clone(a)
+	if next == nil {
+		next = Attempts{}
+	}
+	next[volume] = t
+	return next
+}
+
+// Wait returns how long an action has to wait for its next attempt, 0 if it is due.
+func (a Attempts) Wait(d *Decision, now time.Time) time.Duration {
+	return max(0, a[d.Volume].retry.Sub(now))
+}
+
+// Schedule reports whether a decision can be acted on now; after is the delay until another can, 0 for never. Volumes
+// whose disk is being opened wait for the result.
+func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now time.Time) (due bool, after time.Duration) {
+	for i := range decisions {
+		d := &decisions[i]
+		if d.Action == Rest || opening[d.Volume] {
+			continue
+		}
+		if left := a.Wait(d, now); left > 0 {
+			after = backoff.Sooner(after, left)
+		} else {
+			due = true
+		}
+	}
+	return due, after
 }
 
 // Fact is the new status of a volume.
@@ -53,22 +119,15 @@ type Fact struct {
 	Size int64
 }
 
-// Facts returns the results of the last Look by volume, for the status of the VMI that Look was called with. For
-// another version of the VMI it returns none before the next Look: a pod that one version's record names may be
-// deleted in the next, so a decision must only be written on top of its own version.
-func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
+// Facts returns the results of decisions by volume, for the status of the VMI that they were made for. refused has the
+// devices that, as QEMU reports, the guest does not release.
+func Facts(vmi *v1.VirtualMachineInstance, decisions []Decision, tried Attempts, disks map[string]diskhotplug.Disk, refused map[string]bool) map[string]Fact {
 	facts := map[string]Fact{}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if instance.ResourceVersion != w.version {
-		return facts
-	}
-	for _, d := range w.decisions {
-		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, PodName: d.PodName, PodUID: d.PodUID, Size: w.disks[d.Volume].Size}
-		if t := w.tried[d.Volume]; t != nil {
-			f.addFailure(t, entryOf(instance, d.Volume))
-		}
-		if d.Action == Ask && d.Phase == v1.HotplugVolumeDetaching && w.refused[machine.DiskID(d.Volume)] {
+	for i := range decisions {
+		d := &decisions[i]
+		f := Fact{Phase: d.Phase, Reason: d.Reason, Message: d.Message, PodName: d.PodName, PodUID: d.PodUID, Size: disks[d.Volume].Size}
+		f.addFailure(tried[d.Volume], entryOf(vmi, d.Volume))
+		if d.Action == Ask && d.Phase == v1.HotplugVolumeDetaching && refused[machine.DiskID(d.Volume)] {
 			f.Reason, f.Message = ReasonRefused, "the guest has refused to release the disk; it is asked again"
 		}
 		facts[d.Volume] = f
@@ -76,7 +135,7 @@ func (w *Worker) Facts(instance *v1.VirtualMachineInstance) map[string]Fact {
 	return facts
 }
 
-func (f *Fact) addFailure(t *attempts, e entry) {
+func (f *Fact) addFailure(t attempts, e entry) {
 	if t.err == nil || t.count < reportAfter || !e.attached() {
 		return
 	}

@@ -25,52 +25,40 @@ type Plugs struct {
 	Detached []string
 }
 
-// Still returns the plugged disks if the last Look was to leave them unchanged; ok is false if it was not, or while
-// the guest may still release a disk that it was asked for.
-func (w *Worker) Still() (plugs Plugs, ok bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for volume := range w.asked {
-		if !w.refused[machine.DiskID(volume)] {
-			return Plugs{}, false
-		}
-	}
-	if !w.still || w.stale || w.disks == nil {
-		return Plugs{}, false
-	}
-	for _, volume := range slices.Sorted(maps.Keys(w.disks)) {
-		switch disk := w.disks[volume]; disk.Stage {
+// PlugsOf returns the plugged disks.
+func PlugsOf(disks map[string]diskhotplug.Disk) (plugs Plugs) {
+	for _, volume := range slices.Sorted(maps.Keys(disks)) {
+		switch disk := disks[volume]; disk.Stage {
 		case diskhotplug.Plugged:
 			plugs.Disks = append(plugs.Disks, PluggedDisk{volume, placeOf(disk)})
 		case diskhotplug.Detached:
 			plugs.Detached = append(plugs.Detached, volume)
 		}
 	}
-	return plugs, true
+	return plugs
 }
 
 // Received reports whether a QEMU that waits for a guest has all disks that come with it, each in its place and on
 // the claim in the VMI's status.
-func (w *Worker) Received(vmi *v1.VirtualMachineInstance) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.arriving || w.stale || len(w.places) == 0 {
-		return false
-	}
-	for volume, place := range w.places {
-		disk, e := w.disks[volume], entryOf(vmi, volume)
+func Received(vmi *v1.VirtualMachineInstance, disks map[string]diskhotplug.Disk, places map[string]machine.Slot) bool {
+	for volume, place := range places {
+		disk, e := disks[volume], entryOf(vmi, volume)
 		if disk.Stage != diskhotplug.Plugged || placeOf(disk) != place || disk.Claim != e.claim || !hotplug.InUse(e.phase) {
 			return false
 		}
 	}
-	return true
+	return len(places) > 0
+}
+
+// Plugged returns the volumes of the spec that QEMU has.
+func Plugged(vmi *v1.VirtualMachineInstance, disks map[string]diskhotplug.Disk) map[string]bool {
+	plugged := map[string]bool{}
+	for name, disk := range disks {
+		plugged[name] = disk.Stage == diskhotplug.Plugged && disk.Claim == Claim(&vmi.Spec, name)
+	}
+	return plugged
 }
 
 func placeOf(disk diskhotplug.Disk) machine.Slot {
 	return machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
-}
-
-// forgetReleased forgets requests for disks that the guest no longer has. The caller holds w.mu.
-func (w *Worker) forgetReleased() {
-	maps.DeleteFunc(w.asked, func(volume string, _ bool) bool { return w.disks[volume].Stage != diskhotplug.Plugged })
 }

@@ -38,7 +38,7 @@ type Keeper struct {
 	// Filters reports whether the kernel filters system calls. If not, a container runtime refuses a pod with a
 	// profile.
 	Filters func() bool
-	// Try requests a userfaultfd from the kernel as a launcher would.
+	// Try requests a userfaultfd as a launcher would.
 	Try func() error
 	Log logr.Logger
 

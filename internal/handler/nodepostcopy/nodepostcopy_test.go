@@ -28,11 +28,10 @@ import (
 type bench struct {
 	keeper *Keeper
 	server client.Client
-	// file is the path at which a container runtime looks for the profile.
-	file string
-	// refusal is the API server's error for writes, or nil.
+	// A container runtime looks there.
+	file    string
 	refusal error
-	// writes are the written values of the label, "-" for its removal.
+	// "-" is the label's removal.
 	writes []string
 	// filters and kernel describe the kernel.
 	filters bool
@@ -86,7 +85,6 @@ func (b *bench) there() bool {
 	return err == nil && string(has) == string(profile)
 }
 
-// The label must be written only when something has changed, and must be true.
 func TestTheLabelSaysWhatTheNodeCanDo(t *testing.T) {
 	b := newBench(t)
 	refuses := errors.New("the kernel refuses")
@@ -122,7 +120,7 @@ func TestTheLabelSaysWhatTheNodeCanDo(t *testing.T) {
 	}
 }
 
-// The container runtime reads the file by itself, perhaps as another user, and at any moment.
+// The container runtime reads the file at any moment, perhaps as another user.
 func TestTheFileIsWhole(t *testing.T) {
 	b := newBench(t)
 	b.keeper.syncLabel(t.Context())
@@ -198,7 +196,7 @@ func TestWhatAnotherHasTakenAwayComesBack(t *testing.T) {
 	})
 }
 
-// The kernel's filter must accept the profile: it must allow a launcher's system calls, and userfaultfd.
+// The kernel's filter must allow a launcher's system calls, and userfaultfd.
 func TestTheProfileAllowsUserfaultfdAndNoMount(t *testing.T) {
 	var p struct {
 		DefaultAction string

@@ -66,7 +66,7 @@ func fill(f *os.File) error {
 	if err := f.Chmod(0o644); err != nil {
 		return err
 	}
-	// After a power failure, the node must not have an empty profile of this name.
+	// A power failure must not leave an empty profile.
 	return f.Sync()
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/opencontainers/selinux/go-selinux"
 )
 
-// Real is the kernel that virt-handler runs on.
+// Real is virt-handler's kernel.
 type Real struct{}
 
 // Known implements Kernel.

@@ -70,7 +70,7 @@ func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 	if err != nil {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
-	// The PID may have been reused unless the process is still alive.
+	// Unless the process is alive, its PID may have been reused.
 	if err := peer.Alive(); err != nil {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher: %w", err)
 	}
@@ -79,7 +79,7 @@ func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
 	l := Launcher{known: true, node: n, Process: process}
-	// The label of the container's root, which no process in it can change.
+	// No process in the container can change its root's label.
 	err = peer.Root.Named(func(path string) error {
 		l.files, err = n.kernel.OfFile(path)
 		return err
@@ -101,8 +101,8 @@ func (l Launcher) Context() string {
 	return l.Process.String()
 }
 
-// Apart reports whether the launcher's context differs from virt-handler's. Containers without a context of their own
-// all have the runtime's.
+// Apart reports whether the context differs from virt-handler's. Containers without their own context share the
+// runtime's.
 func (l Launcher) Apart() bool { return l.known && l.Process != l.node.own }
 
 // Exec sets the context of the calling thread's next exec to the launcher's. The caller must have locked the thread,

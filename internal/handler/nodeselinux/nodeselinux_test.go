@@ -69,7 +69,6 @@ func TestWhereSELinuxIs(t *testing.T) {
 	}
 }
 
-// TestOnThisMachine compares Find with the kernel that runs the test.
 func TestOnThisMachine(t *testing.T) {
 	list, err := os.ReadFile("/proc/filesystems")
 	if err != nil {
@@ -111,7 +110,6 @@ func TestTheKernelsListOfFileSystems(t *testing.T) {
 	}
 }
 
-// peer is this process in the place of a launcher.
 func peer(t *testing.T) *podpath.Peer {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "launcher.sock")
@@ -187,7 +185,7 @@ func TestALauncherThatNothingIsKnownOfIsNoLauncher(t *testing.T) {
 	}
 }
 
-// TestContainersWithoutContexts: a container runtime without SELinux gives all of them its own context.
+// A container runtime without SELinux gives all containers its own context.
 func TestContainersWithoutContexts(t *testing.T) {
 	k := &kernel{known: true, own: ownContext, process: ownContext, file: files}
 	l, err := find(t, k).Launcher(peer(t))

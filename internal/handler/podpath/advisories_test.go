@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listening is a socket that counts its connections.
 func listening(t *testing.T, path string) (connections func() int) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -35,7 +34,7 @@ func listening(t *testing.T, path string) (connections func() int) {
 	}
 }
 
-// GHSA-7jcp-v9w4-wjmg: a process in the launcher pod replaces the socket of its console by a symlink to the container
+// GHSA-7jcp-v9w4-wjmg: a process in the pod replaces the console's socket by a symlink to the container
 // runtime's, and a user opens the console.
 func TestGHSA7jcpv9w4wjmgAConsoleIsNoWayToTheRuntimesSocket(t *testing.T) {
 	node, private := t.TempDir(), t.TempDir()
@@ -80,7 +79,8 @@ func TestGHSA7jcpv9w4wjmgAConsoleIsNoWayToTheRuntimesSocket(t *testing.T) {
 	}
 }
 
-// GHSA-2r4r-5x78-mvqf: the launcher's socket is replaced by a symlink, and the owner of the node's files would change.
+// GHSA-2r4r-5x78-mvqf: the launcher's socket is replaced by a symlink, and the owner of the node's files would
+// change.
 func TestGHSA2r4r5x78mvqfNoFileOfTheNodeChangesItsOwner(t *testing.T) {
 	needRoot(t)
 	node, private := t.TempDir(), t.TempDir()

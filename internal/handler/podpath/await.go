@@ -13,8 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher waits for files to appear. All waiters share one inotify instance: a user may have few of them (128 by
-// default).
+// Watcher waits for files. All waiters share one inotify instance: a user may have few (128 by default).
 type Watcher struct {
 	inotify *fsnotify.Watcher
 

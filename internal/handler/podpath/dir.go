@@ -1,9 +1,9 @@
-// Package podpath is virt-handler's access to a launcher pod: directories that a planted symlink can't lead out of,
-// sockets found by inotify, and the process at a socket's other end.
+// Package podpath is virt-handler's access to a launcher pod: directories that a planted symlink can't lead out
+// of, sockets found by inotify, and the process at a socket's other end.
 //
-// A guest that broke out of QEMU may have made everything below a pod's own volumes, so openat2 resolves every name
-// there beneath a directory that the kubelet made. The package must know no Kubernetes object and make no decision
-// about a VM.
+// A guest that broke out of QEMU may have made everything below a pod's own volumes, so openat2 resolves every
+// name there beneath a directory that the kubelet made. The package must know no Kubernetes object and make no
+// decision about a VM.
 package podpath
 
 import (
@@ -31,7 +31,7 @@ type Dir struct {
 	label Labeler
 }
 
-// Labeler gives a file the SELinux label that lets a launcher use it.
+// Labeler gives a file the SELinux label for a launcher.
 type Labeler func(path string) error
 
 // strict refuses every symlink. It is for directories that the guest's process can write to.
@@ -62,7 +62,7 @@ func OpenRoot(path string) (*Dir, error) {
 
 // Close closes the directory. A later use returns os.ErrClosed and never reaches a reused descriptor.
 func (d *Dir) Close() {
-	// It was opened with O_PATH: a failed close loses nothing.
+	// Opened with O_PATH: a failed close loses nothing.
 	_ = d.file.Close()
 }
 
@@ -315,7 +315,7 @@ func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, 
 	if err := f.Chown(owner, owner); err != nil {
 		return fmt.Errorf("giving %s to user %d: %w", f.Name(), owner, err)
 	}
-	// The process's umask may have narrowed the mode at creation.
+	// The umask may have narrowed the mode.
 	if err := f.Chmod(mode); err != nil {
 		return fmt.Errorf("setting the mode of %s: %w", f.Name(), err)
 	}
@@ -353,7 +353,7 @@ func (d *Dir) own(name string, owner int, what string, kinds ...uint32) error {
 	return nil
 }
 
-// Dial connects to the unix socket name beneath d.
+// Dial connects to a unix socket beneath d.
 func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	found, err := d.find(name, unix.O_NOFOLLOW)
 	if err != nil {
@@ -363,7 +363,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	if !found.is(unix.S_IFSOCK) {
 		return nil, fmt.Errorf("connecting to %s: it is no socket", found.path)
 	}
-	// The descriptor's own link leads to the very socket that was checked.
+	// The descriptor's link leads to the very socket that was checked.
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", ownPath(found.fd))
 	if err != nil {

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAFileIsLabeledBeforeItHasItsName: under its name it must always be labeled, and a file that can't be labeled must
-// never appear.
+// Under its name a file must be labeled, and one that can't be labeled must never appear.
 func TestAFileIsLabeledBeforeItHasItsName(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "sub"), 0o755); err != nil {
@@ -58,8 +57,7 @@ func TestAFileIsLabeledBeforeItHasItsName(t *testing.T) {
 	}
 }
 
-// TestADeviceIsOpenedByALabeledNode: the guest's QEMU must get the same device, opened by a temporary node with the
-// label.
+// QEMU must get the same device, opened by a temporary node with the label.
 func TestADeviceIsOpenedByALabeledNode(t *testing.T) {
 	device := loopDevice(t)
 	k := newKubelet(t)
@@ -101,7 +99,6 @@ func TestADeviceIsOpenedByALabeledNode(t *testing.T) {
 	}
 }
 
-// byNode reports whether the file was opened by this device node. It fails if it is another device.
 func byNode(t *testing.T, f *os.File, node string) bool {
 	t.Helper()
 	var want, got unix.Stat_t

@@ -106,7 +106,7 @@ func (d *Dir) unlink(name string) error {
 
 // chown gives the socket to owner, with the label of the pod's files.
 func (l *Listener) chown(owner int) error {
-	// No process in the pod can make a file owned by virt-handler's user.
+	// No process in the pod can make a file of virt-handler's user.
 	if !l.made.is(unix.S_IFSOCK) || int(l.made.stat.Uid) != os.Geteuid() {
 		return fmt.Errorf("listening at %s: the socket was exchanged for something else", l.made.path)
 	}

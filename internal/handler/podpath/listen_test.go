@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// exchange connects as a process of the pod's user and sends hello.
 func exchange(t *testing.T, l *Listener, dir *Dir) {
 	t.Helper()
 	conn, err := dir.Dial(t.Context(), l.name)
@@ -88,7 +87,6 @@ func TestASocketIsForThePodsUserAndGoesWithItsListener(t *testing.T) {
 	}
 }
 
-// A process of another user in the pod must not be able to connect.
 func TestASocketIsForNobodyElse(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root, to be other users")

@@ -21,7 +21,7 @@ type Peer struct {
 	pidfd int
 }
 
-// OpenPeer opens the process that listens at the other end of conn (decision 040).
+// OpenPeer opens the process that listens at conn's other end (decision 040).
 func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	pid, err := PeerPID(conn)
 	if err != nil {
@@ -142,7 +142,7 @@ func cgroupsOfPod(cgroups, podUID string) bool {
 		strings.Contains(cgroups, "pod"+strings.ReplaceAll(podUID, "-", "_"))
 }
 
-// PeerPID returns the PID of the process that listens at the other end of conn.
+// PeerPID returns the PID of the listener at conn's other end.
 func PeerPID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

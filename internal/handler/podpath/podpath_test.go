@@ -327,7 +327,6 @@ func TestAPeerMayLockMemory(t *testing.T) {
 	}
 }
 
-// peerOf is a process that runs for as long as the test.
 func peerOf(t *testing.T, cmd *exec.Cmd, environment ...string) *Peer {
 	t.Helper()
 	cmd.Env = environment

@@ -22,7 +22,7 @@ type Volumes struct {
 	Nodes string
 }
 
-// VolumeID identifies a persistent volume of a pod.
+// VolumeID identifies a pod's persistent volume.
 type VolumeID struct {
 	// Pod is the pod's UID, Name the persistent volume's name.
 	Pod, Name string
@@ -55,8 +55,8 @@ var unnamedPlugins = []string{
 // The plugins whose mount is in a subfolder of the volume's folder.
 var mountFolder = map[string]string{"kubernetes.io~csi": "mount"}
 
-// Open opens a volume. It remains usable when the kubelet tears the volume down, and does not keep the kubelet from
-// that (decision 217).
+// Open opens a volume. It stays usable when the kubelet tears the volume down, and does not prevent that
+// (decision 217).
 func (v Volumes) Open(id VolumeID) (*Volume, error) {
 	for what, name := range map[string]string{"pod UID": id.Pod, "volume name": id.Name} {
 		if name == "" || name == ".." || name == "." || strings.ContainsRune(name, filepath.Separator) {
@@ -218,7 +218,7 @@ func (v *Volume) Label(label Labeler) {
 	}
 }
 
-// Device opens the block device. flags are those of open(2).
+// Device opens the block device. flags are open(2)'s.
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)

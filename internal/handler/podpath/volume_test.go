@@ -22,7 +22,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// unassigned is a character device without a driver: opening it fails with ENXIO, which reveals an attempt.
+// Opening a character device without a driver fails with ENXIO, which reveals an attempt.
 var unassigned = int(unix.Mkdev(0x1ff, 7))
 
 func TestAPlantedDeviceIsNeverOpened(t *testing.T) {
@@ -118,7 +118,6 @@ func (k kubelet) folder(path string) string {
 	return full
 }
 
-// mounted makes a folder of the pod's that is a mount point.
 func (k kubelet) mounted(path string) {
 	k.t.Helper()
 	full := k.folder(path)
@@ -139,7 +138,6 @@ func (k kubelet) link(target, path string) {
 // deviceSize is the size of loopDevice.
 const deviceSize = 1 << 20
 
-// loopDevice is a block device of the node's.
 func loopDevice(t *testing.T) string {
 	t.Helper()
 	image := filepath.Join(t.TempDir(), "image")
@@ -226,7 +224,7 @@ func opensDevice(t *testing.T, what string, v *Volume, number uint64) {
 	}
 }
 
-// A pod's author chose the names of these volumes, or the folders were tampered with.
+// A pod's author chose these names, or the folders were tampered with.
 func TestWhatTheKubeletHasNotSetUpIsNoVolume(t *testing.T) {
 	k := newKubelet(t)
 	k.folder("volumes/kubernetes.io~csi/pv-unmounted/mount")

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Ask queries the API server for objects that the caches lack. It returns when to query again, 0 for never. hold means
-// that nothing may be done before that.
+// Ask queries the API server for objects that the caches lack. It returns when to query again, 0 for never. With
+// hold, nothing may be done before.
 func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, hold bool) {
 	p.mu.Lock()
 	known := p.vmi

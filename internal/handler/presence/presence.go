@@ -65,7 +65,7 @@ type Presence struct {
 	attachmentPods []hotplug.Pod
 }
 
-// New returns the Presence of a VMI that a cache has.
+// New returns the Presence of a cached VMI.
 func New(env Env, first *v1.VirtualMachineInstance) *Presence {
 	return &Presence{env: env, uid: first.UID, vmi: first}
 }
@@ -74,7 +74,7 @@ func New(env Env, first *v1.VirtualMachineInstance) *Presence {
 type Facts struct {
 	// VMI is the newest known version, nil when it is no longer this node's. It must not be modified.
 	VMI *v1.VirtualMachineInstance
-	// Deserted means that the VMI does not exist, by the API server's answer.
+	// Deserted is the API server's answer that the VMI does not exist.
 	Deserted bool
 	// Pod is the launcher pod, nil when the node has none.
 	Pod            *vmihandler.Pod
@@ -103,7 +103,7 @@ type Networks struct {
 	Version string
 }
 
-// Networks returns those of the VMI's launcher pod.
+// Networks returns the launcher pod's secondary networks.
 func (p *Presence) Networks() Networks {
 	pod := p.launcherPod()
 	if pod == nil {
@@ -126,7 +126,7 @@ func (p *Presence) launcherPod() *corev1.Pod {
 	return launcherPod(p.vmi, p.pods)
 }
 
-// Shows reports whether the VMI has that name and is in a cache.
+// Shows reports whether a cache has the VMI under that name.
 func (p *Presence) Shows(namespace, name string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -219,7 +219,7 @@ func podOf(pod *corev1.Pod) *vmihandler.Pod {
 	}
 	p := &vmihandler.Pod{
 		UID:      pod.UID,
-		Finished: podstatus.Terminal(pod), Resources: podresize.Actual(pod),
+		Finished: podstatus.Terminal(pod), Ended: vmistatus.LauncherEnded(pod), Resources: podresize.Actual(pod),
 	}
 	if ready := podstatus.Condition(pod, corev1.PodReady); ready != nil {
 		p.Ready = ready.Status == corev1.ConditionTrue

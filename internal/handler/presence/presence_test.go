@@ -27,7 +27,6 @@ func newPod(namespace, uid string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: uid, UID: types.UID(uid)}}
 }
 
-// running is a VMI with a guest in pod p on node1.
 func running() *v1.VirtualMachineInstance {
 	instance := &v1.VirtualMachineInstance{}
 	instance.Namespace, instance.Name, instance.UID, instance.ResourceVersion = "shop", "web", "u", "5"
@@ -142,7 +141,6 @@ func (a *api) PodExists(_ context.Context, namespace, name string, uid types.UID
 	return !a.podGone, nil
 }
 
-// seen is a Presence whose clock a test moves.
 type seen struct {
 	*Presence
 	api   *api
@@ -215,7 +213,6 @@ func TestAPodThatIsNotShown(t *testing.T) {
 	}
 }
 
-// ended is the condition of a deleted pod.
 var ended = vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded}
 
 func TestAPodThatIsGone(t *testing.T) {
@@ -292,7 +289,11 @@ func TestWhatMattersOfAPod(t *testing.T) {
 		"it is evicted": {func(p *corev1.Pod) {
 			p.Status.Conditions = []corev1.PodCondition{{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "EvictionByEvictionAPI"}}
 		}, vmihandler.Pod{UID: "p", Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonEvicted}}},
-		"it has ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, vmihandler.Pod{UID: "p", Finished: true}},
+		"it has ended": {func(p *corev1.Pod) { p.Status.Phase = corev1.PodFailed }, vmihandler.Pod{UID: "p", Finished: true, Ended: true}},
+		"its launcher has ended, and another container runs": {func(p *corev1.Pod) {
+			p.Status.Phase = corev1.PodRunning
+			p.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: "proxy"}, {Name: "compute", State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{}}}}
+		}, vmihandler.Pod{UID: "p", Ended: true}},
 	} {
 		p := newPod("shop", "p")
 		c.change(p)
@@ -336,8 +337,8 @@ func TestThePodOfThisNodeIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestWhatNoCacheShows: a VMI whose guest has left must be kept until its QEMU has ended, one that a cache will show
-// soon must be kept as well, and any other must be dropped.
+// A VMI whose guest has left must be kept until its QEMU has ended, and one that a cache will show soon; any
+// other must be dropped.
 func TestWhatNoCacheShows(t *testing.T) {
 	for name, c := range map[string]struct {
 		change     func(*v1.VirtualMachineInstance)

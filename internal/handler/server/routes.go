@@ -64,10 +64,16 @@ func (s *Server) onMachine(do route) http.HandlerFunc {
 			answer.Error(w, apierrors.NewBadRequest("the query parameter uid is missing: it must be the VMI's UID"))
 			return
 		}
-		machine, err := s.machines.Lookup(namespace, name, uid)
-		if err == nil {
-			err = do(machine, w, r)
-		} else {
+		machine, away := s.machines.Lookup(namespace, name, uid)
+		err := away
+		if away == nil {
+			// A migration that hands the guest over meanwhile makes a question fail. An action that fails may have had its
+			// effect, which must not be repeated at the target, unless it was refused.
+			if err = do(machine, w, r); err != nil && (r.Method == http.MethodGet || apierrors.IsConflict(err)) {
+				_, away = s.machines.Lookup(namespace, name, uid)
+			}
+		}
+		if away != nil {
 			w.Header().Set(nodeapi.AwayHeader, "true")
 		}
 		if err != nil {
@@ -77,7 +83,6 @@ func (s *Server) onMachine(do route) http.HandlerFunc {
 	}
 }
 
-// action is a verb without an answer.
 func action(do func(Machine, context.Context) error) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		if err := do(m, r.Context()); err != nil {
@@ -88,7 +93,6 @@ func action(do func(Machine, context.Context) error) route {
 	}
 }
 
-// query is a verb that is answered by an object.
 func query[T any](ask func(Machine, context.Context) (T, error)) route {
 	return func(m Machine, w http.ResponseWriter, r *http.Request) error {
 		object, err := ask(m, r.Context())
@@ -134,7 +138,7 @@ func portForward(m Machine, w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// splice connects the client to a new connection. It dials first, so that a failure is an HTTP answer to the client.
+// splice dials first, so that a failure is an HTTP answer.
 func splice(w http.ResponseWriter, r *http.Request, what string, dial stream.Dial) error {
 	conn, err := dial(r.Context())
 	if err != nil {

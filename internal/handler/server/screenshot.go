@@ -14,14 +14,20 @@ import (
 	"drydock.dev/drydock/internal/rfb"
 )
 
-// A picture takes four bytes of memory per pixel. The guest chooses the size of its screen, so a screen larger than 4K
-// is refused, and the node's pictures are taken one at a time.
+// The guest chooses the size of its screen, at four bytes per pixel: more than 4K is refused, and pictures are
+// taken one at a time.
 const (
 	maxPicture     = 3840 * 2160
 	pictureTimeout = 25 * time.Second
 )
 
 func (s *Server) screenshot(m Machine, w http.ResponseWriter, r *http.Request) error {
+	// One guest's screen, which may never come, must not be first in the queue of all.
+	key := streamKey{machine: m.ConsoleKey(), verb: nodeapi.Screenshot}
+	if !s.streams.begin(key, 1) {
+		return apierrors.NewTooManyRequests(fmt.Sprintf("a picture of the screen of VMI %s is being taken; try again when it is done", r.PathValue("name")), 1)
+	}
+	defer s.streams.end(key)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), pictureTimeout, errors.New("the screen did not come in time"))
 	defer cancel()
 	select {

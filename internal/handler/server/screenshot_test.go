@@ -6,6 +6,7 @@ import (
 	"image/png"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,14 +14,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 )
 
-// A VNC server's messages: its greeting, the size of the screen, and the picture of two pixels.
 const (
 	vncHello  = "RFB 003.008\n\x01\x01\x00\x00\x00\x00"
 	vncScreen = "0123456789abcdef\x00\x00\x00\x04name"
 	vncPixels = "\x00\x00\x00\x01" + "\x00\x00\x00\x00\x00\x02\x00\x01\x00\x00\x00\x00" + "\x03\x02\x01\x00\xff\xff\xff\x00"
 )
 
-// screenshotOf lets the guest's screen send these messages and takes a picture.
 func screenshotOf(t *testing.T, says string) (code int, body string) {
 	t.Helper()
 	m := &recorder{}
@@ -62,5 +61,31 @@ func TestAScreenThatIsTooLarge(t *testing.T) {
 	want := "Internal error occurred: taking a picture of the guest's screen: beginning to look at the screen: the screen of 7680 by 4320 pixels is too large"
 	if code != http.StatusInternalServerError || status.Message != want {
 		t.Errorf("%d %q", code, status.Message)
+	}
+}
+
+// A guest whose screen never comes must not fill the queue of the node's other guests.
+func TestAGuestHasOnePictureAtATime(t *testing.T) {
+	m := &recorder{}
+	s := newServer(t, m)
+	path := nodeapi.Path("ns", "vm", "u1", nodeapi.Screenshot).String()
+	first := make(chan int, 1)
+	go func() {
+		response, err := s.Client().Get(s.URL + path)
+		if err != nil {
+			first <- 0
+			return
+		}
+		_ = response.Body.Close()
+		first <- response.StatusCode
+	}()
+	guest := <-m.dialed
+	if code, body := call(t, s, http.MethodGet, path); code != http.StatusTooManyRequests || !strings.Contains(body, "of VMI vm is being taken") {
+		t.Errorf("a second picture is answered %d %s", code, body)
+	}
+	go func() { _, _ = io.Copy(io.Discard, guest) }()
+	_, _ = io.WriteString(guest, vncHello+"\x00\x02\x00\x01"+vncScreen+vncPixels)
+	if code := <-first; code != http.StatusOK {
+		t.Errorf("the first one is answered %d", code)
 	}
 }

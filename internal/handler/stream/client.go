@@ -48,8 +48,7 @@ func Accept(w http.ResponseWriter, r *http.Request, refuse func(w http.ResponseW
 		WriteBufferSize: chunk,
 		WriteBufferPool: writeBuffers,
 		Subprotocols:    []string{nodeapi.StreamProtocol},
-		// The request comes from virt-api, which has authenticated the user by a credential that a browser does not
-		// send by itself.
+		// virt-api has authenticated the user by a credential that a browser does not send by itself.
 		CheckOrigin: func(*http.Request) bool { return true },
 		Error: func(w http.ResponseWriter, _ *http.Request, status int, reason error) {
 			refuse(w, status, reason)
@@ -131,7 +130,7 @@ func (c *Client) receiveFrom(conn net.Conn) {
 // close sends a normal close frame, which clients don't take for an error.
 func (c *Client) close() {
 	deadline := time.Now().Add(closeGrace)
-	// A write that a slow client blocks must not block the end.
+	// A slow client must not block the end.
 	_ = c.ws.NetConn().SetWriteDeadline(deadline)
 	goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
 	_ = c.ws.WriteControl(websocket.CloseMessage, goodbye, deadline)

@@ -156,7 +156,7 @@ func (c *Console) sendKeystrokes() {
 	}
 }
 
-// Serve shows the console to the client until the client, the guest or ctx ends.
+// Serve shows the console until the client, the guest or ctx ends.
 func (c *Console) Serve(ctx context.Context, client *Client) {
 	screen, position := c.output.screen()
 	client.serve(ctx, func() {},

@@ -8,8 +8,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// For any sequence of writes, a reader that starts anywhere must see the output's own bytes in order, and its missed
-// bytes must be counted.
+// A reader that starts anywhere must see the output's own bytes in order, and its missed bytes be counted.
 func TestRingProperty(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r := ring{changed: make(chan struct{})}

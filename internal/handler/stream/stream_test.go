@@ -26,15 +26,13 @@ import (
 // soon bounds the wait for an event that must come, also on a busy machine.
 const soon = 4 * time.Minute
 
-// guest plays QEMU's end of a serial console: a unix socket that serves one
-// connection at a time.
+// A unix socket serves one connection at a time, as QEMU's does.
 type guest struct {
 	listener net.Listener
 	// conns are the connections in order.
 	conns chan net.Conn
 	dials atomic.Int32
-	// wrap changes virt-handler's end of each connection, if set.
-	wrap func(net.Conn) net.Conn
+	wrap  func(net.Conn) net.Conn
 }
 
 func newGuest(t *testing.T) *guest {
@@ -67,7 +65,6 @@ func (g *guest) dial(ctx context.Context) (net.Conn, error) {
 	return g.wrap(conn), nil
 }
 
-// conn is the guest's end of the next connection.
 func (g *guest) conn(t *testing.T) net.Conn {
 	t.Helper()
 	select {
@@ -80,7 +77,6 @@ func (g *guest) conn(t *testing.T) net.Conn {
 	}
 }
 
-// host serves the guest's console as virt-handler does.
 type host struct {
 	*httptest.Server
 	consoles *Consoles
@@ -91,7 +87,6 @@ func newHost(t *testing.T, g *guest) *host {
 	return newHostOf(t, g, func(l net.Listener) net.Listener { return l })
 }
 
-// newHostOf serves on the listener that wrap returns.
 func newHostOf(t *testing.T, g *guest, wrap func(net.Listener) net.Listener) *host {
 	t.Helper()
 	h := &host{consoles: NewConsoles()}
@@ -136,7 +131,6 @@ func (h *host) view(t *testing.T) *viewer {
 	return &viewer{Conn: ws}
 }
 
-// awaitOutput waits until the console has read total bytes from the guest.
 func (h *host) awaitOutput(t *testing.T, g *guest, total int64) {
 	t.Helper()
 	console, err := h.consoles.Open(t.Context(), "guest", g.dial)
@@ -157,7 +151,6 @@ func (h *host) awaitOutput(t *testing.T, g *guest, total int64) {
 	}
 }
 
-// await reads until the viewer has seen text.
 func (v *viewer) await(t *testing.T, text string) {
 	t.Helper()
 	_ = v.SetReadDeadline(time.Now().Add(soon))
@@ -318,7 +311,7 @@ func TestAGuestThatDoesNotListenHoldsNobody(t *testing.T) {
 	stuck.await(t, "still here")
 }
 
-// deaf is the connection to a guest that reads nothing and whose buffers are full, whatever their size on this machine.
+// The guest reads nothing, and its buffers are full.
 type deaf struct {
 	net.Conn
 	// writing is closed by the first Write, and closed by Close.

@@ -13,24 +13,24 @@ import (
 
 var errNotBound = errors.New("it is not bound")
 
-// open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. A pod that is not Drydock's gains
+// Open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. A pod that is not Drydock's gains
 // its author nothing: the folders have only that pod's volumes, and the kubelet mounts only claims of the pod's
 // namespace.
-func (v *Volumes) open(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error) {
-	found, err := v.env.Cluster.Claim(ctx, v.env.Namespace, claim)
+func (v *Volumes) Open(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error) {
+	found, err := v.Cluster.Claim(ctx, v.Namespace, claim)
 	if err != nil {
-		return nil, fmt.Errorf("reading PVC %s/%s: %w", v.env.Namespace, claim, err)
+		return nil, fmt.Errorf("reading PVC %s/%s: %w", v.Namespace, claim, err)
 	}
 	id, err := v.volumeOf(ctx, found)
 	if err != nil {
-		return nil, fmt.Errorf("finding the volume of PVC %s/%s: %w", v.env.Namespace, claim, err)
+		return nil, fmt.Errorf("finding the volume of PVC %s/%s: %w", v.Namespace, claim, err)
 	}
 	id.Pod = string(pod)
-	volume, err := v.env.Opener.Open(id)
+	volume, err := v.Opener.Open(id)
 	if err != nil {
 		return nil, err
 	}
-	volume.Label(v.env.Label)
+	volume.Label(v.Label)
 	return volume, nil
 }
 
@@ -38,7 +38,7 @@ func (v *Volumes) volumeOf(ctx context.Context, claim *corev1.PersistentVolumeCl
 	if claim.Spec.VolumeName == "" {
 		return podpath.VolumeID{}, errNotBound
 	}
-	volume, err := v.env.Cluster.PersistentVolume(ctx, claim.Spec.VolumeName)
+	volume, err := v.Cluster.PersistentVolume(ctx, claim.Spec.VolumeName)
 	if err != nil {
 		return podpath.VolumeID{}, fmt.Errorf("reading the persistent volume %s: %w", claim.Spec.VolumeName, err)
 	}

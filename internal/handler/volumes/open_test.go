@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// bindings is a Cluster of one claim and one volume.
 type bindings struct {
 	Cluster
 	claim  corev1.PersistentVolumeClaim
@@ -41,8 +40,8 @@ func TestAClaimThatNamesSomebodyElsesVolumeOpensNothing(t *testing.T) {
 		b.claim.Namespace, b.claim.Name, b.claim.UID = "shop", "data", "claim"
 		b.claim.Spec.VolumeName = tc.names
 		b.volume.Name, b.volume.Spec.ClaimRef = "pv", tc.of
-		volumes := New(Env{Cluster: b, Namespace: "shop"})
-		v, err := volumes.open(t.Context(), types.UID("pod"), "data")
+		volumes := Volumes{Cluster: b, Namespace: "shop"}
+		v, err := volumes.Open(t.Context(), types.UID("pod"), "data")
 		if err == nil {
 			v.Close()
 			t.Errorf("%s: it was opened", what)

@@ -1,7 +1,7 @@
 // Package archive unpacks a tar file into the folder of a claim.
 //
-// It writes nothing outside of that folder: the kernel resolves every name below it (os.Root), even through
-// links from the archive. It creates files, folders and links; devices and other special files are an error.
+// It must write nothing outside: the kernel resolves every name below the folder (os.Root), even through the
+// archive's links. Devices and other special files are an error.
 package archive
 
 import (

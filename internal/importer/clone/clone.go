@@ -34,7 +34,10 @@ const (
 	patience = 2 * time.Minute
 )
 
-// Send sends the source claim of the job to the task's URL.
+// maxHeader bounds the headers of the receiver's answer, in bytes.
+const maxHeader = 16 << 10
+
+// Send sends the job's claim to the task's URL.
 func Send(ctx context.Context, j *job.Job) (transfer.Result, error) {
 	return Sender{Dial: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}.Send(ctx, j)
 }
@@ -80,7 +83,7 @@ func open(j *job.Job) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening the disk to be cloned: %w", err)
 	}
-	// The size of a device is the offset of its end.
+	// A device's size is the offset of its end.
 	size, err := disk.Seek(0, io.SeekEnd)
 	if err == nil && size == 0 {
 		err = job.Faultf(transfer.ReasonSourceRefused, "the disk to be cloned is empty")
@@ -92,7 +95,6 @@ func open(j *job.Job) (*os.File, int64, error) {
 	return disk, size, nil
 }
 
-// receiver is the worker that fills the other claim.
 type receiver struct {
 	client *http.Client
 	url    *url.URL
@@ -111,6 +113,8 @@ func (s Sender) receiver(j *job.Job) (*receiver, error) {
 		TLSClientConfig:     config,
 		TLSHandshakeTimeout: 10 * time.Second,
 		DialContext:         s.Dial,
+		// The answer's time has no limit: it follows the writing of the disk.
+		MaxResponseHeaderBytes: maxHeader,
 	}}}, nil
 }
 
@@ -165,7 +169,7 @@ func (to *receiver) send(ctx context.Context, disk *stream) error {
 	broken := make(chan error, 1)
 	go func() {
 		sum, err := disk.copyTo(ctx, writer)
-		// The trailer is read after the end of the body.
+		// The trailer is read after the body's end.
 		request.Trailer.Set(transfer.CloneSumTrailer, sum)
 		broken <- err
 		_ = writer.CloseWithError(err)

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// piece is the size of one read, and the smallest hole.
+// piece is the size of a read, and of the smallest hole.
 const piece = 1 << 20
 
 // zeroes are zero bytes as complete zstd frames, the largest first; a zstd stream may consist of many frames.
@@ -55,7 +55,6 @@ func newEncoder(w io.Writer) (*zstd.Encoder, error) {
 		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(transfer.CloneWindow))
 }
 
-// stream is a disk that is being sent.
 type stream struct {
 	disk  *os.File
 	size  int64
@@ -121,7 +120,7 @@ func (s *stream) data(at int64) (begin, end int64, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("looking for holes on the disk to be cloned: %w", err)
 	}
-	// The disk may grow during the read; the announced size counts.
+	// If the disk grows, the announced size counts.
 	return min(begin, s.size), min(end, s.size), nil
 }
 

@@ -16,7 +16,6 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// sparse makes a disk of a size with random data at some places.
 func sparse(t *testing.T, size int64, data map[int64]int) *os.File {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "disk"))
@@ -47,8 +46,7 @@ func sumOf(t *testing.T, r io.Reader) (string, int64) {
 	return hex.EncodeToString(sum.Sum(nil)), n
 }
 
-// The received disk must equal the sent one, whatever is between its holes, and a hole of gigabytes must take only some
-// hundred kilobytes of the stream.
+// The received disk must equal the sent one, and a hole of gigabytes take only some hundred kilobytes.
 func TestTheStreamIsTheDisk(t *testing.T) {
 	const mib = 1 << 20
 	for what, test := range map[string]struct {

@@ -23,7 +23,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Limits bound the resources of a program.
+// Limits bound a program's resources.
 type Limits struct {
 	// Memory bounds the address space in bytes; CPU bounds the CPU time.
 	Memory uint64
@@ -40,7 +40,7 @@ type Program struct {
 	output tail
 }
 
-// New returns a program for a command. It replaces the command's environment, standard error and wait delay.
+// New returns a program. It replaces the command's environment, standard error and wait delay.
 func New(cmd *exec.Cmd, limits Limits) *Program {
 	p := &Program{Cmd: cmd, limits: limits}
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "TMPDIR=/nowhere", "MALLOC_ARENA_MAX=1"}
@@ -49,8 +49,8 @@ func New(cmd *exec.Cmd, limits Limits) *Program {
 	return p
 }
 
-// threadStack is the stack size of every thread of a program. qemu-img starts up to 64, and with the
-// usual 8 MiB each, a limit on the address space would be useless.
+// threadStack is for every thread: qemu-img starts up to 64, and with the usual 8 MiB each, a limit on the
+// address space would be useless.
 const threadStack = 1 << 20
 
 // lowerStacks lowers the limit that programs inherit. This process has its stacks already.
@@ -104,7 +104,6 @@ func (p *Program) Wait() error {
 // Output returns the end of the program's standard error.
 func (p *Program) Output() string { return strings.TrimSpace(p.output.String()) }
 
-// tail keeps the end of its input.
 type tail struct{ bytes.Buffer }
 
 func (t *tail) Write(b []byte) (int, error) {

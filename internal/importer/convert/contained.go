@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// selfContained refuses an image that would make QEMU open other files. vhdx and vdi have no file names that
-// QEMU follows.
+// selfContained refuses an image that would make QEMU open other files. vhdx and vdi have no file names that QEMU
+// follows.
 func selfContained(format sniff.Format, image io.ReaderAt) error {
 	switch format {
 	case sniff.VMDK:

@@ -27,7 +27,7 @@ var (
 // inherited is the path of the first inherited file in a child process.
 const inherited = "/dev/fd/3"
 
-// Inspect returns the size of the disk in an image, and an error for an unsafe image.
+// Inspect returns the disk's size, and an error for an unsafe image.
 func Inspect(ctx context.Context, format sniff.Format, image *os.File) (int64, error) {
 	if err := selfContained(format, image); err != nil {
 		return 0, err
@@ -88,7 +88,6 @@ func run(cmd *exec.Cmd, limits confine.Limits) error {
 	return p.Wait()
 }
 
-// refused converts qemu-img's error into a Fault.
 func refused(format sniff.Format, err error) error {
 	var fault *job.Fault
 	var exit *exec.ExitError // qemu-img's message follows the program's name, which occurs twice

@@ -13,13 +13,13 @@ type checkpoints struct {
 	made    bool
 	disk    *target.Disk
 	journal journalStore
-	// base is the journal without place and checksum.
+	// base lacks place and checksum.
 	base journal
 	sum  hash.Hash
 	// every is the distance of checkpoints in the content, most the maximum distance from the last complete
 	// one: a killed worker's successor fetches that much again.
 	every, most int64
-	// safe is the place of the last complete checkpoint, next that of the one being written.
+	// safe is the last complete checkpoint's place, next the one's being written.
 	safe, next int64
 	underWay   chan error
 }

@@ -17,7 +17,6 @@ var algorithms = map[string]func() hash.Hash{
 	"md5": md5.New, "sha1": sha1.New, "sha256": sha256.New, "sha512": sha512.New,
 }
 
-// checksum is the expected checksum of the content.
 type checksum struct {
 	hash.Hash
 	name, want string
@@ -41,7 +40,6 @@ func parseChecksum(text string) (checksum, error) {
 	return checksum{Hash: sum, name: name, want: want}, nil
 }
 
-// verify compares the checksum of the content with the expected one.
 func (c checksum) verify() error {
 	if c.Hash == nil {
 		return nil

@@ -208,7 +208,7 @@ func (f *feed) Discard(n int64) error {
 	return err
 }
 
-// convert lets QEMU convert the image after it is complete and verified.
+// QEMU converts the image after it is complete and verified.
 func (f *importRun) convert(ctx context.Context) error {
 	f.points = checkpoints{}
 	dir, err := f.spoolDir(max(f.reader.Stream().Size, 0))

@@ -64,7 +64,7 @@ type importRun struct {
 	format          sniff.Format
 	disk            *target.Disk
 	points          checkpoints
-	// kept means that a journal exists or may exist.
+	// kept means that a journal may exist.
 	kept bool
 }
 
@@ -173,7 +173,6 @@ func (f *importRun) unpack(ctx context.Context, compression sniff.Compression) (
 // bound returns the maximum size of decompressed content for a disk: twice the disk plus space for tables.
 func bound(size int64) int64 { return 2*min(size, 1<<60) + 1<<30 }
 
-// bounded fails if the decompressed content is too large.
 type bounded struct {
 	from io.Reader
 	left int64
@@ -259,7 +258,7 @@ func (f *importRun) end(err error) error {
 	over := reason.Permanent() || reason == transfer.ReasonNoSpace
 	if f.disk == nil {
 		if !over {
-			return nil // an earlier worker's state may still be useful
+			return nil // an earlier worker's state may be useful
 		}
 		return errors.Join(f.journal.remove(), target.Remove(f.job))
 	}
@@ -302,7 +301,6 @@ func (f *importRun) unpackArchive(ctx context.Context) error {
 	return target.SyncDir(f.job.Places.Dir)
 }
 
-// reporting reads the content and updates the progress.
 type reporting struct{ filling *importRun }
 
 func (r *reporting) Read(p []byte) (int, error) {

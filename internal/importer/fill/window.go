@@ -12,8 +12,7 @@ type window struct {
 	from io.Reader
 	// sum, if not nil, gets every byte that is passed.
 	sum hash.Hash
-	// place is the window's offset in the stream. A decompressor's goroutine advances it while another one
-	// reports the progress.
+	// A decompressor's goroutine advances place while another one reads it.
 	place atomic.Int64
 	// buffer[at:] has been read and not passed.
 	buffer []byte
@@ -30,10 +29,10 @@ func newWindow(from io.Reader, place int64, sum hash.Hash) *window {
 	return w
 }
 
-// Place returns the window's offset in the stream.
+// Place returns the offset in the stream.
 func (w *window) Place() int64 { return w.place.Load() }
 
-// Peek returns the next n bytes without passing them, or fewer and the error at the end of the stream.
+// Peek returns the next n bytes without passing them, or fewer and the error at the end.
 func (w *window) Peek(n int) ([]byte, error) {
 	w.reserve(n)
 	for len(w.buffer)-w.at < n && w.err == nil {

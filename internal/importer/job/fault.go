@@ -10,7 +10,7 @@ import (
 // Fault is an error that ends the worker for a known reason.
 type Fault struct {
 	Reason transfer.Reason
-	// Message is the sentence for the DataVolume's owner.
+	// Message is for the DataVolume's owner.
 	Message string
 	// Err is the cause, for the log; it may be nil.
 	Err error
@@ -20,13 +20,13 @@ func (f *Fault) Error() string { return f.Message }
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// Faultf returns a Fault with a formatted message; %w keeps its cause.
+// Faultf returns a Fault; %w keeps its cause.
 func Faultf(reason transfer.Reason, format string, args ...any) *Fault {
 	err := fmt.Errorf(format, args...)
 	return &Fault{Reason: reason, Message: err.Error(), Err: errors.Unwrap(err)}
 }
 
-// FaultOf returns the Fault in an error, and an internal one for any other error.
+// FaultOf returns an error's Fault, or an internal one.
 func FaultOf(err error) *Fault {
 	var fault *Fault
 	if errors.As(err, &fault) {

@@ -1,8 +1,8 @@
-// Package job is the contract between the parts of the import worker: the task and its surroundings (Job), the
-// origin of the content (Source), the progress (Meter) and the errors (Fault).
+// Package job is the contract between the parts of the import worker: the task (Job), the content's origin
+// (Source), the progress (Meter) and the errors (Fault).
 //
 // It must not read, write or fetch anything: the sources (web, registry, upload) and the engine (fill) do, and
-// they know each other only through this package.
+// they know each other only through it.
 package job
 
 import (
@@ -19,11 +19,11 @@ type Job struct {
 	Meter  *Meter
 }
 
-// Places are the folders and devices of a worker; tests use others.
+// Places are a worker's folders and devices; tests use others.
 type Places struct {
 	// Dir is the folder of a file system claim, Device a block claim.
 	Dir, Device string
-	// SourceDir and SourceDevice are the source claim of a clone.
+	// These are a clone's source claim.
 	SourceDir, SourceDevice string
 	// Work outlives the container, but not the pod.
 	Work                          string

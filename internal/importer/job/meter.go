@@ -20,7 +20,7 @@ type Meter struct {
 	// began and from are the beginning of the interval in which the speed is measured.
 	began time.Time
 	from  int64
-	// before is the speed in the previous interval.
+	// before is the previous interval's speed.
 	before float64
 }
 

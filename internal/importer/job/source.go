@@ -36,8 +36,8 @@ type Stream struct {
 	Offset int64
 	// Size is the size in bytes of the whole content, -1 if unknown.
 	Size int64
-	// Version identifies this exact content: a strong ETag, a digest. A killed worker's successor continues if
-	// it finds the same version, and begins again if it is empty.
+	// Version identifies exactly this content: a strong ETag, a digest. A killed worker's successor continues
+	// with the same version, and begins again if it is empty.
 	Version string
 	// Ranges means that Open accepts every offset.
 	Ranges bool

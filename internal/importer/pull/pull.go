@@ -48,7 +48,7 @@ type chunk struct {
 // Option configures a Reader.
 type Option func(*Reader)
 
-// Stall sets how long a source may send no byte.
+// Stall sets how long a source may send nothing.
 func Stall(limit time.Duration) Option { return func(r *Reader) { r.stall = limit } }
 
 // Open opens a source at an offset and begins to read.

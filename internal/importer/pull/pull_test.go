@@ -120,7 +120,6 @@ func TestEveryEnding(t *testing.T) {
 	}
 }
 
-// dripping is a source that delivers pieces of this size with pauses.
 type dripping struct {
 	script
 	bytes int

@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qcow2"
 )
 
-// HeaderSize is the number of bytes that Parse needs.
+// HeaderSize is the number of bytes for Parse.
 const HeaderSize = qcow2.HeaderSize
 
 // maxL1 bounds the L1 table in bytes, as QEMU does.
@@ -62,7 +62,6 @@ func Parse(head []byte) (*Header, error) {
 	return h, h.checkL1(int64(said.L1Entries))
 }
 
-// unreadable describes the error in a header that can't be parsed.
 func unreadable(err error) error {
 	var version qcow2.VersionError
 	var size qcow2.SizeError

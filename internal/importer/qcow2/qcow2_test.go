@@ -41,7 +41,6 @@ func (f *bytesFeed) Discard(n int64) error {
 	return nil
 }
 
-// ranges returns a reader of pieces of a file in memory.
 func ranges(content []byte) ReadRange {
 	return func(_ context.Context, p []byte, offset int64) error {
 		if offset > int64(len(content)) || copy(p, content[offset:]) < len(p) {
@@ -51,7 +50,6 @@ func ranges(content []byte) ReadRange {
 	}
 }
 
-// reader is one of the ways to read an image.
 type reader func(t testing.TB, h *Header, content []byte, sink Sink) error
 
 var readers = map[string]reader{
@@ -183,7 +181,6 @@ func load(t *testing.T, name string) []byte {
 	return data
 }
 
-// TestQEMUReadsTheSame compares the decoded disk with QEMU's reading of the same image.
 func TestQEMUReadsTheSame(t *testing.T) {
 	seeds := uint64(12)
 	if more := os.Getenv("QCOW2_SEEDS"); more != "" {
@@ -206,7 +203,6 @@ func TestQEMUReadsTheSame(t *testing.T) {
 	}
 }
 
-// TestAWalkCanBeTakenUpAnywhere stops a walk at every place that it reports, and resumes it from there.
 func TestAWalkCanBeTakenUpAnywhere(t *testing.T) {
 	for seed := range uint64(3) {
 		content, want := history(t, 100+seed)

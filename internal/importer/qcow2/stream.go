@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// maxAhead bounds the tables and extents that are known but still ahead in the stream.
+// maxAhead bounds the known tables and extents that are still ahead.
 const maxAhead = 1 << 20
 
 // Streamed walks an image and reads its tables as they pass. Data that passes before its table is kept in
@@ -54,8 +54,8 @@ const (
 	compressedData
 )
 
-// item is something with a known place in the file: a piece of the L1 table (guest is its first entry), an L2
-// table, or an extent.
+// item has a known place in the file: a piece of the L1 table (guest is its first entry), an L2 table, or an
+// extent.
 type item struct {
 	host, guest int64
 	size        int32
@@ -214,7 +214,7 @@ func (s *streamed) passed(i item) ([]byte, error) {
 	return append(bytes, more...), nil
 }
 
-// items is a heap ordered by offset.
+// items is a heap by offset.
 type items []item
 
 func (s items) Len() int           { return len(s) }

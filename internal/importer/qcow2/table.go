@@ -12,7 +12,7 @@ const maxExtent = 1 << 20
 
 // Extent is a range of the file that is a range of the disk.
 type Extent struct {
-	// Host is its offset in the file, Guest that on the disk.
+	// Host is in the file, Guest on the disk.
 	Host, Guest int64
 	// Size is its size in the file, for a compressed one an upper bound.
 	Size int32
@@ -113,7 +113,7 @@ func (h *Header) subclusters(host int64, bitmap uint64, guest int64, j *joiner) 
 	return nil
 }
 
-// joiner joins extents that are adjacent both in the file and on the disk.
+// joiner joins extents that are adjacent in the file and on the disk.
 type joiner struct {
 	add func(Extent) error
 	now Extent

@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// Guard permits or refuses connections. The zero value refuses the reserved addresses only.
+// Guard permits or refuses connections. The zero value refuses only reserved addresses.
 type Guard struct{ denied, allowed []netip.Prefix }
 
 // New returns a guard that refuses the denied networks in addition to the reserved ones, and permits the
@@ -80,7 +80,7 @@ func contains(prefixes []netip.Prefix, address netip.Addr) bool {
 	return false
 }
 
-// Addresses of clouds' metadata services, besides the usual link-local one.
+// Metadata services besides the usual link-local one.
 var metadata = []netip.Prefix{netip.MustParsePrefix("fd00:ec2::254/128"), netip.MustParsePrefix("100.100.100.200/32")}
 
 // thisHost is the network that Linux routes to the machine itself.
@@ -101,7 +101,7 @@ func reserved(address netip.Addr) string {
 	return ""
 }
 
-// IPv6 networks whose addresses embed IPv4 addresses.
+// These networks embed IPv4 addresses.
 var (
 	nat64  = netip.MustParsePrefix("64:ff9b::/96")
 	sixTo4 = netip.MustParsePrefix("2002::/16")

@@ -21,14 +21,13 @@ import (
 // maxScan bounds the bytes of a layer in addition to the disk, so that an endless layer ends.
 const maxScan = 64 << 30
 
-// folder is the folder of an image's disk.
 const folder = "/disk"
 
 // removed are the paths that upper layers have removed; "/*" marks the lower layers' content of an opaque
 // folder.
 type removed map[string]bool
 
-// whiteout records a whiteout entry of a layer, and reports whether it was one.
+// whiteout reports whether the entry was one, and records it.
 func (r removed) whiteout(name string) bool {
 	dir, base := path.Split(name)
 	switch {
@@ -57,7 +56,6 @@ func (r removed) hides(name string) bool {
 	}
 }
 
-// layer is a layer that is being read.
 type layer struct {
 	version    string
 	compressed io.ReadCloser

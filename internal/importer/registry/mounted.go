@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// mounted is a disk in a mounted image.
 type mounted struct{ dir string }
 
 // open opens the disk. It never opens a file outside of the image, whatever links the image has.
@@ -101,5 +100,5 @@ func (m *mounted) ReadRange(_ context.Context, p []byte, offset int64) error {
 	return nil
 }
 
-// Verify implements job.Source; the container runtime has compared the digests.
+// Verify does nothing: the container runtime has compared the digests.
 func (m *mounted) Verify(context.Context) error { return nil }

@@ -34,7 +34,7 @@ import (
 
 const diskSize = 4 << 20
 
-// entry is an entry of a layer; a name with a slash at its end is a folder's.
+// A folder's name ends with a slash.
 type entry struct {
 	name    string
 	content []byte
@@ -89,7 +89,6 @@ func random(n int) []byte {
 	return data
 }
 
-// push pushes an image of layers to a registry and returns its host.
 func push(t *testing.T, handler http.Handler, layers ...[]byte) string {
 	t.Helper()
 	server := httptest.NewServer(handler)
@@ -145,7 +144,7 @@ func holds(t *testing.T, j *job.Job, want []byte) {
 	}
 }
 
-// refused checks the reason and the words of the error, and that no disk looks complete.
+// No disk may look complete.
 func refused(t *testing.T, j *job.Job, err error, reason transfer.Reason, says string) {
 	t.Helper()
 	if err == nil {
@@ -207,7 +206,6 @@ func TestAnImageWithoutOneDisk(t *testing.T) {
 	}
 }
 
-// spoiled changes the blobs that a registry sends.
 func spoiled(inner http.Handler, change func(w http.ResponseWriter, text []byte)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/blobs/sha256:") {

@@ -39,7 +39,6 @@ func New(j *job.Job) (job.Source, error) {
 		"the source's URL %q is not that of a container image: it must begin with docker://", j.Task.URL)
 }
 
-// image is a disk in an image of a registry.
 type image struct {
 	ref     name.Reference
 	options []remote.Option
@@ -81,7 +80,7 @@ func newRemote(j *job.Job, reference string) (*image, error) {
 	}}, nil
 }
 
-// Open implements job.Source. A layer can only be read from its beginning.
+// Open ignores the offset: a layer is read from its beginning.
 func (i *image) Open(ctx context.Context, _ int64) (*job.Stream, error) {
 	// The rest of the layer is read after the engine has the disk and has ended its context.
 	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
@@ -133,8 +132,7 @@ func (i *image) find(ctx context.Context) (*job.Stream, error) {
 		"the container image %s has no disk: there must be one file in its folder /disk", i.ref)
 }
 
-// Verify implements job.Source: the rest of the layer must contain no other disk, and the whole layer must have
-// its digest.
+// Verify fails for another disk in the rest of the layer, or a wrong digest.
 func (i *image) Verify(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { i.now.cancel(context.Cause(ctx)) })
 	defer stop()
@@ -142,7 +140,6 @@ func (i *image) Verify(ctx context.Context) error {
 	return i.explain(errors.Join(i.now.finish(), i.now.close()))
 }
 
-// explain converts a registry's error into a message for the DataVolume's owner.
 func (i *image) explain(err error) error {
 	var fault *job.Fault
 	var answer *transport.Error

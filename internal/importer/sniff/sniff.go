@@ -1,5 +1,5 @@
-// Package sniff detects the compression and the image format of content by its first bytes, or that it is no
-// disk. It is pure. Content that it does not recognize with certainty is a raw disk.
+// Package sniff detects the compression and the format of content by its first bytes, or that it is no disk. It
+// is pure. Content that it does not recognize with certainty is a raw disk.
 package sniff
 
 import (
@@ -132,7 +132,7 @@ func FormatOf(head []byte, size int64) (Format, error) {
 	return Raw, CheckRaw(size)
 }
 
-// CheckRaw returns a Fault if a raw disk can't have that size; -1 is unknown.
+// CheckRaw returns a Fault for a size that no raw disk has; -1 is unknown.
 func CheckRaw(size int64) error {
 	if size >= 0 && size%512 != 0 || size == 0 {
 		return job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: it has no known format, and with its %d bytes it is no raw disk, which has whole sectors of 512 bytes", size)
@@ -144,7 +144,6 @@ func notAnImage(is string) error {
 	return job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: it is %s", is)
 }
 
-// quote quotes up to 40 bytes, without unprintable ones.
 func quote(text []byte) string {
 	shown := bytes.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

@@ -68,7 +68,6 @@ func TestWhatIsNoDiskIsSaidSo(t *testing.T) {
 	}
 }
 
-// packed is an archive of one file, as the package archive/tar writes it.
 func packed(t *testing.T, name string, format tar.Format) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -87,7 +86,7 @@ func packed(t *testing.T, name string, format tar.Format) []byte {
 	return out.Bytes()
 }
 
-// old removes the magic from an archive's first header, as older programs wrote it.
+// Older programs wrote no magic.
 func old(archive []byte) []byte {
 	for i := tarMagic; i < tarMagic+8; i++ {
 		archive[i] = 0

@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// A tar archive begins with the header of its first file, which has always had a checksum and since 1988 a
-// magic, though not at its beginning.
+// A tar header has always had a checksum and since 1988 a magic, though not at its beginning.
 const (
 	tarHeader             = 512
 	tarName, tarNameEnd   = 0, 100

@@ -10,10 +10,8 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// contentSize is the size of a disk that is checked for content.
 const contentSize = 1 << 30
 
-// write makes a sparse file, with one byte in it.
 func write(t *testing.T, name string, at int64) {
 	t.Helper()
 	file, err := os.Create(name)

@@ -103,7 +103,7 @@ func openDevice(j *job.Job, keep bool) (*Disk, error) {
 // clear makes a device read as zero up to an offset: it deallocates the blocks if the device supports it and
 // they need not be reserved; otherwise it lets the kernel write zeros, or writes them.
 func (d *Disk) clear(end int64, preallocate bool) error {
-	const step = 1 << 30 // the worker can be stopped between two steps
+	const step = 1 << 30 // the worker can be stopped between steps
 	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE}
 	if preallocate {
 		modes = modes[1:]
@@ -135,10 +135,10 @@ func writeZeros(file *os.File, size int64) error {
 	return nil
 }
 
-// Size returns the disk's size in bytes.
+// Size returns the size in bytes.
 func (d *Disk) Size() int64 { return d.size }
 
-// Name returns the path of the file or device that is now being written.
+// Name returns the path that is being written.
 func (d *Disk) Name() string { return d.file.Name() }
 
 // Device reports whether the disk is a block device.
@@ -165,7 +165,7 @@ func (d *Disk) Room(need int64) error {
 	return nil
 }
 
-// Free returns the free bytes of a folder's file system.
+// Free returns a file system's free bytes.
 func Free(dir string) (int64, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(dir, &stat); err != nil {
@@ -174,7 +174,7 @@ func Free(dir string) (int64, error) {
 	return int64(stat.Bavail) * stat.Bsize, nil
 }
 
-// Sync flushes the written data to the disk.
+// Sync flushes the written data.
 func (d *Disk) Sync() error {
 	if err := unix.Fdatasync(int(d.file.Fd())); err != nil {
 		return d.failed("bringing data to the disk", err)
@@ -199,11 +199,11 @@ func (d *Disk) Finish() error {
 	return SyncDir(d.dir)
 }
 
-// Close leaves the disk as it is for a later worker to continue.
+// Close leaves the disk for a later worker.
 func (d *Disk) Close() error { return d.file.Close() }
 
-// Discard removes the disk. The content of a block claim stays until the next worker clears it: its DataVolume
-// has not succeeded, so nobody reads it.
+// Discard removes the disk. A block claim's content stays until the next worker clears it: its DataVolume has not
+// succeeded, so nobody reads it.
 func (d *Disk) Discard() error {
 	err := d.file.Close()
 	if d.Device() {
@@ -223,7 +223,7 @@ func Remove(j *job.Job) error {
 	return nil
 }
 
-// Whole reports whether the disk has its final name. A device never has.
+// Whole reports whether the disk has its final name, which a device never has.
 func Whole(j *job.Job) bool {
 	if j.Task.Block {
 		return false
@@ -236,7 +236,7 @@ func Whole(j *job.Job) bool {
 	return errors.Is(err, fs.ErrNotExist)
 }
 
-// SyncDir flushes a folder's names to the disk.
+// SyncDir flushes a folder's names.
 func SyncDir(name string) error {
 	dir, err := os.Open(name)
 	if err != nil {

@@ -134,7 +134,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenIsRead writes pieces in any order, some of them zeros. Reading must return the same.
+// Pieces come in any order, some of them zeros.
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	const size = 256 << 10
 	j := newJob(t, transfer.Task{Size: size})

@@ -55,7 +55,6 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// damaged converts an error of a decompressor into a Fault.
 func (s *source) damaged(compression sniff.Compression, err error) error {
 	switch {
 	case s.err != nil:
@@ -68,7 +67,6 @@ func (s *source) damaged(compression sniff.Compression, err error) error {
 	return job.Faultf(transfer.ReasonInvalidImage, "the %s content is damaged: %w", compression, err)
 }
 
-// reader converts the errors of a decompressor.
 type reader struct {
 	io.ReadCloser
 	source      *source

@@ -23,8 +23,8 @@ const (
 	xzTime    = 24 * time.Hour
 )
 
-// xz is the program xz, which is several times as fast as the Go implementations and, unlike them, bounds the
-// dictionary of every block.
+// The program xz is several times as fast as the Go implementations and, unlike them, bounds the dictionary of
+// every block.
 type xz struct {
 	program *confine.Program
 	out     io.ReadCloser
@@ -86,7 +86,7 @@ func (x *xz) Close() error {
 	x.cancel()
 	if x.ended == nil {
 		x.ended = errors.New("decompression was ended")
-		_ = x.program.Wait() // it was killed, or its error no longer matters
+		_ = x.program.Wait() // killed, or its error no longer matters
 	}
 	return nil
 }

@@ -38,7 +38,7 @@ type incoming struct {
 	conn *http.ResponseController
 	// check verifies the content at the end.
 	check func() error
-	// read is closed when the content was read to its end.
+	// read is closed when all content was read.
 	read chan struct{}
 	// opened is the engine's stream, closed when the engine ends.
 	opened *content
@@ -115,7 +115,6 @@ func clone(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return in, nil
 }
 
-// summing calculates the checksum of its content.
 type summing struct {
 	from io.Reader
 	sum  hash.Hash

@@ -72,6 +72,7 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 		Handler:           s.routes(),
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       time.Minute,
+		MaxHeaderBytes:    16 << 10,
 	}
 	served := make(chan error, 1)
 	go func() { served <- web.Serve(tls.NewListener(listener, workertls.ServerConfig(j.Places.TLS))) }()
@@ -83,7 +84,7 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 	case end := <-s.ended:
 		farewell, cancel := context.WithTimeout(ctx, shutdownTimeout)
 		defer cancel()
-		// The disk is complete whether or not the sender has read the response.
+		// The disk is complete even if the sender has not read the response.
 		_ = web.Shutdown(farewell)
 		return end.result, end.err
 	}
@@ -97,7 +98,6 @@ const (
 	done
 )
 
-// outcome is the result of an upload.
 type outcome struct {
 	result transfer.Result
 	err    error
@@ -125,7 +125,6 @@ func (s *server) routes() http.Handler {
 	return mux
 }
 
-// route serves a path to callers of a role.
 func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, take http.HandlerFunc) {
 	allowed := func(do http.HandlerFunc) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -141,7 +140,6 @@ func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, tak
 	mux.HandleFunc("PUT "+path, allowed(take))
 }
 
-// head reports whether an upload is accepted now.
 func (s *server) head(w http.ResponseWriter, _ *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

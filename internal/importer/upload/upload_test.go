@@ -34,7 +34,6 @@ const patience = 4 * time.Minute
 
 const diskSize = 8 << 20
 
-// worker is a real worker with its certificates, engine and folder.
 type worker struct {
 	t         *testing.T
 	job       *job.Job
@@ -50,7 +49,10 @@ const name = "cdi-upload-disk.ns.svc"
 
 func start(t *testing.T) *worker {
 	t.Helper()
-	root := t.TempDir()
+	// A worker that is told to stop ends with its process, which may still write: t.TempDir would fail for it.
+	root, err := os.MkdirTemp("", "worker")
+	must(t, err)
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
 	w := &worker{t: t, authority: workertlstest.Authority(t)}
 	w.job = &job.Job{
 		Task:   transfer.Task{Kind: transfer.KindUpload, Size: diskSize},
@@ -65,7 +67,6 @@ func start(t *testing.T) *worker {
 	return w
 }
 
-// run starts the worker, also again after it was stopped.
 func (w *worker) run() {
 	w.t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +81,6 @@ func (w *worker) run() {
 	}()
 }
 
-// client returns a client with a name in its certificate.
 func (w *worker) client(as string) *http.Client {
 	w.t.Helper()
 	config, err := workertls.ClientConfig(workertlstest.Client(w.t, w.authority, as), name)
@@ -105,7 +105,6 @@ func (w *worker) send(method, path string, body io.Reader, headers ...string) (i
 	return response.StatusCode, strings.TrimSpace(string(text))
 }
 
-// filled waits for the worker's success and checks the disk.
 func (w *worker) filled(want []byte) {
 	w.t.Helper()
 	select {
@@ -150,7 +149,6 @@ func (w *worker) nothingWhole() {
 	}
 }
 
-// disk is a raw disk with holes and incompressible data.
 func disk(size int) []byte {
 	data := make([]byte, size)
 	random := rand.New(rand.NewSource(int64(size)))
@@ -379,7 +377,6 @@ func TestAStoppedWorkerCutsItsSender(t *testing.T) {
 	w.nothingWhole()
 }
 
-// source is a claim that is cloned into the worker's.
 func (w *worker) source(data []byte) *job.Job {
 	w.t.Helper()
 	j := &job.Job{Places: job.Under(w.t.TempDir()), Meter: job.NewMeter()}
@@ -456,7 +453,6 @@ func TestACloneThatDoesNotFitIsRefused(t *testing.T) {
 	w.nothingWhole()
 }
 
-// A sender that stops early has sent no checksum: the disk must not count as complete.
 func TestACloneWithoutItsSumIsNotWhole(t *testing.T) {
 	w := start(t)
 	w.awaitReady()

@@ -27,10 +27,12 @@ const (
 	responseTimeout = time.Minute
 )
 
+// maxHeader bounds the headers of a server's response, in bytes: four times those of a server with many cookies.
+const maxHeader = 64 << 10
+
 // maxRedirects bounds the redirects of one request.
 const maxRedirects = 50
 
-// access is the user's credentials and headers.
 type access struct {
 	user, password string
 	headers        http.Header
@@ -77,10 +79,12 @@ func NewTransport(j *job.Job) (*http.Transport, error) {
 		TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
 		TLSHandshakeTimeout:   tlsTimeout,
 		ResponseHeaderTimeout: patience,
-		// The engine decompresses compressed content after calculating its checksum.
+		// The engine decompresses after calculating the checksum.
 		DisableCompression: true,
 		ForceAttemptHTTP2:  true,
 		ReadBufferSize:     64 << 10,
+
+		MaxResponseHeaderBytes: maxHeader,
 	}, nil
 }
 
@@ -116,7 +120,6 @@ func readAccess(j *job.Job) (access, error) {
 	return a, eachFile(j.Places.Headers, func(data []byte) error { return a.add(string(data)) })
 }
 
-// add parses a header in the form of the spec.
 func (a *access) add(line string) error {
 	name, value, found := strings.Cut(strings.TrimSpace(line), ":")
 	if !found || strings.ContainsAny(name, " \t\r\n") || strings.ContainsAny(value, "\r\n") {
@@ -140,7 +143,7 @@ func (a *access) put(request *http.Request) {
 
 // redirect permits a redirect, without the credentials and headers for the first server.
 func (a *access) redirect(request *http.Request, via []*http.Request) error {
-	// No state is kept between requests, so a repeated address is redirected in the same way again.
+	// Without state between requests, a repeated address is redirected in the same way again.
 	if slices.ContainsFunc(via, func(before *http.Request) bool { return before.URL.String() == request.URL.String() }) {
 		return errors.New("it redirects in a circle")
 	}

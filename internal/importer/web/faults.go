@@ -15,14 +15,14 @@ import (
 	"drydock.dev/drydock/internal/importer/reach"
 )
 
-// Unreachable converts the error of a request without a response into a Fault.
+// Unreachable returns the Fault of a request without a response.
 func Unreachable(at *url.URL, err error) error {
 	var verification *tls.CertificateVerificationError
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
 	var failed *url.Error
 	if errors.As(err, &failed) {
-		err = failed.Err // without the address, which may hold a password
+		err = failed.Err // the address may hold a password
 	}
 	var timeout net.Error
 	var denied *reach.Refused
@@ -39,7 +39,6 @@ func Unreachable(at *url.URL, err error) error {
 	return job.Faultf(transfer.ReasonSourceUnreachable, "%s can't be reached: %w", at.Host, err)
 }
 
-// refused converts a server's status into a Fault.
 func refused(at *url.URL, response *http.Response) error {
 	what := at.Host
 	if response.Request != nil && response.Request.URL.Host != at.Host {

@@ -24,6 +24,9 @@ type Source struct {
 	mu sync.Mutex
 	// last is the result of the last Open or Stat.
 	last job.Stream
+	// final is the request that was answered after redirects, nil for none. The servers to which a redirector leads
+	// by turns may have other ETags for the same content.
+	final *http.Request
 }
 
 // Open implements job.Source.
@@ -38,7 +41,7 @@ func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
 	}
 	stream.Body = response.Body
 	if offset > 0 && stream.Offset == 0 && stream.Version == s.known().Version {
-		// The server no longer supports ranges and sends the content from the beginning.
+		// The server no longer supports ranges and sends everything.
 		if _, err := io.CopyN(io.Discard, stream.Body, offset); err != nil {
 			return nil, errors.Join(Unreachable(s.url, err), stream.Body.Close())
 		}
@@ -48,12 +51,13 @@ func (s *Source) Open(ctx context.Context, offset int64) (*job.Stream, error) {
 	return &stream, nil
 }
 
-// Verify does nothing: a server has no checksum of the content.
+// Verify does nothing: a server has no checksum.
 func (s *Source) Verify(context.Context) error { return nil }
 
-// Stat implements job.Ranger. It requests one byte instead of HEAD, which signed URLs and some servers refuse.
+// Stat requests one byte instead of HEAD, which signed URLs and some servers refuse.
 func (s *Source) Stat(ctx context.Context) (job.Stream, error) {
 	s.note(job.Stream{})
+	s.redirected(nil)
 	response, err := s.get(ctx, firstByte)
 	if err != nil {
 		return job.Stream{}, err
@@ -66,7 +70,7 @@ func (s *Source) Stat(ctx context.Context) (job.Stream, error) {
 	return stream, nil
 }
 
-// ReadRange implements job.Ranger. io.ErrUnexpectedEOF means that the content ends within the range.
+// ReadRange returns io.ErrUnexpectedEOF if the content ends within the range.
 func (s *Source) ReadRange(ctx context.Context, p []byte, offset int64) error {
 	if len(p) == 0 {
 		return nil
@@ -117,7 +121,7 @@ func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent {
+	if gives(response) {
 		return response, nil
 	}
 	_ = response.Body.Close()
@@ -130,13 +134,48 @@ const (
 	firstByte = "bytes=0-0"
 )
 
-// ask sends one request, for a range or, if that is empty, for the whole file.
+// ask requests a range or, if that is empty, the whole file: where the last request was redirected to, or from the
+// source's URL when that server no longer gives it. Signed addresses expire.
 func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
+	if final := s.finally(); final != nil {
+		// It has only the headers that the redirects left to it.
+		request := final.Clone(ctx)
+		request.Header.Del("Range")
+		request.Header.Del("If-Range")
+		response, err := s.send(request, what)
+		if err == nil && gives(response) {
+			return response, nil
+		}
+		if err == nil {
+			_ = response.Body.Close()
+		}
+		s.redirected(nil)
+	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url.String(), nil)
 	if err != nil {
 		return nil, fmt.Errorf("asking %s: %w", s.url.Redacted(), err)
 	}
 	s.access.put(request)
+	return s.send(request, what)
+}
+
+func gives(response *http.Response) bool {
+	return response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent
+}
+
+func (s *Source) finally() *http.Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.final
+}
+
+func (s *Source) redirected(final *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.final = final
+}
+
+func (s *Source) send(request *http.Request, what string) (*http.Response, error) {
 	if what != "" {
 		request.Header.Set("Range", what)
 	}
@@ -147,13 +186,15 @@ func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 	if err != nil {
 		return nil, Unreachable(s.url, err)
 	}
+	if final := response.Request; gives(response) && final.URL.String() != s.url.String() {
+		s.redirected(&http.Request{Method: http.MethodGet, URL: final.URL, Host: final.Host, Header: final.Header})
+	}
 	return response, nil
 }
 
 // modified marks a version that is a date: HTTP distinguishes dates and ETags by the quotes.
 const modified = "modified "
 
-// describe returns the stream of a response.
 func (s *Source) describe(response *http.Response, offset int64) (job.Stream, error) {
 	stream := job.Stream{Size: response.ContentLength, Version: version(response), Rewindable: true}
 	if response.StatusCode == http.StatusOK {

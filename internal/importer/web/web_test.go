@@ -95,7 +95,6 @@ func TestAServersCertificateIsCheckedUnlessTheUserSaysOtherwise(t *testing.T) {
 	}
 }
 
-// changing is a server whose file can be replaced.
 type changing struct {
 	content, tag string
 	date         time.Time
@@ -180,8 +179,7 @@ func TestAServerWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestAServerThatRefusesRanges has a server that answers 416 to a range from the start of the file, and sends the whole
-// file.
+// The server answers 416 to a range from the start, and sends the whole file.
 func TestAServerThatRefusesRanges(t *testing.T) {
 	content := "0123456789"
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -237,6 +235,92 @@ func TestAServerMayRedirectOften(t *testing.T) {
 	_ = stream.Body.Close()
 }
 
+// mirrors is a redirector to servers of the same content with other ETags, which it names by turns.
+type mirrors struct {
+	asked   int
+	servers []*httptest.Server
+	// ticket must be in the address of a file.
+	ticket string
+	told   []http.Header
+}
+
+func (m *mirrors) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	to := m.servers[m.asked%len(m.servers)]
+	m.asked++
+	http.Redirect(w, r, to.URL+"/?ticket="+m.ticket, http.StatusFound)
+}
+
+func (m *mirrors) add(t *testing.T, tag string) {
+	t.Helper()
+	file := &changing{content: "0123456789", tag: tag}
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		m.told = append(m.told, r.Header.Clone())
+		if r.URL.Query().Get("ticket") != m.ticket {
+			http.Error(w, "expired", http.StatusForbidden)
+			return
+		}
+		file.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	m.servers = append(m.servers, s)
+}
+
+func TestAFileIsReadFromOneMirrorToItsEnd(t *testing.T) {
+	m := &mirrors{ticket: "1"}
+	m.add(t, `"a"`)
+	m.add(t, `"b"`)
+	redirector := httptest.NewServer(m)
+	defer redirector.Close()
+	source, err := New(newJob(t, transfer.Task{URL: redirector.URL, Credentials: true, Headers: []string{"X-Secret: a"}},
+		map[string]string{"credentials/accessKeyId": "joe", "credentials/secretKey": "pass"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	reads := func(asked int, tag string) {
+		t.Helper()
+		readsPieces(t, source)
+		stream, err := source.Open(t.Context(), 7)
+		if err != nil || stream.Offset != 7 || stream.Version != tag {
+			t.Fatalf("from 7 on: got %+v, %v", stream, err)
+		}
+		if rest, err := io.ReadAll(stream.Body); err != nil || string(rest) != "789" || stream.Body.Close() != nil {
+			t.Errorf("from 7 on: got %q, %v", rest, err)
+		}
+		if m.asked != asked {
+			t.Errorf("the redirector was asked %d times, want %d", m.asked, asked)
+		}
+	}
+	stat := func() {
+		t.Helper()
+		if _, err := source.Stat(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stat()
+	reads(1, `"a"`)
+	stat()
+	reads(2, `"b"`)
+
+	// The address expires, and the redirector names the same server again.
+	m.ticket, m.asked = "2", 1
+	reads(2, `"b"`)
+
+	// The server goes away: the other one's content may be another.
+	m.servers[1].Close()
+	piece := make([]byte, 3)
+	if err := source.ReadRange(t.Context(), piece, 2); err == nil || job.FaultOf(err).Reason != transfer.ReasonCut {
+		t.Errorf("a piece of another server: got %q, %v", piece, err)
+	}
+	m.servers = m.servers[:1]
+	stat()
+	reads(4, `"a"`)
+	for _, told := range m.told {
+		if told.Get("Authorization") != "" || told.Get("X-Secret") != "" {
+			t.Errorf("a server that the user did not name was told %v", told)
+		}
+	}
+}
+
 func TestWrongSourcesAreRefusedBeforeAnybodyIsAsked(t *testing.T) {
 	for says, task := range map[string]transfer.Task{
 		"the source's URL is no address on an HTTP or HTTPS server": {URL: "file:///etc/passwd"},
@@ -262,8 +346,7 @@ func TestAPasswordInTheURLIsNotRepeated(t *testing.T) {
 	}
 }
 
-// The services on the worker's own node, and a cloud's metadata service, must be out of reach for the author of a
-// DataVolume.
+// The worker's own node, and a cloud's metadata service, must be out of reach for a DataVolume's author.
 func TestNoImportReachesTheNodeItself(t *testing.T) {
 	secret := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the server was called") }))
 	t.Cleanup(secret.Close)
@@ -301,5 +384,27 @@ func TestNoImportReachesTheNodeItself(t *testing.T) {
 	err = fetch(transfer.Task{URL: outside.URL, AllowedNetworks: []string{"127.7.7.7/32"}})
 	if err == nil || !strings.Contains(err.Error(), "imports must not call") {
 		t.Errorf("a redirection to the node: %v", err)
+	}
+}
+
+// A server's headers take many times their size in the worker's memory.
+func TestAServersHeadersAreBounded(t *testing.T) {
+	for _, length := range []int{maxHeader / 2, 2 * maxHeader} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("A", strings.Repeat("a", length))
+			http.ServeContent(w, r, "", time.Unix(1e9, 0), strings.NewReader("content"))
+		}))
+		source, err := New(newJob(t, transfer.Task{URL: server.URL}, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, err := source.Open(t.Context(), 0)
+		if (err == nil) != (length < maxHeader) {
+			t.Errorf("headers of %d bytes: %v", length, err)
+		}
+		if err == nil {
+			_ = stream.Body.Close()
+		}
+		server.Close()
 	}
 }

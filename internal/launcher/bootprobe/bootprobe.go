@@ -1,9 +1,9 @@
-// Package bootprobe tests whether QEMU can run a guest with an accelerator. It runs a small guest of its own (folder
-// guest), which goes through the steps of an operating system's boot and reports each stage.
+// Package bootprobe tests whether QEMU can run a guest with an accelerator, by a small guest (folder guest) that
+// goes through the steps of a boot and reports each.
 //
-// It owns that guest, QEMU's command line for it, and the verdict on one run; decision 195 has the reasons. Its caller
-// decides what several runs mean for a node. It must not depend on a host's model or version: it tests everything by
-// use.
+// It owns that guest, QEMU's command line for it, and the verdict on one run; decision 195 has the reasons. It
+// must not decide the meaning of several runs for a node, nor depend on a host's model or version: it tests
+// everything by use.
 package bootprobe
 
 import (
@@ -53,7 +53,7 @@ const (
 const (
 	// startPatience limits QEMU's start and first answers. The guest does not run yet, so this tests only that the
 	// accelerator can be opened.
-	startPatience = 20 * time.Second
+	startPatience = time.Minute
 	pollInterval  = 50 * time.Millisecond
 	// endPatience limits the wait for QEMU's end after its monitor's.
 	endPatience = 5 * time.Second
@@ -76,9 +76,9 @@ type Probe struct {
 	// Accel is the accelerator, TCG or KVM.
 	Accel    string
 	Firmware Firmware
-	// Deadline is how long the guest may run.
+	// Deadline limits the guest's run.
 	Deadline time.Duration
-	// Ask, which may be nil, is called with the monitor before the guest runs.
+	// Ask, which may be nil, is called before the guest runs.
 	Ask func(context.Context, *qmp.Client) error
 	// image replaces the project's guest in tests.
 	image []byte
@@ -99,7 +99,7 @@ func (p Probe) Run(ctx context.Context) Outcome {
 	return judge(seen, p.Firmware)
 }
 
-// observe runs QEMU and records the observation. An error means that QEMU could not be started.
+// An error means that QEMU could not be started.
 func (p Probe) observe(ctx context.Context) (observation, error) {
 	files, err := p.open()
 	defer files.close()

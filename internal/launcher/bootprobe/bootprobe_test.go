@@ -71,7 +71,6 @@ func TestTheGuestIsJudgedWithTheHostsKVM(t *testing.T) {
 	}
 }
 
-// image is a boot sector with the given instructions.
 func image(code ...byte) []byte {
 	sector := make([]byte, 512)
 	copy(sector, code)

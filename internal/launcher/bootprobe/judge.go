@@ -16,8 +16,8 @@ type Outcome struct {
 	Stage string
 	// Reason is where and how it stopped, empty if OK.
 	Reason string
-	// Starved means that it missed the deadline, and QEMU used less than half of that time on a CPU: it waited for
-	// something, or for a CPU.
+	// Starved means that QEMU or its guest missed a deadline, and QEMU used less than half of that time on a CPU: it
+	// waited for something, or for a CPU.
 	Starved bool
 	// Took is the run's duration.
 	Took time.Duration
@@ -66,7 +66,7 @@ var (
 	}
 )
 
-// Values that the guest writes to isa-debug-exit (guest/bios.S). QEMU's exit code is twice the value plus one.
+// guest/bios.S writes these values to isa-debug-exit. QEMU's exit code is twice the value plus one.
 const (
 	exitDone      = 0x2a
 	exitDisk      = 0x30
@@ -96,13 +96,20 @@ func judge(seen observation, firmware Firmware) Outcome {
 		outcome.OK = true
 		return outcome
 	}
-	outcome.Starved = seen.late && seen.cpu < seen.deadline/2
+	outcome.Starved = starved(seen)
 	if !seen.ran {
 		outcome.Reason = "QEMU does not start: " + describeEnd(seen)
 		return outcome
 	}
 	outcome.Reason = fmt.Sprintf("the guest stopped %s: %s", describeStage(stages, reached, firmware), describeEnd(seen))
 	return outcome
+}
+
+func starved(seen observation) bool {
+	if !seen.ran {
+		return errors.Is(seen.err, context.DeadlineExceeded) && seen.cpu < seen.start/2
+	}
+	return (seen.late || errors.Is(seen.err, context.DeadlineExceeded)) && seen.cpu < seen.deadline/2
 }
 
 func count(stages []stage, letters []byte) int {

@@ -10,7 +10,6 @@ import (
 	"time"
 )
 
-// exited is the status of a process that ended with a code.
 func exited(code int) syscall.WaitStatus { return syscall.WaitStatus(code << 8) }
 
 func TestJudge(t *testing.T) {
@@ -43,10 +42,13 @@ func TestJudge(t *testing.T) {
 			Outcome{Stage: "real mode", Starved: true, Reason: "the guest stopped after real mode, before protected mode: it did not finish within 2s"}},
 		"the monitor hung while the guest was let go": {
 			observation{ran: true, err: fmt.Errorf("QMP cont: %w", context.DeadlineExceeded), deadline: time.Second}, BIOS,
-			Outcome{Reason: "the guest stopped in the firmware (BIOS), before its own first instruction: it did not finish within 1s"}},
+			Outcome{Starved: true, Reason: "the guest stopped in the firmware (BIOS), before its own first instruction: it did not finish within 1s"}},
 		"the monitor never spoke": {
-			observation{err: context.DeadlineExceeded, start: 20 * time.Second}, BIOS,
+			observation{err: context.DeadlineExceeded, start: 20 * time.Second, cpu: 10 * time.Second}, BIOS,
 			Outcome{Reason: "QEMU does not start: QEMU did not answer within 20s"}},
+		"the monitor never spoke, and QEMU had no CPU": {
+			observation{err: context.DeadlineExceeded, start: 20 * time.Second, cpu: 10*time.Second - 1}, BIOS,
+			Outcome{Starved: true, Reason: "QEMU does not start: QEMU did not answer within 20s"}},
 		"the monitor spoke nonsense": {
 			observation{err: errors.New("reading the greeting: invalid character")}, BIOS,
 			Outcome{Reason: "QEMU does not start: reading the greeting: invalid character"}},

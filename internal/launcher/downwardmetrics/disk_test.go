@@ -22,7 +22,7 @@ func TestABlankDiskIsBusy(t *testing.T) {
 	}
 }
 
-// TestReadersSeeWholeDocuments: between any two writes, a reader must be told to wait or read one complete document.
+// Between any two writes, a reader must be told to wait or read one complete document.
 func TestReadersSeeWholeDocuments(t *testing.T) {
 	disk, state := make(image, DiskSize), Disk{}
 	disk.write(Blank())

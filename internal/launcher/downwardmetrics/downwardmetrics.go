@@ -1,8 +1,7 @@
-// Package downwardmetrics encodes metrics of the host and of the guest for the guest, in the format of vhostmd: the
-// document, the disk that holds it, the requests for it on a virtio-serial port, and the parsing of the kernel's files.
+// Package downwardmetrics encodes metrics of the host and of the guest for the guest, in the format of vhostmd.
 //
-// It is pure: it opens nothing and reads no clock. It decides which of a node's data a guest gets: only the fields of
-// Figures (decision 603). A guest writes the requests, so their memory is limited. It must import only the standard
+// It is pure: it opens nothing and reads no clock. A guest gets only the fields of Figures of a node's data
+// (decision 603). A guest writes the requests, so their memory is limited. It must import only the standard
 // library, and little of that: every VM pays for the code that virt-launcher links.
 package downwardmetrics
 
@@ -13,7 +12,7 @@ import (
 	"time"
 )
 
-// Vendor is the platform's name for guests' software.
+// Vendor is the platform's name for guests.
 const Vendor = "kubevirt.io"
 
 const systemInfo = "linux"
@@ -32,7 +31,7 @@ type Figures struct {
 	Time time.Time
 }
 
-// CPUTime is in hundredths of a second, the kernel's unit in /proc on every machine.
+// CPUTime is in hundredths of a second, as in /proc on every machine.
 type CPUTime uint64
 
 func (t CPUTime) String() string { return fmt.Sprintf("%d.%02d", t/100, t%100) }
@@ -91,7 +90,7 @@ func (f *Figures) Document() []byte {
 	return []byte(b.String())
 }
 
-// metrics returns the figures in upstream's order.
+// The order is upstream's.
 func (f *Figures) metrics() []metric {
 	list := []metric{
 		{"HostName", text, host, "", f.HostName},

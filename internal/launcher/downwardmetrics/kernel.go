@@ -18,7 +18,7 @@ func HostCPUTime(stat string) (CPUTime, error) {
 	return ticks(fields[1:4])
 }
 
-// ThreadCPUTime returns a thread's CPU time from its stat file in /proc.
+// ThreadCPUTime parses a thread's stat file.
 func ThreadCPUTime(stat string) (CPUTime, error) {
 	// The second field is the name, in parentheses, which the thread can choose.
 	end := strings.LastIndexByte(stat, ')')
@@ -91,5 +91,5 @@ func table(text string, names ...string) (map[string]uint64, error) {
 	return has, nil
 }
 
-// less returns the difference, but at least zero: the figures are from different moments.
+// The figures are from different moments: less is never negative.
 func less(a, b uint64) uint64 { return a - min(a, b) }

@@ -18,7 +18,7 @@ const (
 	Asked
 )
 
-// Requests parses a guest's text. The zero value is ready for use. It never holds more than MaxRequest bytes.
+// Requests parses a guest's text. The zero value is ready for use, and never holds more than MaxRequest bytes.
 type Requests struct {
 	kept   [MaxRequest]byte
 	length int
@@ -56,7 +56,7 @@ func (r *Requests) take(b byte) Verdict {
 	return Unknown
 }
 
-// Answer returns the answer with a document. An empty line ends it.
+// Answer returns the answer, which an empty line ends.
 func Answer(document []byte) []byte { return append(document[:len(document):len(document)], '\n') }
 
 // Refusal returns the answer to an invalid request.

@@ -61,11 +61,11 @@ type Verdict struct {
 	Action Action
 	// Wait means that the answer follows Taken.
 	Wait bool
-	// Refused is why nobody can hold the guest at present.
+	// Refused is why nobody can hold the guest now.
 	Refused string
 }
 
-// Ask requests a hold. A new hold gets the token.
+// Ask requests a hold. A new one gets the token.
 func (m *Machine) Ask(q launch.Quiesce, token string, now time.Time) Verdict {
 	switch {
 	case m.phase == letting:
@@ -197,7 +197,7 @@ func (m *Machine) beginRelease(now time.Time) Action {
 	return LetGo
 }
 
-// Tick ends a hold whose deadline is over.
+// Tick ends a hold after its deadline.
 func (m *Machine) Tick(now time.Time) Action {
 	if m.phase != taking && m.phase != held || now.Before(m.until) {
 		return Nothing
@@ -242,5 +242,8 @@ func (m *Machine) Hold(now time.Time) launch.Hold {
 	return h
 }
 
-// Agent reports whether the current hold is a freeze by the agent.
+// Busy reports whether a hold lasts, or is being taken or undone.
+func (m *Machine) Busy() bool { return m.phase != none }
+
+// Agent reports whether the agent has frozen the guest.
 func (m *Machine) Agent() bool { return m.phase == held && m.hold.Method == launch.MethodAgent }

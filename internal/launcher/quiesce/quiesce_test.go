@@ -13,7 +13,6 @@ var begin = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 const port = "agent0"
 
-// story drives one machine; each step has the expected result.
 type story struct {
 	t   *testing.T
 	m   quiesce.Machine

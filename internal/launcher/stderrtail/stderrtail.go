@@ -1,7 +1,5 @@
-// Package stderrtail keeps the end of QEMU's standard error, and turns it into one sentence for messages about QEMU's
-// failure.
-//
-// It owns the choice of the lines, and must not decide anything by them.
+// Package stderrtail keeps the end of QEMU's standard error, and turns it into one sentence for messages. It must
+// not decide anything by it.
 package stderrtail
 
 import (
@@ -29,7 +27,7 @@ type Tail struct {
 	cut bool
 }
 
-// Write implements io.Writer. It never fails.
+// Write never fails.
 func (t *Tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	t.kept = append(t.kept, p...)

@@ -1,12 +1,10 @@
-// Package agent is a client of the QEMU guest agent inside a guest, over QEMU's unix socket for the agent's
-// virtio-serial port.
+// Package agent is a client of the QEMU guest agent, over QEMU's unix socket for the agent's virtio-serial port.
 //
-// It owns the protocol: the synchronization that a port without connections needs, deadlines for an agent that may be
-// absent, hung or hostile, and the agent's commands as Go functions. It must not import Kubernetes or API types, and
-// must not decide the meaning of an answer for a VMI's status.
+// It owns the protocol: the synchronization that a port without connections needs, deadlines for an agent that
+// may be absent, hung or hostile, and the commands. It must not import Kubernetes or API types, nor decide the
+// meaning of an answer for a VMI.
 //
-// QEMU serves one connection to the socket at a time; a second one waits until the first is closed. So connect,
-// execute, and close.
+// QEMU serves one connection to the socket at a time; a second one waits. So connect, execute, and close.
 package agent
 
 import (
@@ -21,6 +19,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/wire"
@@ -31,16 +30,15 @@ import (
 var limits = wire.Limits{Bytes: 256 << 10, Values: 16 << 10, Depth: 32}
 
 const (
-	// delimiter is a byte that no JSON text contains. Before a command it makes the agent drop a partly received one.
-	// Before the answer to guest-sync-delimited it lets the reader drop an earlier caller's answers.
+	// delimiter is a byte that no JSON text contains. Before a command it makes the agent drop a partly received
+	// one; before the answer to guest-sync-delimited the reader drops earlier answers.
 	delimiter = 0xff
 )
 
 // Error is the agent's refusal of a command.
 type Error struct {
 	Command string
-	// Class is CommandNotFound when the agent, or its configuration, does not have the command; otherwise mostly
-	// GenericError.
+	// Class is CommandNotFound when the agent lacks or disables the command; otherwise mostly GenericError.
 	Class string
 	Desc  string
 }
@@ -63,11 +61,22 @@ type Client struct {
 	synced bool
 }
 
+const crowdedPause = 20 * time.Millisecond
+
 // Dial connects to the agent's socket. It succeeds when QEMU listens, also without an agent in the guest. Use Ping to
 // test for one.
 func Dial(ctx context.Context, path string) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
+	for errors.Is(err, syscall.EAGAIN) {
+		// QEMU queues one or two connections.
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("connecting to the guest agent's port, which others use: %w", ctx.Err())
+		case <-time.After(crowdedPause):
+		}
+		conn, err = d.DialContext(ctx, "unix", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the guest agent's port: %w", err)
 	}
@@ -82,7 +91,7 @@ func New(conn net.Conn) *Client {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Execute runs a command. args and result may be nil. Without a deadline in ctx, it waits as long as the agent takes.
+// Execute runs a command. args and result may be nil. Without a deadline in ctx it waits without end.
 func (c *Client) Execute(ctx context.Context, command string, args, result any) error {
 	return c.execute(ctx, command, args, result, c.syncThenSend)
 }
@@ -104,7 +113,7 @@ func (c *Client) execute(ctx context.Context, command string, args, result any, 
 	if c.synced {
 		send = c.send
 	}
-	// The stream is out of sync until the answer has been read completely.
+	// The stream is out of sync until the answer is read.
 	c.synced = false
 	line, err := commandLine(command, args)
 	if err == nil {
@@ -141,7 +150,7 @@ func (c *Client) answer(ctx context.Context, command string, result any) error {
 	return nil
 }
 
-// bound interrupts the connection's reads and writes when ctx ends. The returned function undoes it.
+// bound interrupts reads and writes when ctx ends. The returned function undoes it.
 func (c *Client) bound(ctx context.Context) (release func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -184,8 +193,7 @@ func (c *Client) sync(next []byte) error {
 	if err != nil {
 		return err
 	}
-	// The first delimiter resets the agent. It answers a truncated command with an error, which the skip to the
-	// delimiter below discards.
+	// The first delimiter resets the agent, whose error for a truncated command is skipped below.
 	if err := c.send(slices.Concat([]byte{delimiter}, line, next)); err != nil {
 		return err
 	}

@@ -23,10 +23,10 @@ import (
 
 const patience = 4 * time.Minute
 
-// agents are the real one and a fake that behaves; both pass the same tests.
+// Both pass the same tests.
 var agents = map[string]func(*testing.T) string{"qemu-ga": realAgent, "fake": fakeAgent}
 
-// dangerous are the commands that would affect the machine that runs the test.
+// These would affect the machine that runs the test.
 const dangerous = "guest-shutdown,guest-fsfreeze-freeze,guest-fsfreeze-freeze-list,guest-suspend-disk," +
 	"guest-suspend-ram,guest-suspend-hybrid,guest-set-user-password,guest-set-time,guest-fstrim"
 
@@ -96,11 +96,9 @@ type request struct {
 	Arguments struct {
 		ID int64
 	}
-	// line is the whole request as it was sent.
 	line string
 }
 
-// requests calls answer for each command until the peer is gone.
 func requests(conn net.Conn, answer func(request) string) {
 	reader := bufio.NewReader(conn)
 	for {
@@ -187,7 +185,8 @@ func TestConformance(t *testing.T) {
 	}
 	for name, serve := range agents {
 		t.Run(name, func(t *testing.T) {
-			c := dial(t, serve(t))
+			socket := serve(t)
+			c := dial(t, socket)
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			identity(ctx, t, c, host)
@@ -207,14 +206,14 @@ func TestConformance(t *testing.T) {
 				t.Errorf("guest-fsfreeze-status: %q, %v", status, err)
 			}
 			loopback(ctx, t, c)
-			execute(ctx, t, c)
 			credentials(ctx, t, c)
 			refusals(ctx, t, c)
+			_ = c.Close()
+			execute(ctx, t, socket)
 		})
 	}
 }
 
-// identity checks an agent's answers about itself and its guest.
 func identity(ctx context.Context, t *testing.T, c *agent.Client, host string) {
 	t.Helper()
 	if err := c.Ping(ctx); err != nil {
@@ -247,15 +246,16 @@ func loopback(ctx context.Context, t *testing.T, c *agent.Client) {
 	t.Errorf("no loopback among %+v", interfaces)
 }
 
-func execute(ctx context.Context, t *testing.T, c *agent.Client) {
+func execute(ctx context.Context, t *testing.T, socket string) {
 	t.Helper()
-	result, err := c.Exec(ctx, "/bin/sh", []string{"-c", "printf out; printf err >&2; sleep 0.1; exit 3"})
+	again := func(context.Context) (*agent.Client, error) { return dial(t, socket), nil }
+	result, err := agent.Exec(ctx, again, "/bin/sh", []string{"-c", "printf out; printf err >&2; sleep 0.1; exit 3"})
 	if err != nil || result.ExitCode != 3 || string(result.Stdout) != "out" || string(result.Stderr) != "err" {
 		t.Errorf("guest-exec: %+v, %v", result, err)
 	}
 }
 
-// credentials uses a user that no system has: an agent understands the command, and changes nothing.
+// No system has the user, so nothing changes.
 func credentials(ctx context.Context, t *testing.T, c *agent.Client) {
 	t.Helper()
 	err := c.SetAuthorizedKeys(ctx, "drydock-no-such-user", []string{"ssh-rsa A"})
@@ -304,6 +304,78 @@ func refusals(ctx context.Context, t *testing.T, c *agent.Client) {
 	}
 	if err := c.Ping(ctx); err != nil {
 		t.Errorf("after a refusal: %v", err)
+	}
+}
+
+func TestOthersReachTheAgentWhileAProgramRuns(t *testing.T) {
+	runs, pinged := make(chan struct{}), make(chan struct{})
+	socket := listen(t, func(conn net.Conn) {
+		requests(conn, func(r request) string {
+			switch r.Execute {
+			case "guest-exec":
+				close(runs)
+				return `{"return": {"pid": 7}}`
+			case "guest-ping":
+				close(pinged)
+				return `{"return": {}}`
+			}
+			select {
+			case <-pinged:
+				return `{"return": {"exitcode": 0, "exited": true}}`
+			default:
+				return `{"return": {"exited": false}}`
+			}
+		})
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := agent.Exec(ctx, func(ctx context.Context) (*agent.Client, error) { return agent.Dial(ctx, socket) }, "/bin/long", nil)
+		ended <- err
+	}()
+	<-runs
+	c := dial(t, socket)
+	if err := c.Ping(ctx); err != nil {
+		t.Errorf("a ping while the program runs: %v", err)
+	}
+	_ = c.Close()
+	if err := <-ended; err != nil {
+		t.Errorf("the program: %v", err)
+	}
+}
+
+func TestACrowdedPortIsWaitedFor(t *testing.T) {
+	address := filepath.Join(t.TempDir(), "agent.sock")
+	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	if err := errors.Join(syscall.Bind(fd, &syscall.SockaddrUnix{Name: address}), syscall.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, address) // takes the only place
+	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if c, err := agent.Dial(short, address); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("%v, %v", c, err)
+	}
+	dialed := make(chan error, 1)
+	go func() {
+		c, err := agent.Dial(t.Context(), address)
+		if err == nil {
+			err = c.Close()
+		}
+		dialed <- err
+	}()
+	first, _, err := syscall.Accept(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = syscall.Close(first) }()
+	if err := <-dialed; err != nil {
+		t.Error(err)
 	}
 }
 

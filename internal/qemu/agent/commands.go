@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// OSInfo is the guest's operating system (guest-get-osinfo).
+// OSInfo is guest-get-osinfo's answer.
 type OSInfo struct {
 	ID            string `json:"id"`
 	Name          string `json:"name"`
@@ -21,7 +21,7 @@ type OSInfo struct {
 	VariantID     string `json:"variant-id"`
 }
 
-// Info is the agent's version and commands (guest-info).
+// Info is guest-info's answer.
 type Info struct {
 	Version  string    `json:"version"`
 	Commands []Command `json:"supported_commands"`
@@ -86,7 +86,7 @@ func (c *Client) Ping(ctx context.Context) error {
 	return c.Execute(ctx, "guest-ping", nil, nil)
 }
 
-// Info returns the agent's version and commands.
+// Info returns the version and commands.
 func (c *Client) Info(ctx context.Context) (Info, error) {
 	return query[Info](ctx, c, "guest-info")
 }
@@ -114,7 +114,7 @@ func (c *Client) Users(ctx context.Context) ([]User, error) {
 	return query[[]User](ctx, c, "guest-get-users")
 }
 
-// Filesystems returns the guest's mounted file systems.
+// Filesystems returns the mounted file systems.
 func (c *Client) Filesystems(ctx context.Context) ([]Filesystem, error) {
 	return query[[]Filesystem](ctx, c, "guest-get-fsinfo")
 }
@@ -124,7 +124,7 @@ func (c *Client) Timezone(ctx context.Context) (Timezone, error) {
 	return query[Timezone](ctx, c, "guest-get-timezone")
 }
 
-// VCPU is one of the guest's CPUs.
+// VCPU is a CPU of the guest.
 type VCPU struct {
 	LogicalID int64 `json:"logical-id"`
 	Online    bool  `json:"online"`
@@ -135,7 +135,7 @@ func (c *Client) VCPUs(ctx context.Context) ([]VCPU, error) {
 	return query[[]VCPU](ctx, c, "guest-get-vcpus")
 }
 
-// Frozen is FreezeStatus's value for frozen file systems.
+// Frozen is a value of FreezeStatus.
 const Frozen = "frozen"
 
 // FreezeStatus returns "thawed" or Frozen.
@@ -164,7 +164,7 @@ func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	defer c.mu.Unlock()
 	release := c.bound(ctx)
 	defer release()
-	// An answer to it, if any, must not be taken for the next command's.
+	// A late answer must not be taken for the next command's.
 	c.synced = false
 	line, err := commandLine("guest-shutdown", map[string]any{"mode": mode})
 	if err == nil {
@@ -178,38 +178,59 @@ func (c *Client) Shutdown(ctx context.Context, mode string) error {
 
 // ExecResult is the result of a program in the guest.
 type ExecResult struct {
-	// ExitCode is -1 if a signal (or a Windows exception) ended it.
+	// ExitCode is -1 after a signal or a Windows exception.
 	ExitCode       int
 	Stdout, Stderr []byte
 }
 
-// execPause is the interval of polling a program's status: the agent sends no event.
-const execPause = 100 * time.Millisecond
+// The interval of polling a program's status, which the agent sends no event for, grows from firstPause to lastPause.
+const (
+	firstPause = 50 * time.Millisecond
+	lastPause  = time.Second
+)
 
-// Exec runs a program in the guest and waits for its end.
-func (c *Client) Exec(ctx context.Context, program string, args []string) (ExecResult, error) {
+// Exec runs a program in the guest and waits for its end. It dials for each question: QEMU serves one connection to the
+// agent's port at a time, and a program may run for long.
+func Exec(ctx context.Context, dial func(context.Context) (*Client, error), program string, args []string) (ExecResult, error) {
 	var started struct {
 		PID int `json:"pid"`
 	}
-	err := c.Execute(ctx, "guest-exec", map[string]any{
-		"path": program, "arg": append([]string{}, args...), "capture-output": true,
-	}, &started)
+	err := converse(ctx, dial, func(c *Client) error {
+		return c.Execute(ctx, "guest-exec", map[string]any{
+			"path": program, "arg": append([]string{}, args...), "capture-output": true,
+		}, &started)
+	})
 	if err != nil {
 		return ExecResult{}, err
 	}
-	ticker := time.NewTicker(execPause)
-	defer ticker.Stop()
-	for {
-		result, exited, err := c.execStatus(ctx, started.PID)
-		if err != nil || exited {
-			return result, err
-		}
+	timer := time.NewTimer(firstPause)
+	defer timer.Stop()
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		timer.Reset(pause)
 		select {
-		case <-ticker.C:
+		case <-timer.C:
 		case <-ctx.Done():
 			return ExecResult{}, fmt.Errorf("guest agent: waiting for %s to end: %w", program, ctx.Err())
 		}
+		var result ExecResult
+		var exited bool
+		err := converse(ctx, dial, func(c *Client) (err error) {
+			result, exited, err = c.execStatus(ctx, started.PID)
+			return err
+		})
+		if err != nil || exited {
+			return result, err
+		}
 	}
+}
+
+func converse(ctx context.Context, dial func(context.Context) (*Client, error), talk func(*Client) error) error {
+	c, err := dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = c.Close() }() // all answers have arrived or are given up
+	return talk(c)
 }
 
 func (c *Client) execStatus(ctx context.Context, pid int) (result ExecResult, exited bool, err error) {
@@ -241,7 +262,7 @@ func query[T any](ctx context.Context, c *Client, command string) (T, error) {
 	return answer, err
 }
 
-// SetAuthorizedKeys replaces the SSH public keys by which user may log in.
+// SetAuthorizedKeys replaces a user's SSH public keys.
 func (c *Client) SetAuthorizedKeys(ctx context.Context, user string, keys []string) error {
 	return c.Execute(ctx, "guest-ssh-add-authorized-keys", map[string]any{
 		"username": user, "keys": append([]string{}, keys...), "reset": true,

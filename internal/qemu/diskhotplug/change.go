@@ -94,8 +94,8 @@ func CloseTray(ctx context.Context, m Monitor, device string) error {
 	return m.Execute(ctx, "blockdev-close-tray", Properties{"id": device}, nil)
 }
 
-// Ask asks the guest to release a disk. QEMU sends an event when it has: DEVICE_DELETED, or DEVICE_TRAY_MOVED for a
-// medium, after which Ask removes the medium. It can be repeated.
+// Ask asks the guest to release a disk. QEMU sends DEVICE_DELETED when it has, or DEVICE_TRAY_MOVED for a medium,
+// after which Ask removes the medium. It can be repeated.
 func Ask(ctx context.Context, m Monitor, d Disk) error {
 	if d.Stage != Plugged && d.Stage != Detached {
 		return nil
@@ -139,7 +139,7 @@ func Clear(ctx context.Context, m Monitor, d Disk) error {
 	return errors.Join(errs...)
 }
 
-// Resize sets the new size of a disk, in bytes.
+// Resize sets a disk's size in bytes.
 func Resize(ctx context.Context, m Monitor, node string, size int64) error {
 	return m.Execute(ctx, "block_resize", Properties{"node-name": node, "size": size}, nil)
 }

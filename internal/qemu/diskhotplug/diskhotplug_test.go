@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/diskhotplug"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/test/accelerator"
 )
 
@@ -53,7 +54,7 @@ func start(t *testing.T) *machine {
 		_ = os.RemoveAll(dir)
 	})
 	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); m.Client == nil; <-tick {
-		m.Client, err = qmp.Dial(t.Context(), socket, func(e qmp.Event) { m.events <- e })
+		m.Client, err = qmp.Dial(t.Context(), socket, func(e qmp.Event) { qmptest.KeepLatest(m.events, e) })
 		if err != nil && time.Now().After(deadline) {
 			t.Fatalf("QEMU does not listen: %v", err)
 		}
@@ -81,7 +82,6 @@ func tag(device string) diskhotplug.Tag {
 
 var scsi = diskhotplug.Properties{"driver": "scsi-hd", "bus": "scsi0.0", "channel": 0, "scsi-id": 0, "lun": 3}
 
-// parts is a raw disk on a given device.
 func parts(device diskhotplug.Properties) func(string) (diskhotplug.Parts, error) {
 	return func(path string) (diskhotplug.Parts, error) {
 		p := diskhotplug.Parts{Blockdevs: []diskhotplug.Properties{
@@ -129,7 +129,6 @@ func (m *machine) must(err error) {
 	}
 }
 
-// nothingLeft checks that there is no descriptor, no block node and no device.
 func (m *machine) nothingLeft() {
 	m.t.Helper()
 	if d := m.look(); d.Stage != diskhotplug.Absent {
@@ -184,8 +183,8 @@ func (m *machine) logged(path string) (flushes []bool) {
 	return flushes
 }
 
-// TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt: a SCSI disk disappears before the guest knows, and the guest's
-// last flush fails. QEMU must write all received data, and flush it before it releases the volume.
+// A SCSI disk disappears before the guest knows, and the guest's last flush fails. QEMU must write all received
+// data, and flush it before it releases the volume.
 func TestWhatAGuestHasWrittenIsOnTheDiskThatIsTakenFromIt(t *testing.T) {
 	m := start(t)
 	f := m.file(1 << 20)

@@ -11,7 +11,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// peripherals is the QOM path of the devices with an ID.
 const peripherals = "/machine/peripheral"
 
 // Force takes a disk from a guest that does not release it. A medium is out of its drive when Force returns. A device
@@ -56,7 +55,7 @@ func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error
 }
 
 // isBehindDevice reports whether the replacement is behind its device.
-func (d *Disk) isBehindDevice(ctx context.Context, m Monitor, devices map[string]bool) (bool, error) {
+func (d *Disk) isBehindDevice(ctx context.Context, m Query, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil
 	}

@@ -17,7 +17,6 @@ const detachedNode = "x-a"
 
 var virtio = diskhotplug.Properties{"driver": "virtio-blk-pci", "bus": "port1", "addr": "0x0", "werror": "stop", "rerror": "stop"}
 
-// stubborn is a machine whose guest does not release its disk.
 func stubborn(t *testing.T) *machine {
 	t.Helper()
 	m := start(t)
@@ -38,7 +37,6 @@ func (m *machine) is(want diskhotplug.Stage) diskhotplug.Disk {
 	return d
 }
 
-// hasOpen reports whether QEMU has the disk's file open.
 func (m *machine) hasOpen() bool {
 	m.t.Helper()
 	process, err := procfs.NewProc(m.pid)

@@ -10,9 +10,14 @@ import (
 	"strings"
 )
 
+// Query is the part of QEMU's monitor that Observe needs. It sends only commands that change nothing.
+type Query interface {
+	Execute(ctx context.Context, command string, args, result any) error
+}
+
 // Monitor is the used part of *qmp.Client.
 type Monitor interface {
-	Execute(ctx context.Context, command string, args, result any) error
+	Query
 	ExecuteWithFile(ctx context.Context, command string, args any, file *os.File, result any) error
 }
 
@@ -23,12 +28,12 @@ type Tag struct {
 	// Bus and Number are the disk's slot.
 	Bus    string `json:"bus,omitempty"`
 	Number int    `json:"number,omitempty"`
-	// Device is the ID of the disk, or of the medium's drive.
+	// Device is the ID of the disk, or of a medium's drive.
 	Device string `json:"device"`
 	Drive  bool   `json:"drive,omitempty"`
 	// Nodes are the block nodes in the order of their creation.
 	Nodes []string `json:"nodes"`
-	// Detached marks the replacement of a disk that was taken by force.
+	// Detached marks the replacement of a disk taken by force.
 	Detached bool `json:"hollow,omitempty"`
 }
 
@@ -41,7 +46,7 @@ type Stage string
 const (
 	// Absent means that QEMU has nothing of it.
 	Absent Stage = ""
-	// Partial means that QEMU has the file, but the guest has no disk.
+	// Partial means that QEMU has the file, but the guest no disk.
 	Partial Stage = "Partial"
 	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
@@ -71,7 +76,7 @@ type Disk struct {
 }
 
 // Observe returns the disks that were plugged into QEMU, by volume.
-func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
+func Observe(ctx context.Context, m Query) (map[string]Disk, error) {
 	disks, detached, err := tagged(ctx, m)
 	if err != nil || len(disks)+len(detached) == 0 {
 		return disks, err
@@ -104,7 +109,7 @@ func Observe(ctx context.Context, m Monitor) (map[string]Disk, error) {
 	return disks, nil
 }
 
-func devices(ctx context.Context, m Monitor) (map[string]bool, error) {
+func devices(ctx context.Context, m Query) (map[string]bool, error) {
 	var list []struct {
 		Name string `json:"name"`
 	}
@@ -153,12 +158,12 @@ type set struct {
 	} `json:"fds"`
 }
 
-func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, err error) {
+func tagged(ctx context.Context, m Query) (disks, detached map[string]Disk, err error) {
 	var sets []set
 	if err := m.Execute(ctx, "query-fdsets", nil, &sets); err != nil {
 		return nil, nil, err
 	}
-	// The newest set must come last; QEMU's order is not specified.
+	// The newest set must come last; QEMU specifies no order.
 	slices.SortFunc(sets, func(a, b set) int { return cmp.Compare(a.ID, b.ID) })
 	disks, detached = map[string]Disk{}, map[string]Disk{}
 	for _, set := range sets {
@@ -183,7 +188,7 @@ func tagged(ctx context.Context, m Monitor) (disks, detached map[string]Disk, er
 	return disks, detached, nil
 }
 
-func blockNodes(ctx context.Context, m Monitor) (map[string]int64, error) {
+func blockNodes(ctx context.Context, m Query) (map[string]int64, error) {
 	var nodes []struct {
 		Name  string `json:"node-name"`
 		Image struct {
@@ -210,7 +215,7 @@ type drive struct {
 	} `json:"inserted"`
 }
 
-func drives(ctx context.Context, m Monitor) (map[string]drive, error) {
+func drives(ctx context.Context, m Query) (map[string]drive, error) {
 	var list []drive
 	if err := m.Execute(ctx, "query-block", nil, &list); err != nil {
 		return nil, err

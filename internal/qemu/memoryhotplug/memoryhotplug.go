@@ -18,7 +18,7 @@ type Sizes struct {
 	Requested, Size, Most int64
 }
 
-// Ask returns the sizes of a device, nil if QEMU does not have it. most bounds them.
+// Ask returns a device's sizes, nil without the device. most bounds them.
 func Ask(ctx context.Context, m Monitor, device string, most int64) (*Sizes, error) {
 	var list []struct {
 		Type string `json:"type"`
@@ -49,7 +49,7 @@ func (s *Sizes) check(most int64) error {
 	return nil
 }
 
-// Set sets the requested size of a device. The guest takes or releases memory in its own time.
+// Set requests a size. The guest takes or releases memory in its own time.
 func Set(ctx context.Context, m Monitor, device string, size int64) error {
 	args := map[string]any{"path": "/machine/peripheral/" + device, "property": "requested-size", "value": size}
 	if err := m.Execute(ctx, "qom-set", args, nil); err != nil {

@@ -7,10 +7,10 @@ package migrationstatus
 
 import "time"
 
-// Status is QEMU's status of a migration. QEMU keeps the last migration's until the next one begins.
+// Status is QEMU's migration status, which QEMU keeps until the next migration.
 type Status string
 
-// QEMU's statuses. A QEMU that has never migrated reports None or an empty status.
+// A QEMU that has never migrated reports None or an empty status.
 const (
 	None          Status = "none"
 	Setup         Status = "setup"
@@ -18,7 +18,7 @@ const (
 	Active        Status = "active"
 	PreSwitchover Status = "pre-switchover"
 	Device        Status = "device"
-	// PostCopyDevice is PostCopyActive before the target can run. QEMU before version 10.1 does not have it.
+	// PostCopyDevice is PostCopyActive before the target can run. QEMU has it since 10.1.
 	PostCopyDevice       Status = "postcopy-device"
 	PostCopyActive       Status = "postcopy-active"
 	PostCopyPaused       Status = "postcopy-paused"
@@ -39,6 +39,9 @@ func (s Status) PostCopy() bool {
 	return false
 }
 
+// Revocable reports whether a post-copy can be canceled if nobody has run its guest at the target: its stream is whole.
+func (s Status) Revocable() bool { return s == PostCopyDevice || s == PostCopyActive }
+
 // UnderWay reports whether the migration has not ended: QEMU will leave the status, or waits in it for a command.
 func (s Status) UnderWay() bool {
 	switch s {
@@ -48,8 +51,8 @@ func (s Status) UnderWay() bool {
 	return true
 }
 
-// Unattended is how long a guest stands still before its switchover without a virt-handler. virt-handler needs some
-// milliseconds for a switchover; a new one starts within seconds, or not at all.
+// Unattended is how long a guest stands still before its switchover without a virt-handler, which needs
+// milliseconds. A new one starts within seconds, or not at all.
 const Unattended = 2 * time.Second
 
 // CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues

@@ -38,8 +38,7 @@ func TestWhatIsCanceledWithoutVirtHandler(t *testing.T) {
 	}
 }
 
-// TestTheStatusesAreQEMUs compares the names with the installed QEMU's. It may be older than some of them; "colo"
-// belongs to a kind of migration that Drydock does not use.
+// The installed QEMU may be older than some names; "colo" is a kind of migration that Drydock does not use.
 func TestTheStatusesAreQEMUs(t *testing.T) {
 	theirs := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "status")
 	if len(theirs) < 10 {

@@ -46,7 +46,7 @@ func Create(f *os.File, image Image) error {
 	if clusters > refcountReach {
 		return fmt.Errorf("a qcow2 image of %d bytes cannot be made", image.VirtualSize)
 	}
-	// The L1 table is all zero, so setting the file's length writes it.
+	// The L1 table is all zero: the file's length suffices.
 	if err := f.Truncate(int64(clusters) * clusterSize); err != nil {
 		return fmt.Errorf("sizing the image: %w", err)
 	}

@@ -1,8 +1,7 @@
 // Package qcow2 reads the header of a qcow2 image and writes new, empty ones.
 //
-// It owns the check of a header, which anyone may have written, before QEMU or the import worker reads the image, and
-// it creates images without qemu-img. It must not know an image's contents, and must import the standard
-// library only: virt-launcher links it.
+// It owns the check of a header, which anyone may have written, before QEMU or the import worker reads the image.
+// It must not know an image's contents, and must import the standard library only: virt-launcher links it.
 package qcow2
 
 import (
@@ -40,7 +39,7 @@ const Magic = "QFI\xfb"
 
 // Incompatible feature bits.
 const (
-	featureDirty       = 1 << 0 // reference counts may be wrong, but readers don't need them
+	featureDirty       = 1 << 0 // reference counts may be wrong; readers don't need them
 	featureCorrupt     = 1 << 1
 	featureDataFile    = 1 << 2
 	featureCompression = 1 << 3
@@ -54,7 +53,7 @@ const (
 const (
 	CompressionDeflate = 0
 	CompressionZstd    = 1
-	// CompressionUnnamed is for a header with the feature bit but without the method.
+	// CompressionUnnamed is for the feature bit without the method.
 	CompressionUnnamed = -1
 )
 
@@ -87,12 +86,10 @@ type Header struct {
 	ClusterBits  uint32
 	Encrypted    bool
 	Incompatible uint64
-	// Backing means that the image names a backing file.
-	Backing bool
+	Backing      bool
 	// L1Entries is the number of entries of the L1 table, L1Offset its position.
-	L1Entries uint32
-	L1Offset  uint64
-	// Compression is the method of compressed clusters.
+	L1Entries   uint32
+	L1Offset    uint64
 	Compression int
 }
 
@@ -162,8 +159,7 @@ func compression(head []byte, features uint64) int {
 // Obstacle is why an untrusted image must not be opened.
 type Obstacle int
 
-// The obstacles. A backing or data file is a path of the image author's choice, which QEMU would open with the rights
-// of the pod.
+// A backing or data file is a path of the author's choice, which QEMU would open with the pod's rights.
 const (
 	None Obstacle = iota
 	BackingFile
@@ -173,7 +169,7 @@ const (
 	Unknown // unknown features
 )
 
-// Obstacle returns the image's first obstacle, None if it may be opened.
+// Obstacle returns the first obstacle, or None.
 func (h Header) Obstacle() Obstacle {
 	switch {
 	case h.Backing:

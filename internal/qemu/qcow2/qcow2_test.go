@@ -165,7 +165,6 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// head is a complete header of version 3 after edits.
 func head(edits ...func([]byte)) []byte {
 	h := make([]byte, HeaderSize)
 	copy(h, header(Image{VirtualSize: 1 << 20}, 1<<20, 1))

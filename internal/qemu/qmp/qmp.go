@@ -1,8 +1,8 @@
 // Package qmp is a client of QEMU's monitor protocol (QMP) over a stream.
 //
-// It owns the handshake, the matching of answers to commands and the order of events. It must not know the meaning of a
-// command, and must import the standard library and package wire only: every VM pays for the code that virt-launcher
-// links.
+// It owns the handshake, the matching of answers to commands and the order of events. It must not know the
+// meaning of a command, and must import only the standard library and package wire: every VM pays for the code
+// that virt-launcher links.
 package qmp
 
 import (
@@ -25,7 +25,7 @@ import (
 type Error struct {
 	// Command is the refused command.
 	Command string
-	// Class is QEMU's error class: GenericError, CommandNotFound, DeviceNotFound, …
+	// Class is QEMU's: GenericError, CommandNotFound, DeviceNotFound, …
 	Class string
 	// Desc is QEMU's message.
 	Desc string
@@ -46,7 +46,7 @@ type Event struct {
 // ErrClosed is the cause of all errors after Close.
 var ErrClosed = errors.New("the QMP connection was closed")
 
-// errDeaf and errFlood end the connection to a QEMU that misbehaves.
+// These end the connection to a QEMU that misbehaves.
 var (
 	errDeaf  = errors.New("QEMU does not read its commands")
 	errFlood = errors.New("QEMU reports more events than can be processed")
@@ -149,8 +149,8 @@ type Command struct {
 	Args, Result any
 }
 
-// Execute runs one command. args and result may be nil; result is decoded from QEMU's answer. A refusal by QEMU is an
-// *Error. If ctx ends first, QEMU may still execute the command.
+// Execute runs one command. args and result may be nil. A refusal by QEMU is an *Error. If ctx ends first, QEMU
+// may still execute the command.
 func (c *Client) Execute(ctx context.Context, name string, args, result any) error {
 	return c.execute(ctx, nil, Command{name, args, result})
 }
@@ -161,7 +161,7 @@ func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
 	return c.execute(ctx, nil, commands...)
 }
 
-// execute runs commands. The rights in oob, if any, go with the first.
+// The rights in oob go with the first command.
 func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) error {
 	var lines []byte
 	replies := make([]chan answer, len(commands))
@@ -198,7 +198,7 @@ func (c *Client) await(ctx context.Context, command Command, reply <-chan answer
 		return fmt.Errorf("QMP %s: waiting for the answer: %w", command.Name, ctx.Err())
 	case <-c.done:
 	}
-	// The answer may have come just before the end of the connection.
+	// The answer may have come just before the end.
 	select {
 	case a := <-reply:
 		return decodeAnswer(command.Name, a, command.Result)
@@ -223,14 +223,14 @@ func decodeAnswer(name string, a answer, result any) error {
 // Done is closed when the connection has ended.
 func (c *Client) Done() <-chan struct{} { return c.done }
 
-// Err returns why the connection ended: an io.EOF at QEMU's end, ErrClosed after Close, nil while it lasts.
+// Err returns why the connection ended: io.EOF at QEMU's end, ErrClosed after Close, nil while it lasts.
 func (c *Client) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.err
 }
 
-// Close ends the connection and returns after the last event. It must not be called from the event function.
+// Close returns after the last event. The event function must not call it.
 func (c *Client) Close() error {
 	c.fail(ErrClosed)
 	<-c.events.done

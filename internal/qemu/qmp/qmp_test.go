@@ -22,11 +22,9 @@ import (
 
 const patience = 4 * time.Minute
 
-// servers are the real QEMU and a fake one that behaves; both must pass the same tests, so that the fake can replace
-// the real one where a test needs behavior that QEMU can't be made to show.
+// Both must pass the same tests, so that the fake can show behavior that QEMU can't be made to show.
 var servers = map[string]func(*testing.T) string{"QEMU": realQEMU, "fake": fakeQEMU}
 
-// realQEMU starts a machine and returns its monitor's socket.
 func realQEMU(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qmp")
@@ -69,7 +67,6 @@ func fakeQEMU(t *testing.T) string {
 	return socket
 }
 
-// listen serves every connection in a goroutine until the test ends.
 func listen(t *testing.T, serve func(net.Conn)) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "qmp")
@@ -277,7 +274,6 @@ func TestAQEMUThatDoesNotReadHoldsNobody(t *testing.T) {
 // longWrite is more than a socket holds.
 const longWrite = 4 << 20
 
-// cutWriter makes a long write's caller give up after its beginning.
 type cutWriter struct {
 	net.Conn
 	cut func()
@@ -364,7 +360,7 @@ func TestCloseEndsWaitingCommands(t *testing.T) {
 	}
 }
 
-// FuzzPeer feeds a client anything that a broken peer may send.
+// A broken peer may send anything.
 func FuzzPeer(f *testing.F) {
 	f.Add([]byte(`{"QMP": {}}` + "\n" + `{"return": {}, "id": 1}` + "\n" + `{"event": "STOP"}`))
 	f.Add([]byte(`{"QMP": []}{"id": 1, "error": null}{"return": 7, "id": 1}[]`))

@@ -43,7 +43,7 @@ type arguments struct {
 	raw json.RawMessage
 }
 
-// commands are the model's. They are called with s.mu held.
+// They are called with s.mu held.
 var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"query-status": (*Server).queryStatus, "query-kvm": (*Server).queryKVM, "cont": (*Server).cont, "stop": (*Server).stop,
 	"system_reset": (*Server).reset, "system_wakeup": (*Server).wakeUp, "system_powerdown": (*Server).powerDown,
@@ -93,7 +93,6 @@ func refusal(class, format string, values ...any) error {
 	return &qmp.Error{Class: class, Desc: fmt.Sprintf(format, values...)}
 }
 
-// generic returns a refusal with QEMU's text.
 func generic(format string, values ...any) error { return refusal("GenericError", format, values...) }
 
 func accept(*Server, *monitor, arguments) (any, error) { return nil, nil }
@@ -112,6 +111,8 @@ func (s *Server) cont(*monitor, arguments) (any, error) {
 		return nil, nil
 	case "internal-error", "shutdown":
 		return nil, generic("Resetting the Virtual Machine is required")
+	case "finish-migrate":
+		return nil, generic("Migration is not finalized yet")
 	}
 	for _, d := range s.machine.devices {
 		if d.ioStatus != "" {
@@ -185,7 +186,6 @@ func (s *Server) objectDel(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// peripherals is the QOM path of the devices with an ID.
 const peripherals = "/machine/peripheral"
 
 func (s *Server) qomList(_ *monitor, a arguments) (any, error) {
@@ -252,7 +252,7 @@ func (s *Server) qomSet(_ *monitor, a arguments) (any, error) {
 	return nil, generic("Property '%s.%s' not found", d.driver, a.Property)
 }
 
-// setBootIndex sets a device's boot index, which no device may have already, not even itself.
+// No device may have the index already, not even this one.
 func (s *Server) setBootIndex(d *device, value json.RawMessage) error {
 	var index int
 	if err := json.Unmarshal(value, &index); err != nil {

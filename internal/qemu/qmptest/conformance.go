@@ -14,7 +14,7 @@ import (
 )
 
 // patience is how long the suite waits for a change in QEMU: its guest is emulated, and the host may be busy.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 // Conn is a connection to the monitor of a machine that was just started with Arguments.
 type Conn struct {
@@ -27,7 +27,7 @@ type Conn struct {
 // machine ends with the test.
 type Open func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client
 
-// Conformance tests the behavior that this package's model and QEMU share. Each part starts its own machine.
+// Conformance tests the behavior that the model and QEMU share. Each part starts its own machine.
 func Conformance(t *testing.T, open Open) {
 	for name, part := range map[string]func(*Conn){
 		"a guest's CPUs are started and stopped":                      runStates,
@@ -54,7 +54,7 @@ func Conformance(t *testing.T, open Open) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &Conn{t: t, events: make(chan qmp.Event, 100)}
-			c.Client = open(t, func(e qmp.Event) { c.events <- e })
+			c.Client = open(t, func(e qmp.Event) { KeepLatest(c.events, e) })
 			defer func() { _ = c.Close() }()
 			part(c)
 		})
@@ -99,7 +99,7 @@ func (c *Conn) await(name string) qmp.Event {
 	}
 }
 
-// silent checks that none of these events came before the last answer.
+// silent checks that no such event came before the last answer.
 func (c *Conn) silent(names ...string) {
 	c.t.Helper()
 	for {

@@ -94,7 +94,7 @@ func unplugSCSI(c *Conn) {
 	c.do("blockdev-del", byName("n-a"), nil)
 }
 
-// unplugPCI runs without a system that could release the device.
+// No system runs that could release the device.
 func unplugPCI(c *Conn) {
 	c.plugs(properties{"driver": "virtio-blk-pci", "bus": Port})
 	c.do("device_del", properties{"id": "disk-a"}, nil)

@@ -29,7 +29,7 @@ func give(size int64) properties {
 	return properties{"path": "/machine/peripheral/" + MemoryDevice, "property": "requested-size", "value": size}
 }
 
-// memoryMoves starts the target without the memory, which comes with the guest.
+// The target starts without the memory, which comes with the guest.
 func memoryMoves(p *pair) {
 	p.from.do("qom-set", give(3*memoryBlock), nil)
 	p.toSwitchover(true)

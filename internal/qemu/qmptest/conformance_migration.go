@@ -9,7 +9,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// pair is a migration between two machines, of a running guest or a paused one.
 type pair struct {
 	from, to *Conn
 	uri      properties
@@ -32,6 +31,8 @@ func migrations(t *testing.T, open Open) {
 		"a guest runs on whose target knows of one connection":                      multifdRefused,
 		"a guest runs at its target before its memory is there":                     postCopied,
 		"a guest that was to move before its memory stays stopped":                  postCopyGivenUp,
+		"a guest that has moved before its memory is taken back":                    postCopyCanceled,
+		"a guest whose post-copy has broken is not taken back":                      postCopyLost,
 		"a disk that is copied is the same when its guest is handed over":           mirrored,
 		"a copy that is ended by force is one that has failed":                      mirrorEnded,
 		"a copy fails with its target, and the guest goes on":                       mirrorLost,
@@ -46,7 +47,7 @@ func newPair(t *testing.T, open Open) *pair {
 	t.Helper()
 	connect := func(more ...string) *Conn {
 		c := &Conn{t: t, events: make(chan qmp.Event, 100)}
-		c.Client = open(t, func(e qmp.Event) { c.events <- e }, more...)
+		c.Client = open(t, func(e qmp.Event) { KeepLatest(c.events, e) }, more...)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}
@@ -251,7 +252,7 @@ func pausedCancelled(p *pair) {
 func unreachable(p *pair) {
 	p.from.do("cont", nil, nil)
 	p.from.do("migrate-set-capabilities", switches("events"), nil)
-	// QEMU may report it at once, or when the connection has failed.
+	// QEMU reports it at once, or when the connection has failed.
 	if err := p.from.Execute(p.from.t.Context(), "migrate", p.uri, nil); err == nil {
 		p.from.migrated("failed")
 	}

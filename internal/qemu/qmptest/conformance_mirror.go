@@ -40,7 +40,6 @@ func (c *Conn) exports() []string {
 	return ids
 }
 
-// copies starts copying the machine's disk, and waits until the job is ready.
 func (p *pair) copies() {
 	p.to.t.Helper()
 	start := properties{"addr": properties{"type": "unix", "data": properties{"path": p.nbdSocket()}}}
@@ -121,7 +120,7 @@ func mirrorEnded(p *pair) {
 	p.from.is("running")
 }
 
-// mirrorLost shows that an idle job notices the end of its target only when it is completed.
+// An idle job notices the end of its target only when it is completed.
 func mirrorLost(p *pair) {
 	p.copies()
 	_ = p.to.Execute(p.to.t.Context(), "quit", nil, nil)

@@ -1,6 +1,5 @@
 package qmptest
 
-// several enables multifd with several connections on one side.
 func (p *pair) several(c *Conn) {
 	c.t.Helper()
 	c.do("migrate-set-parameters", properties{"multifd-channels": 3}, nil)

@@ -2,7 +2,7 @@ package qmptest
 
 import "slices"
 
-// plugsNIC runs without a system that could release the device.
+// No system runs that could release the device.
 func plugsNIC(c *Conn) {
 	backend := properties{"type": "hubport", "id": "host-a", "hubid": 1}
 	nic := properties{"driver": "virtio-net-pci", "id": "net-a", "netdev": "host-a", "bus": Port, "romfile": ""}

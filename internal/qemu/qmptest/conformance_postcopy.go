@@ -64,8 +64,7 @@ func postCopied(p *pair) {
 	p.from.silent("RESUME")
 }
 
-// postCopyGivenUp shows that a canceled post-copy leaves the guest stopped, while QEMU resumes it after any other
-// migration.
+// A canceled post-copy leaves the guest stopped; after any other migration QEMU resumes it.
 func postCopyGivenUp(p *pair) {
 	p.to.do("migrate-set-capabilities", switches("events", "return-path", "late-block-activate"), nil)
 	if err := p.to.Execute(p.to.t.Context(), "migrate-set-capabilities", switches("postcopy-ram"), nil); err != nil {
@@ -85,4 +84,35 @@ func postCopyGivenUp(p *pair) {
 	p.to.ends()
 	p.from.do("cont", nil, nil)
 	p.from.is("running")
+}
+
+// postCopyCanceled shows that a post-copy can be canceled at any time while its stream is whole. Its guest, which has not
+// run at the target, is then left stopped, and runs when it is told to.
+func postCopyCanceled(p *pair) {
+	p.toPostCopy()
+	p.firstPage()
+	p.from.do("migrate_cancel", nil, nil)
+	p.from.migrated(migrationCanceled)
+	p.from.reaches("postmigrate")
+	p.to.migrated("postcopy-paused")
+	p.to.is("paused")
+	p.from.do("cont", nil, nil)
+	p.from.is("running")
+}
+
+// postCopyLost shows that a post-copy whose stream has broken is never canceled, and that its guest can't run then.
+func postCopyLost(p *pair) {
+	p.toPostCopy()
+	p.firstPage()
+	_ = p.to.Execute(p.to.t.Context(), "quit", nil, nil)
+	p.to.ends()
+	p.from.migrated("postcopy-paused")
+	p.from.do("migrate_cancel", nil, nil)
+	p.from.arrived(migrationCanceling)
+	p.from.refused("cont", nil, "GenericError", "not finalized yet")
+	p.from.silent("MIGRATION", "RESUME")
+	if got := p.from.status(); got != migrationCanceling {
+		p.from.t.Errorf("the migration is %s", got)
+	}
+	p.from.is("finish-migrate")
 }

@@ -42,7 +42,7 @@ func TestQEMUConforms(t *testing.T) {
 			_ = cmd.Wait()
 			_ = os.RemoveAll(dir)
 		})
-		for deadline, tick := time.Now().Add(2*time.Minute), time.Tick(5*time.Millisecond); ; <-tick {
+		for deadline, tick := time.Now().Add(4*time.Minute), time.Tick(5*time.Millisecond); ; <-tick {
 			c, err := qmp.Dial(t.Context(), filepath.Join(dir, "qmp.sock"), events)
 			if err == nil {
 				return c

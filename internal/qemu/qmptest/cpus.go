@@ -61,7 +61,6 @@ func (s *Server) addCPU(a arguments) error {
 	return nil
 }
 
-// delCPU asks the guest to release a CPU, by its path.
 func (s *Server) delCPU(a arguments) error {
 	if a.ID == bootCPU {
 		return generic("Boot CPU is unpluggable")
@@ -77,7 +76,7 @@ func (s *Server) delCPU(a arguments) error {
 	return nil
 }
 
-// RunSystem starts a system in the guest that can release CPUs. Firmware can't.
+// RunSystem starts a system that can release CPUs, unlike firmware.
 func (s *Server) RunSystem() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 
 // The parts of the machine that tests refer to.
 const (
-	// SCSIBus is a bus whose disks a guest need not release.
+	// SCSIBus has disks that a guest need not release.
 	SCSIBus = "scsi0.0"
-	// Port is a PCI port, whose device the guest must release.
+	// Port has a device that the guest must release.
 	Port = "port1"
 	// RootDisk is a disk that the machine starts with.
 	RootDisk = "disk-root"
@@ -61,7 +61,7 @@ type machine struct {
 	nextSet   int64
 	nextNode  int
 	agentOpen bool
-	// systemRuns means that the guest's system has taken its CPUs over from the firmware.
+	// systemRuns means that a system has taken the CPUs over from the firmware.
 	systemRuns bool
 	// host are the node's devices that can be passed through, by PCI address.
 	host      map[string]bool
@@ -74,7 +74,6 @@ type machine struct {
 	mirrorsHeld chan struct{}
 }
 
-// device is a device with an ID.
 type device struct {
 	driver string
 	// node is the block node of a disk, or the medium in a drive.
@@ -92,13 +91,12 @@ type node struct {
 	driver, file string
 	size         int64
 	order        int
-	// content is the number of writes to the node.
+	// content is the number of writes.
 	content int64
 	// nbd is the connection to another QEMU's export.
 	nbd net.Conn
 }
 
-// fdset is a set of one descriptor.
 type fdset struct {
 	id      int64
 	opaque  string
@@ -184,7 +182,7 @@ func (m *machine) fileSize(path string) (size int64, ok bool) {
 	return 0, false
 }
 
-// closeRemovedFDs closes the removed descriptors. QEMU 7.2 keeps them while its guest does not run.
+// QEMU 7.2 keeps removed descriptors while its guest does not run.
 func (m *machine) closeRemovedFDs() {
 	if !m.running() {
 		return

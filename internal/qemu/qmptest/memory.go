@@ -3,7 +3,7 @@ package qmptest
 import "encoding/json"
 
 const (
-	// MemoryDevice is the guest's memory device, of at most memoryRoom bytes in blocks of memoryBlock.
+	// MemoryDevice has at most memoryRoom bytes in blocks of memoryBlock.
 	MemoryDevice  = "memory0"
 	memoryBackend = "ram1"
 	memoryRoom    = 128 << 20

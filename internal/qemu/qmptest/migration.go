@@ -62,7 +62,7 @@ func NewIncoming(t testing.TB) *Server {
 	return s
 }
 
-// SetMemory sets the size of the memory to send, and the guest's changes of it per second, in bytes.
+// SetMemory sets the memory to send, and the changes per second, in bytes.
 func (s *Server) SetMemory(bytes, dirty int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,14 +126,14 @@ func (s *Server) MemorySent() int64 {
 	return s.machine.migration.sent
 }
 
-// Capability reports whether a migration capability is on.
+// Capability reports whether a capability is on.
 func (s *Server) Capability(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.migration.capabilities[name]
 }
 
-// Parameter returns a migration parameter as JSON, "" if it was not set.
+// Parameter returns a parameter as JSON, "" if it was not set.
 func (s *Server) Parameter(name string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (m *migration) underWay() bool {
 	return false
 }
 
-// close closes the connections of an ending QEMU. The caller holds s.mu.
+// The caller holds s.mu.
 func (m *migration) close() {
 	if m.conn != nil {
 		_ = m.conn.Close()
@@ -179,7 +179,7 @@ func (s *Server) reportMigration(status string) {
 	}
 }
 
-// wakeMigration wakes a source that waits for a decision. The caller holds s.mu.
+// The caller holds s.mu.
 func (s *Server) wakeMigration() {
 	if m := &s.machine.migration; m.proceed != nil {
 		close(m.proceed)
@@ -236,7 +236,7 @@ func (s *Server) queryMigrate(*monitor, arguments) (any, error) {
 	return info, nil
 }
 
-// SetFolder maps a folder's path as QEMU sees it, in its container, to the test's path.
+// SetFolder maps a folder in QEMU's container to the test's path.
 func (s *Server) SetFolder(inside, outside string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,9 +275,14 @@ func (s *Server) migrateIncoming(_ *monitor, a arguments) (any, error) {
 	s.reportMigration(migrationSetup) // query-migrate still returns nothing, as QEMU's
 	s.serving.Go(func() {
 		conn, err := listener.Accept()
-		if err == nil && s.acceptChannels(listener) == nil {
-			s.receive(conn)
+		if err != nil {
+			return
 		}
+		if s.acceptChannels(listener) != nil {
+			_ = conn.Close()
+			return
+		}
+		s.receive(conn)
 	})
 	return nil, nil
 }
@@ -318,7 +323,10 @@ func (s *Server) migrateContinue(_ *monitor, a arguments) (any, error) {
 func (s *Server) migrateCancel(*monitor, arguments) (any, error) {
 	m := &s.machine.migration
 	switch m.status {
-	case migrationSetup, migrationActive, migrationPreSwitchover:
+	case migrationPostCopyPaused:
+		// QEMU never wakes the thread that waits for another stream.
+		s.setMigration(migrationCanceling)
+	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice, migrationPostCopyActive:
 		s.setMigration(migrationCanceling)
 		if m.conn != nil {
 			_ = m.conn.Close()

@@ -73,7 +73,7 @@ func (s *Server) unlocked(do func() error) error {
 	return do()
 }
 
-// sendMemory sends the guest's memory, and returns when the guest changes no more than can be sent.
+// sendMemory returns when the guest changes no more than can be sent.
 func (s *Server) sendMemory(conn net.Conn) error {
 	m := &s.machine.migration
 	total, held, proceed := m.memory, m.held, m.proceed
@@ -102,8 +102,8 @@ func (s *Server) sendMemory(conn net.Conn) error {
 		}()
 		select {
 		case <-held:
-			// Nothing must be read before the state has been sent: the read above waits for the end of this connection,
-			// and is interrupted.
+			// The read above waits for the end of this connection, and is interrupted: nothing must be read
+			// before the state is sent.
 			_ = conn.SetReadDeadline(time.Unix(1, 0))
 			<-gone
 			return conn.SetReadDeadline(time.Time{})
@@ -137,7 +137,7 @@ func (s *Server) stopForSwitchover() {
 	_ = s.unlocked(func() error { <-proceed; return nil })
 }
 
-// sendState sends the devices' state, and waits until the target has it. The caller holds s.mu.
+// sendState waits until the target has the state. The caller holds s.mu.
 func (s *Server) sendState(conn net.Conn) error {
 	m := &s.machine.migration
 	if m.status != migrationDevice && m.status != migrationPostCopyActive || m.failure != "" {
@@ -153,7 +153,7 @@ func (s *Server) sendState(conn net.Conn) error {
 	})
 }
 
-// endMigration ends a source's canceled or failed migration. The caller holds s.mu.
+// The caller holds s.mu.
 func (s *Server) endMigration(reason string) {
 	m := &s.machine.migration
 	m.proceed = nil
@@ -182,6 +182,10 @@ func (s *Server) endMigration(reason string) {
 func (s *Server) receive(conn net.Conn) {
 	defer func() { _ = conn.Close() }()
 	s.mu.Lock()
+	if s.exited { // and has closed the connections that it knew
+		s.mu.Unlock()
+		return
+	}
 	s.machine.migration.conn = conn
 	s.setMigration(migrationActive)
 	s.mu.Unlock()

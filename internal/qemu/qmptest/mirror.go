@@ -32,7 +32,7 @@ type job struct {
 	done, total      int64
 }
 
-// nbdMessage is the model's replacement for NBD: first the name of an export, answered with its size, then contents.
+// nbdMessage replaces NBD: first the name of an export, answered with its size, then contents.
 type nbdMessage struct {
 	Export  string `json:"export,omitempty"`
 	Size    int64  `json:"size,omitempty"`
@@ -76,21 +76,21 @@ func (s *Server) Write(node string) {
 	}
 }
 
-// Content returns a block node's content: the number of writes.
+// Content returns a node's number of writes.
 func (s *Server) Content(node string) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.machine.nodes[node].content
 }
 
-// Exports returns the names of the exports.
+// Exports returns the exports' names.
 func (s *Server) Exports() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return ids(s.machine.exports.nodes)
 }
 
-// Jobs returns the statuses of the jobs, by name.
+// Jobs returns the jobs' statuses by name.
 func (s *Server) Jobs() map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (e *exports) close() {
 	e.listener = nil
 }
 
-// closeMirrors closes the connections of an ending QEMU. The caller holds s.mu.
+// The caller holds s.mu.
 func (m *machine) closeMirrors() {
 	m.exports.close()
 	for _, n := range m.nodes {
@@ -121,7 +121,6 @@ func (m *machine) closeMirrors() {
 	}
 }
 
-// outsidePath maps QEMU's path to the test's.
 func (s *Server) outsidePath(path string) string {
 	if rest, ok := strings.CutPrefix(path, s.inside); ok && s.inside != "" {
 		return s.outside + rest
@@ -236,7 +235,7 @@ func (s *Server) serveExport(listener net.Listener, conn net.Conn) {
 	}
 }
 
-// dialExport opens a node of another QEMU. As in QEMU, it blocks everything else.
+// As in QEMU, dialing blocks everything else.
 func (s *Server) dialExport(a arguments) (*node, error) {
 	var server struct{ Server struct{ Path string } }
 	if err := json.Unmarshal(a.raw, &server); err != nil {
@@ -309,7 +308,7 @@ func (s *Server) mirror(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// copyContent copies a node's content. The caller holds s.mu.
+// The caller holds s.mu.
 func (s *Server) copyContent(j *job) error {
 	from, to := s.machine.nodes[j.node], s.machine.nodes[j.target]
 	if to.size != from.size {
@@ -334,7 +333,7 @@ func (s *Server) setJob(j *job, status string) {
 	s.emit("JOB_STATUS_CHANGE", map[string]any{"id": j.id, "status": status})
 }
 
-// conclude ends a job, which stays in the list.
+// The job stays in the list.
 func (s *Server) conclude(j *job, failure string) {
 	if j.failure = failure; failure != "" {
 		s.setJob(j, "aborting")
@@ -366,7 +365,7 @@ func (m *machine) jobUses(name string) bool {
 	return m.jobOf(func(j *job) bool { return j.status != jobConcluded && (j.node == name || j.target == name) }) != nil
 }
 
-// cancelJob ends a job. A ready one, if not ended by force, ends with all writes copied.
+// A ready job, if not ended by force, ends with all writes copied.
 func (s *Server) cancelJob(_ *monitor, a arguments) (any, error) {
 	j := s.machine.job(a.Device)
 	switch {

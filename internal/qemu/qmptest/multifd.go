@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// The connections of multifd: the model opens them, but sends the guest on the main one.
+// The model opens the connections of multifd, but sends the guest on the main one.
 
 // defaultChannels is QEMU's default.
 const defaultChannels = 2
@@ -42,7 +42,7 @@ func (s *Server) queryParameters(*monitor, arguments) (any, error) {
 
 var errNoChannel = errors.New("Unable to write to socket: Broken pipe") //nolint:staticcheck // QEMU's words
 
-// dialChannels opens a source's channels, which its target must accept. The caller holds s.mu.
+// The target must accept them. The caller holds s.mu.
 func (s *Server) dialChannels(path string) error {
 	n := s.machine.migration.channels()
 	return s.unlocked(func() error {
@@ -87,7 +87,6 @@ func (s *Server) acceptChannels(listener net.Listener) error {
 	return nil
 }
 
-// addChannel closes a connection with QEMU's end.
 func (s *Server) addChannel(conn net.Conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

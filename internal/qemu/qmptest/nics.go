@@ -22,7 +22,6 @@ func (s *Server) netdevDel(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// plugNIC is device_add of an interface.
 func (s *Server) plugNIC(a arguments) (any, error) {
 	switch backend := s.machine.netdevs[a.Netdev]; {
 	case s.machine.devices[a.ID] != nil:
@@ -51,7 +50,7 @@ func (s *Server) passThrough(a arguments) error {
 	return nil
 }
 
-// HasHostDevice adds a device to the node that can be passed through.
+// HasHostDevice adds a device that can be passed through.
 func (s *Server) HasHostDevice(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -70,7 +69,7 @@ func (s *Server) setLink(_ *monitor, a arguments) (any, error) {
 	return nil, nil
 }
 
-// Netdevs returns the names of the backends, sorted.
+// Netdevs returns the backends' names, sorted.
 func (s *Server) Netdevs() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,13 +18,13 @@ type postCopy struct {
 	// asked means that the source was asked to switch to it. sent is the memory sent after the guest, in bytes.
 	asked bool
 	sent  int64
-	// held keeps the source from sending the last page until it is closed.
+	// held keeps the last page back until it is closed.
 	held chan struct{}
 	// again receives a connection for the rest while next waits for one.
 	again chan net.Conn
 }
 
-// lastPage follows the rest of the memory. The target answers it when it has everything.
+// The target answers the last page when it has everything.
 type lastPage struct {
 	Last bool `json:"last"`
 }
@@ -36,7 +36,7 @@ func (s *Server) RefusePostCopy() {
 	s.machine.migration.noPostCopy = true
 }
 
-// slowPostCopy is the bandwidth below which the memory that follows a guest never completes.
+// slowPostCopy is the bandwidth below which a post-copy never completes.
 const slowPostCopy = 1 << 20
 
 // limitPostCopy holds or releases the memory that follows a guest. The caller holds s.mu.
@@ -102,8 +102,7 @@ func (s *Server) startPostCopy(*monitor, arguments) (any, error) {
 	return nil, nil
 }
 
-// sendAfterwards sends the memory that follows the guest, and reports whether the target has all of it. The caller
-// holds s.mu.
+// sendAfterwards reports whether the target has all memory. The caller holds s.mu.
 func (s *Server) sendAfterwards(conn net.Conn) bool {
 	m := &s.machine.migration
 	for {
@@ -114,7 +113,11 @@ func (s *Server) sendAfterwards(conn net.Conn) bool {
 		if err == nil {
 			return true
 		}
-		if s.exited {
+		switch {
+		case s.exited:
+			return false
+		case m.status == migrationCanceling:
+			s.endMigration("")
 			return false
 		}
 		s.setMigration(migrationPostCopyPaused)
@@ -179,6 +182,10 @@ func (s *Server) awaitRecovery() (conn net.Conn) {
 		return nil
 	})
 	m.postCopy.again = nil
+	if conn != nil && s.exited {
+		_ = conn.Close()
+		return nil
+	}
 	if conn != nil {
 		m.conn = conn
 		s.setMigration(migrationPostCopyRecover)

@@ -12,7 +12,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// schema is an entry of QEMU's description of its protocol.
 type schema struct {
 	Name    string `json:"name"`
 	RetType string `json:"ret-type"`
@@ -42,7 +41,6 @@ func Values(t testing.TB, program, command, member string) []string {
 	return values
 }
 
-// schemaOf queries a QEMU without a machine.
 func schemaOf(t testing.TB, program string) []schema {
 	t.Helper()
 	path, err := exec.LookPath(program)

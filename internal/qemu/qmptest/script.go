@@ -9,14 +9,14 @@ func (s *Server) RunState() string {
 	return s.machine.runState
 }
 
-// SetRunState sets the guest's run state, without an event.
+// SetRunState sets the run state without an event.
 func (s *Server) SetRunState(state string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.machine.runState = state
 }
 
-// EnterRunState sets the guest's run state and sends the event.
+// EnterRunState sets the run state and sends the event.
 func (s *Server) EnterRunState(state, event string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -24,7 +24,7 @@ func (s *Server) EnterRunState(state, event string) {
 	s.emit(event, nil)
 }
 
-// FailDisk stops the guest by an error of one of its disks: "nospace" or "failed".
+// FailDisk stops the guest by a disk's error: "nospace" or "failed".
 func (s *Server) FailDisk(device, status string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *Server) OpenAgent(open bool) {
 	s.emit("VSERPORT_CHANGE", map[string]any{"id": AgentPort, "open": open})
 }
 
-// LinkUp reports whether the link of Netdev is on.
+// LinkUp reports whether Netdev's link is on.
 func (s *Server) LinkUp() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,7 +84,7 @@ func (s *Server) AddObject(kind, id string) {
 	s.machine.objects[id] = kind
 }
 
-// HasObject reports whether there is an object.
+// HasObject reports whether the object exists.
 func (s *Server) HasObject(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,7 +117,7 @@ func (s *Server) NodeSize(name string) int64 {
 	return 0
 }
 
-// HasDevice reports whether there is a device.
+// HasDevice reports whether the device exists.
 func (s *Server) HasDevice(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -134,7 +134,7 @@ func (s *Server) BootIndex(id string) int {
 	return 0
 }
 
-// Executed returns how often a command was executed.
+// Executed returns how often a command ran.
 func (s *Server) Executed(command string) int {
 	n := 0
 	for _, c := range s.Commands() {

@@ -66,7 +66,7 @@ func (s *Server) Dial() net.Conn {
 	return ours
 }
 
-// Listen serves a monitor on a unix socket: one connection at a time, as QEMU does.
+// Listen serves a monitor: one connection at a time, as QEMU does.
 func (s *Server) Listen(socket string) {
 	s.t.Helper()
 	listener, err := net.Listen("unix", socket)
@@ -97,7 +97,7 @@ func (s *Server) Exit() {
 // Ended is closed when QEMU has ended.
 func (s *Server) Ended() <-chan struct{} { return s.ended }
 
-// exit is Exit for callers that hold s.mu.
+// The caller holds s.mu.
 func (s *Server) exit() {
 	if s.exited {
 		return
@@ -115,8 +115,8 @@ func (s *Server) exit() {
 	}
 }
 
-// Override replaces the model's answer to a command; nil restores it. The Answer is called without s.mu held. If it
-// does not return, QEMU hangs.
+// Override replaces the answer to a command; nil restores it. The Answer runs without s.mu. If it does not
+// return, QEMU hangs.
 func (s *Server) Override(command string, answer Answer) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,11 +162,11 @@ type monitor struct {
 	// rest is the beginning of the next lines; files came beside it.
 	rest  []byte
 	files []*os.File
-	// negotiated is set by the handshake: no event comes before it.
+	// No event comes before the handshake.
 	negotiated bool
 }
 
-// send writes a message. Errors are ignored: the peer may have gone.
+// Errors are ignored: the peer may have gone.
 func (m *monitor) send(message any) {
 	line, err := json.Marshal(message)
 	if err != nil {

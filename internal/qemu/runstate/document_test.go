@@ -9,7 +9,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// TestTheDocumentHasTheTable compares docs/lifecycle.md with the table.
 func TestTheDocumentHasTheTable(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/lifecycle.md")
 	if err != nil {
@@ -20,7 +19,6 @@ func TestTheDocumentHasTheTable(t *testing.T) {
 	}
 }
 
-// document formats the table as on the page.
 func document() string {
 	var page strings.Builder
 	page.WriteString("| run state | the guest | Ready | Paused | virt-handler |\n|---|---|---|---|---|\n")

@@ -30,8 +30,8 @@ const (
 	Waits Outlook = "waits"
 	// Passes means that QEMU leaves the state by itself.
 	Passes Outlook = "passes"
-	// Moved means that the guest continues in another QEMU. Continuing it here would make a second guest on the same
-	// disks.
+	// Moved means that the guest continues in another QEMU: continuing it here would make a second guest on the
+	// same disks.
 	Moved Outlook = "moved"
 	// Over means that the guest cannot continue.
 	Over Outlook = "over"
@@ -51,7 +51,7 @@ const (
 	End Action = "end"
 )
 
-// Reasons of the conditions Ready and Paused. The first two are KubeVirt's.
+// Reasons of Ready and Paused. The first two are KubeVirt's.
 const (
 	ReasonPausedByUser     = "PausedByUser"
 	ReasonPausedIOError    = "PausedIOError"
@@ -70,14 +70,14 @@ const (
 	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
-// Names of the run states that are used in code.
+// Run states that are used in code.
 const (
 	Running   = "running"
 	Prelaunch = "prelaunch"
 	IOError   = "io-error"
 	Suspended = "suspended"
 	InMigrate = "inmigrate"
-	// PostMigrate is the state of a guest that has been migrated away.
+	// PostMigrate is the state after a migration away.
 	PostMigrate = "postmigrate"
 	Paused      = "paused"
 )
@@ -96,7 +96,7 @@ type State struct {
 	// Name is QEMU's (query-status).
 	Name    string
 	Outlook Outlook
-	// Reason and Message are those of the condition Ready with status False. A state without them is Ready.
+	// Reason and Message are those of Ready=False, empty for a ready guest.
 	Reason, Message string
 	// Paused means that the condition Paused is True, with the same reason.
 	Paused bool
@@ -192,7 +192,7 @@ func All() []State { return append([]State(nil), table...) }
 // maxName limits the name of an unknown state, in bytes: QEMU chooses it, and a guest may have taken QEMU over.
 const maxName = 64
 
-// Of returns the state with a name, PausedToMigrate and Held included. A state that is not in the table is Unknown:
+// Of returns the state with a name, PausedToMigrate and Held included. One that is not in the table is Unknown:
 // nobody can tell whether its guest runs, so it is not Ready, and nothing is done to it.
 func Of(name string) State {
 	for _, s := range table {

@@ -11,7 +11,7 @@ import (
 	"fmt"
 )
 
-// Limits are the limits of one message.
+// Limits are for one message.
 type Limits struct {
 	// Bytes is its length, Values the number of its values (members and elements, at all depths), Depth its deepest
 	// nesting.

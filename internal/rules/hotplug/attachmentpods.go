@@ -61,12 +61,12 @@ func (p *planning) dead(h *AttachmentPod) bool {
 	return pod.Terminating || pod.Finished && !pod.Cooling
 }
 
-// missing reports whether the attachment pod existed and somebody deleted it.
+// missing reports whether somebody deleted the attachment pod.
 func (p *planning) missing(h *AttachmentPod) bool {
 	return p.pod(h.Name) == nil && (h.UID != "" || p.assigned(h.Name))
 }
 
-// assigned reports whether a volume's status has named the pod, which then existed.
+// assigned reports whether a volume's status has named the pod, so that it existed.
 func (p *planning) assigned(pod string) bool {
 	return slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodName == pod && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)

@@ -15,10 +15,10 @@ type Budget struct {
 	Lately bool
 }
 
-// BudgetState is the observed state of the budget.
+// BudgetState is the state of the budget.
 type BudgetState int
 
-// The states of a budget.
+// The states:
 //
 //	Absent ──> Right <──> Altered        Foreign: another owner's object has the name
 const (
@@ -29,7 +29,7 @@ const (
 	BudgetRight
 )
 
-// BudgetStep is the action on a budget.
+// BudgetStep is an action on the budget.
 type BudgetStep int
 
 // The actions.
@@ -58,7 +58,7 @@ func PlanBudget(o Observed) BudgetStep {
 	return BudgetStay
 }
 
-// guarded reports whether the attachment pod needs the budget first: the guest has none of its volumes.
+// guarded reports whether the attachment pod waits for the budget: the guest has none of its volumes.
 func (p *planning) guarded(h *AttachmentPod) bool {
 	return p.Budget.State != BudgetRight && !slices.ContainsFunc(h.Volumes, func(v Volume) bool {
 		e := p.entry(v)

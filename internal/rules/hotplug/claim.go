@@ -25,7 +25,7 @@ const (
 	messageClaimElsewhere = "PVC %s can't be used on node %s, where the VM runs: its volume %s is bound to other nodes"
 )
 
-// ClaimFacts has the objects of a wanted volume's claim.
+// ClaimFacts has the objects of a volume's claim.
 type ClaimFacts struct {
 	Volume
 	// DataVolumeNamed means that the spec names a DataVolume, not the claim.
@@ -49,7 +49,7 @@ func WantedOf(f ClaimFacts) Wanted {
 	return w
 }
 
-// Filled reports whether the claim exists and nothing has yet to fill it.
+// Filled reports whether the claim exists and is filled.
 func (f *ClaimFacts) Filled() bool { return f.Claim != nil && !f.unfilled() }
 
 func (f *ClaimFacts) unfilled() bool {
@@ -66,7 +66,7 @@ func (w *Wanted) waits(reason, format string, args ...any) {
 func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	switch dv := f.DataVolume; {
 	case datavolume.AwaitsUpload(f.Claim):
-		// An unfilled claim is not for a guest; the attachment pod only binds it.
+		// An attachment pod binds an unfilled claim, but no guest gets it.
 		if pending := f.Claim.Status.Phase == corev1.ClaimPending; pending {
 			w.Attach, w.Alone, w.Empty = true, true, true
 		}

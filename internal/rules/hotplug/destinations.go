@@ -16,7 +16,7 @@ import (
 type Destination struct {
 	// The guest writes to From's claim; its disk is copied to To's claim.
 	From, To Volume
-	// Unfilled means that a DataVolume has yet to fill the claim, which would overwrite the copy.
+	// Unfilled means that a DataVolume would overwrite the copy.
 	Unfilled bool
 }
 
@@ -42,7 +42,7 @@ func Arrive(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 			if s.Name != d.To.Name || s.HotplugVolume == nil {
 				continue
 			}
-			// Naming the pod at the source keeps it alive until one at the target runs.
+			// The name keeps the pod at the source alive until one at the target runs.
 			for _, h := range coming {
 				if h.UID != "" && contains(h.Volumes, d.To) {
 					s.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: h.Name, AttachPodUID: h.UID}
@@ -57,7 +57,6 @@ func arriving(vmi *v1.VirtualMachineInstance) []Entry {
 	return EntriesOf(volumemigration.Target(vmi))
 }
 
-// atTarget returns the volume on its claim at the target.
 func (p *planning) atTarget(v Volume) Volume {
 	for _, d := range p.Destinations {
 		if d.From == v {

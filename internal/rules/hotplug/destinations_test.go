@@ -18,8 +18,8 @@ func goesToX() []Destination {
 	return []Destination{{From: vol("a")[0], To: vol("a=x")[0]}}
 }
 
-// TestTheTargetHoldsTheNewClaim: while a disk is copied, the pods at the source must have the old claim and those at
-// the target the new one, until the guest has arrived.
+// TestTheTargetHoldsTheNewClaim: until the guest has arrived, the pods at the source must have the old claim and
+// those at the target the new one.
 func TestTheTargetHoldsTheNewClaim(t *testing.T) {
 	under := Move{Migration: "m", UnderWay: true}
 	unfilled := goesToX()
@@ -72,8 +72,8 @@ func TestTheTargetHoldsTheNewClaim(t *testing.T) {
 	}
 }
 
-// TestAVolumeThatHasComeToAnotherClaim: the pod of the old claim must stay until the status names the pod of the new
-// one, and until the source has ended.
+// TestAVolumeThatHasComeToAnotherClaim: the old pod must stay until the status names the new one, and until the
+// source has ended.
 func TestAVolumeThatHasComeToAnotherClaim(t *testing.T) {
 	const ready = v1.VolumeReady
 	for name, test := range map[string]struct {

@@ -19,7 +19,7 @@ const (
 	all = volumeA | volumeB | volumeC
 )
 
-// scenarios are explored exhaustively. Each is small in one dimension so that it can be large in another.
+// Each scenario is small in one dimension so that it can be large in another.
 var scenarios = []scenario{
 	{name: "one volume is plugged and unplugged, and its pod is taken away", large: true, volumes: 1, changes: 3, adds: all, removes: all, deletions: 1, maxAttachmentPods: 1},
 	{name: "two volumes are plugged and unplugged", volumes: 2, changes: 2, adds: all, removes: all, maxAttachmentPods: 1},
@@ -171,7 +171,7 @@ func nobodyIsNamed(_ *nodehotplug.Observed, d *nodehotplug.Decision) { d.PodName
 // theFirstStays never hands over.
 func theFirstStays(o *nodehotplug.Observed) { o.Record.Pods = nil }
 
-// waitForAName is virt-handler's old rule: it plugged a lost volume again only from the named pod.
+// virt-handler once plugged a lost volume again only from the named pod.
 func waitForAName(o *nodehotplug.Observed, d *nodehotplug.Decision) {
 	if len(o.VMI.Status.VolumeStatus) == 0 || len(o.Disks) > 0 {
 		return

@@ -19,7 +19,7 @@ var fair = []kind{kubeletStarts, kubeletRemoves, deletionArrives, vmiCacheMoves,
 	handlerPlugs, handlerForces, handlerClears, guestReleases, handlerSaysAttached, handlerSaysMounted, handlerSaysReady, handlerSaysDetaching,
 	handlerSaysUnmounted, handlerHandsOver, targetTakes, migrationArrives, otherEnds}
 
-// explore visits every reachable state, checks H1 and H2 in each, and then H3 to H5 on the whole graph.
+// explore checks H1 and H2 in each reachable state, and then H3 to H5 on the whole graph.
 func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	first := sc.initial()
 	first.canonical()

@@ -14,19 +14,42 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Filling is a claim to be filled, with its namespace's pods and VMIs from the API server. The VMIs
-// are read after the pods, so that they include a guest whose pod has gone in between.
+// Filling is a claim to be filled, with its namespace's pods that use it and the guests that count, from the API server.
+// The VMIs are read after the pods, so that they include a guest whose pod has gone in between.
 type Filling struct {
 	Claim string
 	// ByDataVolume means that the claim's own DataVolume fills it for the first time. It has no
 	// content yet, and other pods may be its first consumers.
 	ByDataVolume bool
 	Pods         []corev1.Pod
-	VMIs         []v1.VirtualMachineInstance
+	Guests       []Guest
 }
 
-// User returns a pod or VMI that keeps the claim from being filled, "" for none (decision 640).
-// waits reports whether a gated maintenance pod still waits for its VM's lock.
+// Guest is a VMI's part in the filling of a claim.
+type Guest struct {
+	VMI string
+	// Has means that the guest has the claim, or gets it without another check.
+	Has bool
+	// Waiting are the guest's pods that get the claim only when it is filled.
+	Waiting []string
+}
+
+// Uses reports whether a pod belongs to Pods.
+func (f *Filling) Uses(pod *corev1.Pod) bool { return datavolume.Uses(pod, f.Claim) }
+
+// Guest reports whether a VMI's guest belongs to Guests, and returns it. Pods must be complete.
+func (f *Filling) Guest(vmi *v1.VirtualMachineInstance) (Guest, bool) {
+	guest := Guest{VMI: vmi.Name, Has: f.has(vmi)}
+	for i := range f.Pods {
+		if pod := &f.Pods[i]; GuestOf(pod) == vmi.Name && AwaitsFilling(vmi, pod, f.Claim) {
+			guest.Waiting = append(guest.Waiting, pod.Name)
+		}
+	}
+	return guest, guest.Has || len(guest.Waiting) > 0
+}
+
+// User returns a pod or VMI that keeps the claim from being filled, "" for none (decision 640). waits reports whether
+// a gated maintenance pod waits for its VM's lock.
 func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	pod, err := datavolume.UserOf(f.Pods, f.Claim, func(pod *corev1.Pod) (bool, error) {
 		if lock.For(pod) != "" && lock.Gated(pod) {
@@ -40,22 +63,19 @@ func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	case pod != "":
 		return "pod " + pod, nil
 	}
-	for i := range f.VMIs {
-		if vmi := &f.VMIs[i]; f.has(vmi) {
-			return "VMI " + vmi.Name, nil
+	for _, guest := range f.Guests {
+		if guest.Has {
+			return "VMI " + guest.VMI, nil
 		}
 	}
 	return "", nil
 }
 
-// ofMachine reports whether Drydock keeps the pod from running until the claim is filled.
+// ofMachine reports whether Drydock holds the pod back until the claim is filled.
 func ofMachine(pod *corev1.Pod) bool { return GuestOf(pod) != "" || lock.For(pod) != "" }
 
 func (f *Filling) guestWaits(pod *corev1.Pod) bool {
-	name := GuestOf(pod)
-	return name != "" && slices.ContainsFunc(f.VMIs, func(vmi v1.VirtualMachineInstance) bool {
-		return vmi.Name == name && AwaitsFilling(&vmi, pod, f.Claim)
-	})
+	return slices.ContainsFunc(f.Guests, func(guest Guest) bool { return slices.Contains(guest.Waiting, pod.Name) })
 }
 
 // has ignores pods: on a node that does not answer, a guest may run without them (decision 211).

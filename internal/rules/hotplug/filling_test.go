@@ -11,7 +11,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// guestOn is a VMI in a phase whose first disk is on the claim "root".
 func guestOn(phase v1.VirtualMachineInstancePhase, edits ...func(*v1.VirtualMachineInstance)) v1.VirtualMachineInstance {
 	vmi := v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vmi", UID: "uid"}}
 	vmi.Spec.Volumes = []v1.Volume{{Name: "root", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "root"}}}}
@@ -20,6 +19,14 @@ func guestOn(phase v1.VirtualMachineInstancePhase, edits ...func(*v1.VirtualMach
 		edit(&vmi)
 	}
 	return vmi
+}
+
+func seeGuests(f *Filling, vmis ...v1.VirtualMachineInstance) {
+	for i := range vmis {
+		if guest, counts := f.Guest(&vmis[i]); counts {
+			f.Guests = append(f.Guests, guest)
+		}
+	}
 }
 
 // TestWhichGuestsKeepAClaimFromBeingFilled has guests without a pod, which was deleted by force while the guest may
@@ -61,7 +68,8 @@ func TestWhichGuestsKeepAClaimFromBeingFilled(t *testing.T) {
 		"a disk that is to be copied there": {guestOn(running, copied), "data", "VMI vmi", ""},
 	} {
 		for byDataVolume, want := range map[bool]string{false: test.upload, true: test.filler} {
-			f := Filling{Claim: test.claim, ByDataVolume: byDataVolume, VMIs: []v1.VirtualMachineInstance{guestOn(v1.Succeeded), test.vmi}}
+			f := Filling{Claim: test.claim, ByDataVolume: byDataVolume}
+			seeGuests(&f, guestOn(v1.Succeeded), test.vmi)
 			if got, err := f.User(nil); got != want || err != nil {
 				t.Errorf("%s, by its DataVolume %v: %q %v, want %q", name, byDataVolume, got, err, want)
 			}

@@ -22,7 +22,7 @@ type disk uint8
 const (
 	noDisk disk = iota
 	plugged
-	// cut: QEMU has the file but the guest has no disk, because a plug was cut short or an unplug is unfinished.
+	// QEMU has the file but the guest has no disk, because a plug was cut short or an unplug is unfinished.
 	cut
 	// closing: the disk was unplugged by force, and QEMU still has the file open.
 	closing
@@ -334,7 +334,7 @@ var handlerSays = map[phase]kind{
 	detaching: handlerSaysDetaching, unmounted: handlerSaysUnmounted,
 }
 
-// unasked: an older request to force must not apply to a removal that begins now.
+// An older request to force must not apply to a removal that begins now.
 func unasked(forced bool) error {
 	if forced {
 		return errors.New("the removal is forced before the guest was asked")

@@ -27,8 +27,8 @@ func (p *Pod) newerThan(q *Pod) bool {
 	return p.UID > q.UID
 }
 
-// Successor returns the pod that is to hold a volume in use: the newest living pod with it whose
-// UID is recorded. The record must be of the VMI version that will name the pod.
+// Successor returns the newest living pod with the volume whose UID is recorded. The record must be of the VMI
+// version that will name the pod.
 func Successor(record Record, v Volume, pods []Pod) *Pod {
 	var newest *Pod
 	for i := range pods {

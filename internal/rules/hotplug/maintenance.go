@@ -31,11 +31,11 @@ type Maintainer struct {
 	Pod string
 	// Of is the VM whose disks the maintenance pod has.
 	Of string
-	// Filling is the reason why the claim is not filled; the other fields are empty then.
+	// Filling is why the claim is not filled; the other fields are empty then.
 	Filling string
 }
 
-// maintained returns the reason why the claim can't be plugged yet. If it was not asked for, the plan has to wait.
+// maintained returns why the claim can't be plugged. If it was not asked for, the plan waits.
 func (p *planning) maintained(claim string) string {
 	if !p.MaintainersAsked {
 		p.unasked = true
@@ -81,7 +81,7 @@ func (p *planning) withheldAtTarget(h *AttachmentPod) bool {
 	})
 }
 
-// GuestOf returns the VMI's name for a launcher pod or an attachment pod, "" for another pod.
+// GuestOf returns the VMI of a launcher pod or an attachment pod, "" for another pod.
 func GuestOf(pod metav1.Object) string {
 	switch pod.GetLabels()[v1.AppLabel] {
 	case layout.LauncherApp, layout.AttachmentApp:
@@ -90,7 +90,7 @@ func GuestOf(pod metav1.Object) string {
 	return ""
 }
 
-// Plugged returns the first claim that the guest has plugged or may get plugged without another check.
+// Plugged returns the first claim that the guest has or may get without another check.
 func Plugged(vmi *v1.VirtualMachineInstance, claims []string) string {
 	if vmistatus.StageOf(vmi.Status.Phase) != vmistatus.HandedOver {
 		return "" // It has no guest yet, and checks when it gets one.

@@ -57,7 +57,7 @@ func MoveOf(vmi *v1.VirtualMachineInstance) Move {
 	return Move{Migration: m.MigrationUID, Arrived: switchover.Arrived(&vmi.Status), UnderWay: switchover.InFlight(&vmi.Status)}
 }
 
-// after returns the record after a move: it keeps the pods at the target only if the guest has arrived.
+// after keeps the pods at the target only if the guest has arrived.
 func (r Record) after(m Move) Record {
 	in := r.Incoming
 	if in == nil || m.UnderWay && in.Migration == m.Migration {
@@ -70,7 +70,7 @@ func (r Record) after(m Move) Record {
 	return r
 }
 
-// RecordOf returns the VMI's record, as after its last move even if that is not written yet.
+// RecordOf returns the VMI's record after its last move, even if that is not written yet.
 func RecordOf(vmi *v1.VirtualMachineInstance) (Record, error) {
 	record, err := ReadRecord(vmi.Annotations)
 	return record.after(MoveOf(vmi)), err
@@ -108,8 +108,8 @@ func VolumesOf(spec *v1.VirtualMachineInstanceSpec) []Volume {
 	return out
 }
 
-// AtRest returns the reason why a migration can't begin now: a volume is being plugged or
-// unplugged. Volumes that wait for their claim or pod may go on waiting.
+// AtRest returns why a migration can't begin now: a volume is being plugged or unplugged. Volumes that wait for their
+// claim or pod may go on waiting.
 func AtRest(vmi *v1.VirtualMachineInstance) error {
 	record, err := ReadRecord(vmi.Annotations)
 	switch {
@@ -140,7 +140,7 @@ func some(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// Arrivals returns the recorded attachment pods at the target, and the volumes for which none runs yet.
+// Arrivals returns the attachment pods at the target, and the volumes for which none runs.
 func Arrivals(vmi *v1.VirtualMachineInstance, pods []Pod) (record Record, missing []string) {
 	record.Pods = comingTo(vmi)
 	for _, e := range arriving(vmi) {

@@ -235,8 +235,7 @@ func TestWhatIsThereWhenAGuestArrives(t *testing.T) {
 	}
 }
 
-// TestARecordForWhoeverUsesIt: pods at a migration's target must be used from the moment when the VMI says that its
-// guest is there, and not before.
+// TestARecordForWhoeverUsesIt: pods at a migration's target must be used from the guest's arrival on, and not before.
 func TestARecordForWhoeverUsesIt(t *testing.T) {
 	type state = v1.VirtualMachineInstanceMigrationState
 	for name, test := range map[string]struct {

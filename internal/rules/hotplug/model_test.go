@@ -109,8 +109,8 @@ type state struct {
 	pods pods
 	// disks are QEMU's.
 	disks [maxVolumes]disk
-	// taken means that the QEMU at a migration's target has the guest's disks open, too. lingering are the disks that
-	// are open in the QEMU that the guest has left, or has not reached.
+	// taken means that the target's QEMU has the disks open, too. lingering disks are open in the QEMU that the guest
+	// has left, or has not reached.
 	taken     bool
 	lingering set
 	// The view of the controller's caches, where it differs from the truth.
@@ -119,7 +119,7 @@ type state struct {
 	vmiStale, podStale bool
 	// before is the VMI before the user's last change, for a controller that starts with an old cache.
 	before object
-	// asking: the controller has read the pods from the API server and will read the VMI next.
+	// The controller has read the pods from the API server and will read the VMI next.
 	asking bool
 	// The remaining steps of the user, of others who delete pods, and of dead controllers.
 	changes, deletions, late, moves uint8
@@ -145,8 +145,7 @@ type scenario struct {
 	// late is the number of creations that may arrive from a controller that has died.
 	late              uint8
 	maxAttachmentPods int
-	// exclusive volumes can be used by one pod only; broken ones never attach; sticky ones are never released by the
-	// guest.
+	// exclusive volumes can be used by one pod only; broken ones never attach; the guest never releases sticky ones.
 	exclusive, broken, sticky set
 	// forces are the volumes that the user may unplug by force.
 	forces set
@@ -355,8 +354,8 @@ func written(vmi object, plan *hotplug.Plan) object {
 	return next
 }
 
-// canonical renames pods and instances so that states that differ only in names are equal, and drops a cache's view
-// when it is the truth. It keeps the order of names, which is the order of generations.
+// canonical makes states equal that differ only in names, and drops a cache's view when it is the truth. It keeps the
+// order of names, which is the order of generations.
 func (s *state) canonical() {
 	if !s.vmiStale {
 		s.vmiCache = object{}

@@ -13,9 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
-// Migrations in the model: a guest goes to the other of two nodes. The real functions decide when its migration may
-// begin (AtRest), and when the target's QEMU has its volumes (Arrivals). Package switchover models which QEMU runs the
-// guest.
+// A guest goes to the other of two nodes. The real functions decide when its migration may begin (AtRest), and when
+// the target's QEMU has its volumes (Arrivals). Package switchover models which QEMU runs the guest.
 
 // journey is the VMI's state of migrations.
 type journey struct {

@@ -8,7 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Volume is a hotplugged volume on its claim.
+// Volume is a hotplugged volume.
 type Volume struct {
 	Name  string `json:"name"`
 	Claim string `json:"claim"`
@@ -17,11 +17,11 @@ type Volume struct {
 // Wanted is a volume in the VMI's spec.
 type Wanted struct {
 	Volume
-	// Attach means that the claim is bound, or that an attachment pod lets it be bound.
+	// Attach means that the claim is bound, or an attachment pod lets it be bound.
 	Attach bool
-	// Alone means that the claim allows one pod only, or may turn out not to be bindable on the node.
+	// Alone means that the claim allows one pod only, or may not be bindable on the node.
 	Alone bool
-	// Empty means that the claim is not filled: its attachment pod must only bind it.
+	// Empty means that the claim is not filled: a pod must only bind it.
 	Empty bool
 	// Without a reason the claim is bound.
 	Reason, Message string
@@ -66,10 +66,10 @@ type Pod struct {
 	Volumes         []Volume
 }
 
-// Stage is the part of the VMI's life that matters to its volumes.
+// Stage is a part of the VMI's life.
 type Stage int
 
-// The stages of a VMI.
+// The stages.
 const (
 	// Active: the guest runs, or its pod has a node.
 	Active Stage = iota
@@ -85,22 +85,21 @@ const (
 
 // Observed is the input of Decide. Each part may be stale unless Live.
 type Observed struct {
-	Stage  Stage
-	Move   Move
-	Wanted []Wanted
-	// Destinations are the volumes whose disks the migration copies.
+	Stage        Stage
+	Move         Move
+	Wanted       []Wanted
 	Destinations []Destination
 	Entries      []Entry
 	Record       Record
 	Pods         []Pod
 	Budget       Budget
-	// Failures has the creation errors of attachment pods, by name.
+	// Failures are creation errors by the name of the pod.
 	Failures map[string]string
-	// Prefix begins the names of this VMI's attachment pods, and of no other's.
+	// Prefix begins the names of this VMI's attachment pods only.
 	Prefix string
-	// Live means that the API server itself was asked for the pods, and then for the VMI.
+	// Live means that the API server was asked for the pods, and then for the VMI.
 	Live bool
-	// Maintainers has the maintenance pods by claim. The API server was asked for them after the VMI.
+	// Maintainers has the maintenance pods by claim, read from the API server after the VMI.
 	Maintainers      map[string]Maintainer
 	MaintainersAsked bool
 	// Settled means that nothing has changed for a while.
@@ -109,7 +108,7 @@ type Observed struct {
 	MaxAttachmentPods int
 }
 
-// Question is a question that only the API server can answer.
+// Question is one that only the API server can answer.
 type Question string
 
 // NeedPods asks for an observation with Live.
@@ -118,11 +117,11 @@ const NeedPods Question = "the attachment pods, and then the VMI"
 // Plan either changes the VMI, on condition of the observed version, or acts on pods.
 type Plan struct {
 	Changed bool
-	// Needs is a question to answer first. No other part of the plan may be applied then.
+	// Needs is to be answered first. No other part of the plan may be applied then.
 	Needs   Question
 	Entries []Entry
 	Record  Record
-	// Guarded are to be created once the disruption budget is right.
+	// Guarded wait for the disruption budget.
 	Create  []AttachmentPod
 	Guarded []AttachmentPod
 	Delete  []Pod

@@ -9,8 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// cluster plays all other parts with a clock: pods take time to start, and the guest takes and releases its disks at
-// once.
+// Pods take time to start, and the guest takes and releases its disks at once.
 type cluster struct {
 	Observed
 	now    time.Time

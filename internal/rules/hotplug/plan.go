@@ -75,7 +75,7 @@ func (p *planning) plan() Plan {
 	return out
 }
 
-// missesPods reports whether the plan depends on a pod that a stale cache may lack.
+// missesPods reports whether a stale cache may lack a pod of the plan.
 func (p *planning) missesPods() bool {
 	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool { return p.missing(&h) }) ||
 		slices.ContainsFunc(p.entries, func(e Entry) bool {
@@ -89,7 +89,8 @@ func (p *planning) syncSpec() {
 		if p.wanted(e.Volume) != nil {
 			return false
 		}
-		// An unmounted volume keeps its entry while a pod holds its claim, unless its name is wanted on another claim.
+		// An unmounted volume keeps its entry while a pod holds its claim, unless its name is wanted on another
+		// claim.
 		return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted && p.nameWanted(e.Name)
 	})
 	for i := range p.entries {
@@ -114,7 +115,6 @@ func entryOf(w *Wanted) Entry {
 	return e
 }
 
-// unattached reports whether the phase precedes an attachment pod.
 func unattached(phase v1.VolumePhase) bool {
 	return phase == "" || phase == v1.VolumePending || phase == v1.VolumeBound
 }
@@ -186,7 +186,7 @@ func (p *planning) why(v Volume) string {
 	return p.Failures[name]
 }
 
-// ReasonAttachFailed is the reason of a volume whose attachment pod does not start.
+// ReasonAttachFailed is the reason of a volume whose pod does not start.
 const ReasonAttachFailed = "FailedAttach"
 
 // serves reports whether the entry's pod exists and is not ending.

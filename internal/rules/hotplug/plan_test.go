@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// vol returns volumes with their claims' names; "a=x" is volume a on claim x.
+// "a=x" is volume a on claim x.
 func vol(names ...string) []Volume {
 	var out []Volume
 	for _, n := range names {

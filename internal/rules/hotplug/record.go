@@ -42,7 +42,7 @@ func ReadRecord(annotations map[string]string) (Record, error) {
 	return r, nil
 }
 
-// Text returns the annotation's value, "" for an empty record.
+// Text returns the annotation's value, "" for none.
 func (r Record) Text() string {
 	if r.Generation == 0 && len(r.all()) == 0 {
 		return ""
@@ -96,7 +96,7 @@ func (p *planning) add(volumes []Volume) {
 	}
 }
 
-// named also looks at the names of existing pods and entries: somebody may have removed the annotation.
+// named also looks at existing pods and entries: somebody may have removed the annotation.
 func (p *planning) named(volumes []Volume) AttachmentPod {
 	for i := range p.Pods {
 		p.record.Generation = max(p.record.Generation, generation(p.Prefix, p.Pods[i].Name))

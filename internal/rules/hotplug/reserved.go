@@ -5,8 +5,8 @@ import "drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 // ReservedRefusal is the message for a user who writes one of the reserved annotations.
 const ReservedRefusal = "only Drydock's components keep this record of a VMI's volumes"
 
-// ReservedAnnotations returns the annotations in which Drydock's components record facts about a VMI's volumes, on
-// which the guest's disks depend. Users must not write them.
+// ReservedAnnotations returns the annotations with the components' records, on which the guest's disks depend. Users
+// must not write them.
 func ReservedAnnotations() []string {
 	return []string{RecordAnnotation, hotplugspec.RemovedAnnotation, hotplugspec.ForcedAnnotation}
 }

@@ -8,8 +8,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Slots of the root bus, pcie.0. Each device that can't be unplugged has a fixed slot, so that adding one
-// never moves another (decision 030). 0x00 is the host bridge and 0x1f the chipset with its SATA controller.
+// Slots of the root bus, pcie.0, fixed so that adding a device never moves another (decision 030). 0x00 is the host
+// bridge and 0x1f the chipset with its SATA controller.
 const (
 	slotVideo    = 0x01
 	slotSCSI     = 0x02
@@ -172,8 +172,7 @@ func (b *builder) ports() {
 	}
 }
 
-// HasNICPort reports whether a running machine has the root port where the next start would put the
-// interface at this index.
+// HasNICPort reports whether a running machine has the root port where the next start would put the interface.
 func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
 	with := spec.DeepCopy()
 	before := min(at, len(with.Domain.Devices.Interfaces))

@@ -10,8 +10,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestWhatAMachineIsGivenForItsSpec lists, for a field, the arguments that the command line must have, and those that
-// it must not.
 func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 	for name, test := range map[string]struct {
 		domain   string
@@ -61,6 +59,10 @@ func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 			has: []string{"-cpu host\n"}},
 		"features that are asked for, with KVM": {domain: "features: {acpi: {}, kvm: {hidden: true}, apic: {endOfInterrupt: true}, hyperv: {spinlocks: {}, vendorid: {vendorid: me}}}", kvm: true,
 			has: []string{"host,kvm=off,kvm-pv-eoi=on,hv-spinlocks=0x1000,hv-vendor-id=me\n"}},
+		"parts of features that are off, with KVM": {domain: "features: {acpi: {}, hyperv: {synictimer: {enabled: false, direct: {}}, tlbflush: {enabled: false, direct: {}, extended: {}}}}", kvm: true,
+			has: []string{"host,hv-stimer=off,hv-tlbflush=off\n"}},
+		"parts of features that are on, with KVM": {domain: "features: {acpi: {}, hyperv: {synictimer: {direct: {}}, tlbflush: {direct: {}, extended: {}}}}", kvm: true,
+			has: []string{"host,hv-stimer=on,hv-stimer-direct=on,hv-tlbflush=on,hv-tlbflush-direct=on,hv-tlbflush-ext=on\n"}},
 		"an RTC of the guest's time that catches up": {domain: "clock: {timer: {rtc: {track: guest, tickPolicy: catchup}}}", has: []string{"-rtc base=utc,clock=vm,driftfix=slew\n"}},
 		"an RTC of the host's time that delays":      {domain: "clock: {timer: {rtc: {track: wall, tickPolicy: delay}}}", has: []string{"-rtc base=utc,clock=host,driftfix=none\n"}},
 		"no screen":                                  {domain: "devices: {autoattachGraphicsDevice: false}", not: []string{"-vnc", "video0"}},
@@ -292,7 +294,7 @@ func TestEveryMistakeIsNamed(t *testing.T) {
 	}
 }
 
-// TestDebugLogs: QEMU must log its run states where the VMI's label asks for it, and nowhere else.
+// TestDebugLogs: QEMU must log its run states only where the VMI's label asks for it.
 func TestDebugLogs(t *testing.T) {
 	for value, want := range map[string]bool{"true": true, "false": false, "": false} {
 		vmi := &v1.VirtualMachineInstance{}

@@ -15,8 +15,7 @@ const (
 	maxNodeName = 31
 )
 
-// NodeName returns the name of the top block node of a volume's disk. A name that is too long for
-// QEMU is cut and gets a hash.
+// NodeName returns the name of a disk's top block node. A name that is too long for QEMU is cut and gets a hash.
 func NodeName(volume string) string { return nodeName("n-", volume) }
 
 func nodeName(prefix, volume string) string {
@@ -45,13 +44,13 @@ type caching struct {
 	direct bool
 	// noFlush ignores the guest's flushes.
 	noFlush bool
-	// through completes each write only when it is on the medium.
+	// through completes a write only when it is on the medium.
 	through bool
 }
 
 func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 	if isoVolume(v) {
-		// SATA disks can't be read-only. The image belongs to this pod and is deleted with it, so writes do no harm.
+		// SATA disks can't be read-only. The image is deleted with the pod, so writes do no harm.
 		readOnly := !isSATADisk(d.spec)
 		file := fileNode{name: nodeName("f-", v.Name), path: isoFile(v), readOnly: readOnly, caching: caching{noFlush: !readOnly}}
 		b.file(file)
@@ -128,9 +127,8 @@ func isReadOnly(d *v1.Disk) bool {
 	return d.CDRom != nil || d.LUN != nil && d.LUN.ReadOnly || d.Disk != nil && d.Disk.ReadOnly
 }
 
-// caching chooses the cache mode. An overlay is deleted with the pod, so it needs no flushes and is
-// fast in the page cache. A lasting disk bypasses the page cache if the storage supports it, and
-// otherwise writes through it: that is safe on every storage.
+// An overlay is deleted with the pod, so it needs no flushes and is fast in the page cache. A lasting disk bypasses
+// the page cache if the storage supports it, and otherwise writes through it, which is safe on every storage.
 func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (caching, bool) {
 	switch d.spec.Cache {
 	case "":
@@ -159,8 +157,8 @@ func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (ca
 	return caching{}, false
 }
 
-// native reports whether to use the kernel's asynchronous I/O. It requires direct I/O, and blocks
-// the guest when a file grows; so it is the default for block devices only.
+// The kernel's asynchronous I/O requires direct I/O, and blocks the guest when a file grows; so it is the default for
+// block devices only.
 func (b *builder) native(d disk, image launch.PreparedImage, mode caching) bool {
 	switch d.spec.IO {
 	case "", v1.DriverIO("default"):

@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// The caches of a guest's writes: persistent data must be on the medium when the guest was told so, on every storage.
+// Persistent data must be on the medium when the guest was told so, on every storage.
 func TestHowADiskIsCached(t *testing.T) {
 	lasting := launch.PreparedImage{Source: "/disk.img", SourceFormat: "raw"}
 	direct, device, overlay := lasting, lasting, lasting
@@ -183,7 +183,7 @@ func TestAMachineIsBuiltWithTheDisksBehindOneThatComes(t *testing.T) {
 	}
 }
 
-// A VMI may request more disks than there are addresses: the last of them must take a free one.
+// The last of too many disks must take a free address.
 func TestADiskWithoutAPlaceOfItsOwnTakesAFreeOne(t *testing.T) {
 	spec := specOf()
 	for i := range 9 {

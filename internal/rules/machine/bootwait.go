@@ -91,9 +91,9 @@ type BootIndex struct {
 	Index  int
 }
 
-// BootIndexes returns the places in the boot order of the disks that a guest has before its CPUs
-// start, including plugged ones. First every device is removed from the order: the spec may have
-// changed since QEMU started, and QEMU refuses two devices with one place.
+// BootIndexes returns the boot order of the disks that a guest has before its CPUs start, with the plugged ones.
+// First every device is removed from the order: the spec may have changed since QEMU started, and QEMU refuses two
+// devices with one place.
 func BootIndexes(spec *v1.VirtualMachineInstanceSpec, plugged map[string]bool) []BootIndex {
 	b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
 	var none, places []BootIndex

@@ -24,7 +24,7 @@ type builder struct {
 	placement      placement
 	// threads are by index in the spec.
 	threads map[int]string
-	// hot are the disks that are plugged later.
+	// hot disks are plugged later.
 	hot map[string]bool
 }
 
@@ -56,8 +56,8 @@ func (b *builder) basics() {
 	b.option("name", "guest="+escape(b.vmi.Namespace+"_"+b.vmi.Name)+",debug-threads=on")
 	b.option("nodefaults", "")
 	b.option("no-user-config", "")
-	// QEMU runs in a container without capabilities; this also keeps a guest that broke out of the
-	// device model from starting programs.
+	// QEMU runs without capabilities; this also keeps a guest that broke out of the device model from starting
+	// programs.
 	b.option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	b.option("display", "none")
 	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown"+b.watchdogAction())
@@ -65,11 +65,11 @@ func (b *builder) basics() {
 	b.halt()
 }
 
-// DebugLogsLabel makes virt-launcher log more, if it is "true" on a VMI. Upstream it enables libvirt's logs.
+// DebugLogsLabel "true" on a VMI makes virt-launcher log more. Upstream it enables libvirt's logs.
 const DebugLogsLabel = "debugLogs"
 
-// debugLogs traces when the guest starts and stops running, and the steps of its migrations. A
-// guest can't make QEMU log much by these.
+// debugLogs traces the guest's starts and stops, and the steps of its migrations. A guest can't make QEMU log much by
+// these.
 func (b *builder) debugLogs() {
 	if b.vmi.Labels[DebugLogsLabel] != "true" {
 		return
@@ -92,7 +92,7 @@ func (b *builder) socket(id, name string) {
 	b.option("chardev", "socket,id="+id+",path="+layout.Socket(name)+",server=on,wait=off")
 }
 
-// named checks a name that becomes part of an id. QEMU's own error would not help the VM's owner.
+// QEMU's own error would not help the VM's owner.
 func (b *builder) named(path, name string) {
 	const allowed = "-._ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 	if name == "" || strings.Trim(name, allowed) != "" {

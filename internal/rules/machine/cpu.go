@@ -17,7 +17,7 @@ const (
 	policyForbid   = "forbid"
 )
 
-// MaxVCPUs is the maximum for a q35 machine without hardware virtualization.
+// MaxVCPUs is the maximum of a q35 machine without hardware virtualization.
 const MaxVCPUs = 255
 
 // Topology returns the guest's CPU topology at boot. Without one in spec.domain.cpu, the CPU limit,
@@ -56,8 +56,8 @@ func (b *builder) cpu() {
 	b.option("cpu", strings.Join(append([]string{b.cpuModel()}, b.cpuFlags()...), ","))
 }
 
-// cpuModel returns QEMU's name of the model. QEMU has no host-model; with KVM the nearest is host,
-// which omits features that can't be migrated. Without KVM max has all features that can be emulated.
+// QEMU has no host-model; with KVM the nearest is host, which omits features that can't be migrated. Without KVM max
+// has all features that can be emulated.
 func (b *builder) cpuModel() string {
 	model := b.in.CPUModel
 	if b.spec.CPU != nil && b.spec.CPU.Model != "" {

@@ -26,8 +26,7 @@ const AgentPort = agentID
 // AgentChardev is the label of the port's socket.
 const AgentChardev = layout.AgentChardev
 
-// controllers adds the buses of disks and inputs. The SCSI controller exists even without a SCSI
-// disk, since one can be plugged later.
+// The SCSI controller always exists, since a disk can be plugged later.
 func (b *builder) controllers() {
 	count := make(map[v1.DiskBus]int)
 	for i := range b.spec.Devices.Disks {

@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// The chipset's SATA controller has six ports; its buses are ide.0 to ide.5. Further disks get
-	// further controllers of the same kind.
+	// The chipset's SATA controller has the buses ide.0 to ide.5. Further disks get further controllers.
 	sataPorts          = 6
 	maxSATAControllers = 9
 
@@ -32,8 +31,7 @@ func DiskID(volume string) string { return "disk-" + volume }
 
 func isVirtio(d *v1.Disk) bool { return d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio }
 
-// diskBus returns a disk's bus. The default is SATA, which every guest supports, or SCSI for a LUN,
-// which SATA does not support.
+// diskBus is SATA by default, which every guest supports, or SCSI for a LUN, which SATA does not support.
 func diskBus(d *v1.Disk) v1.DiskBus {
 	var bus v1.DiskBus
 	switch {
@@ -98,7 +96,7 @@ func (b *builder) disk(d disk, volume *v1.Volume) {
 			return
 		}
 		device["drive"] = node.name
-		// A LUN's cache is managed by its device.
+		// The device manages a LUN's cache.
 		if d.spec.LUN == nil {
 			node.apply(device)
 		}
@@ -173,7 +171,7 @@ func (b *builder) describe(d disk, device Properties) {
 		if d.spec.LUN != nil {
 			b.refuse(d.path+".serial", "a lun has the serial of its device")
 		}
-		// The bus transfers no more characters to the guest.
+		// The bus transfers no more characters.
 		device["serial"] = s[:min(len(s), MaxSerial[d.bus])]
 	}
 	if isTrue(d.spec.Shareable) {
@@ -191,7 +189,7 @@ func (b *builder) describe(d disk, device Properties) {
 	b.errorPolicy(d, device)
 }
 
-// errorPolicy stops the guest by default until the storage works again.
+// By default the guest stops until the storage works again.
 func (b *builder) errorPolicy(d disk, device Properties) {
 	policy := v1.DiskErrorPolicyStop
 	if d.spec.ErrorPolicy != nil {
@@ -234,8 +232,8 @@ func (b *builder) blockSize(d disk, device Properties) {
 	}
 }
 
-// bootIndex returns the place in the boot order. If any disk or interface has a bootOrder, only those
-// with one are tried; otherwise all disks are, in the spec's order. place is -1 for an interface.
+// If any disk or interface has a bootOrder, only those with one are tried, otherwise all disks in the spec's order.
+// place is -1 for an interface.
 func (b *builder) bootIndex(order *uint, place int) (int, bool) {
 	if b.bootOrdered() {
 		if order == nil {

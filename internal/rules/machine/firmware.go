@@ -38,7 +38,7 @@ func efi(spec *v1.VirtualMachineInstanceSpec) *v1.EFI {
 
 func secureBoot(e *v1.EFI) bool { return e.SecureBoot == nil || *e.SecureBoot }
 
-// KeepsVariables reports whether the guest's UEFI variables outlive it.
+// KeepsVariables reports whether UEFI variables outlive the guest.
 func KeepsVariables(spec *v1.VirtualMachineInstanceSpec) bool {
 	e := efi(spec)
 	return e != nil && isTrue(e.Persistent)
@@ -56,8 +56,7 @@ func VariablesTemplate(spec *v1.VirtualMachineInstanceSpec) string {
 	return ovmfVars
 }
 
-// nvram returns the image of the UEFI variables: the VM's own file, or an overlay on the template,
-// so that guests don't share variables.
+// nvram returns the VM's own file, or an overlay on the template, so that guests don't share variables.
 func nvram(vmi *v1.VirtualMachineInstance) (launch.Image, bool) {
 	template := VariablesTemplate(&vmi.Spec)
 	if template == "" {
@@ -118,8 +117,7 @@ func (b *builder) uefi(e *v1.EFI) {
 	b.machineOption("pflash1", "uefi-vars")
 }
 
-// variables adds the block nodes of the UEFI variables. The firmware never flushes, so persistent
-// variables bypass the page cache if the storage supports it.
+// The firmware never flushes, so persistent variables bypass the page cache if the storage supports it.
 func (b *builder) variables(image launch.PreparedImage) {
 	if image.Overlay == "" {
 		b.file(fileNode{name: "uefi-vars-file", path: image.Source, caching: caching{direct: image.DirectIO}})

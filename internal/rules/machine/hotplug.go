@@ -40,7 +40,7 @@ func hotDisks(spec *v1.VirtualMachineInstanceSpec) map[string]bool {
 	return hot
 }
 
-// Slot is the place of a plugged disk: a LUN of the SCSI controller, or the root port of a virtio disk.
+// Slot is a LUN of the SCSI controller, or a virtio disk's root port.
 type Slot struct {
 	Bus    v1.DiskBus `json:"bus"`
 	Number int        `json:"number"`
@@ -132,7 +132,7 @@ func Room(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	return len(all)
 }
 
-// Plug has the QEMU objects of a plugged volume.
+// Plug has a volume's QEMU objects.
 type Plug struct {
 	// Blockdevs are in the order of creation; the last is the top node.
 	Blockdevs []Properties

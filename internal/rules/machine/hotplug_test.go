@@ -52,8 +52,8 @@ func withoutHalt(args []string) []string {
 	return rest
 }
 
-// TestSlots plugs and unplugs disks in random order, as many as fit. No two devices may share an address, and after all
-// disks are unplugged each must get its address from the spec's order again.
+// TestSlots plugs and unplugs disks in random order. No two devices may share an address, and after all disks are
+// unplugged each must get its address from the spec's order again.
 func TestSlots(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
@@ -145,7 +145,7 @@ func TestAPlug(t *testing.T) {
 	}
 }
 
-// TestALUNIsPluggedAsItIs: the guest speaks to the device itself, with its own serial and errors. A file is no LUN.
+// TestALUNIsPluggedAsItIs: the guest speaks to the device itself. A file is no LUN.
 func TestALUNIsPluggedAsItIs(t *testing.T) {
 	vmi := &v1.VirtualMachineInstance{}
 	plug(&vmi.Spec, "lun", v1.DiskDevice{LUN: &v1.LunTarget{}})

@@ -24,9 +24,9 @@ func Hostname(vmi *v1.VirtualMachineInstance) string {
 	return name
 }
 
-// MAC returns an interface's hardware address: the spec's, or one made from the firmware UUID and the
-// interface's name. So it survives restarts, migrations and the loss of the status, and a clone with its
-// new UUID gets new addresses. An invalid address in the spec is returned unchanged; admission refuses it.
+// MAC returns the spec's address, or one made from the firmware UUID and the interface's name: it survives restarts,
+// migrations and the loss of the status, and a clone with its new UUID gets another. An invalid address in the spec
+// is returned unchanged; admission refuses it.
 func MAC(vmi *v1.VirtualMachineInstance, iface string) string {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		spec := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -39,8 +39,7 @@ func MAC(vmi *v1.VirtualMachineInstance, iface string) string {
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
 }
 
-// identity returns the guest's unique id. Admission gives every VMI a firmware UUID; the fallback
-// is for objects that bypassed it.
+// Admission gives every VMI a firmware UUID; the fallback is for objects that bypassed it.
 func identity(vmi *v1.VirtualMachineInstance) string {
 	if f := vmi.Spec.Domain.Firmware; f != nil && f.UUID != "" {
 		return string(f.UUID)

@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Images returns the files that virt-launcher has to prepare before the machine can be built: the
-// images of disks and their overlays, in the order of spec.volumes.
+// Images returns the files that virt-launcher has to prepare for the machine: those of disks and their overlays, in
+// the order of spec.volumes.
 func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	readOnly := make(map[string]bool)
 	for i := range vmi.Spec.Domain.Devices.Disks {
@@ -56,8 +56,8 @@ func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 	return images
 }
 
-// volumeImage returns the image of a volume. It is false if virt-launcher has nothing to prepare:
-// virt-handler makes ISO images, and virt-launcher makes the disk of downward metrics when QEMU starts.
+// volumeImage is false if virt-launcher has nothing to prepare: virt-handler makes ISO images, and virt-launcher
+// makes the disk of downward metrics when QEMU starts.
 func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	image := launch.Image{Name: v.Name}
 	switch {

@@ -1,9 +1,9 @@
-// Package machine turns a VirtualMachineInstance into a QEMU machine: devices with stable ids and
-// addresses, the images of its disks, and the command line.
+// Package machine turns a VirtualMachineInstance into a QEMU machine: devices with stable ids and addresses, the
+// images of its disks, and the command line.
 //
-// It owns every rule by which a field of the spec becomes visible to the guest. It is pure: it does
-// no I/O and reads no clock, and the same Input always gives the same Machine, to the byte. It must
-// not import a client. It does not repeat admission: it refuses only specs that it can't express.
+// It owns every rule by which a field of the spec becomes visible to the guest. It does no I/O and reads no clock,
+// and the same Input always gives the same Machine, to the byte. It must not import a client, or repeat admission: it
+// refuses only specs that it can't express.
 package machine
 
 import (
@@ -25,7 +25,7 @@ type NIC struct {
 	MTU int
 	// Device is the PCI address of a device of the node, without a tap. It is "" for an emulated interface.
 	Device string
-	// VhostNet means that /dev/vhost-net can be opened in the pod.
+	// VhostNet means that the pod can open /dev/vhost-net.
 	VhostNet bool
 }
 
@@ -44,8 +44,7 @@ type Input struct {
 	Now time.Time
 	// Incoming is the UID of the migration that brings the guest, "" for a new start.
 	Incoming types.UID
-	// Sockets is the number of sockets with CPUs at QEMU's start; 0 means the spec's. A migrated
-	// guest has those that it had at the source.
+	// Sockets is the number with CPUs at QEMU's start, as at the source for a migrated guest; 0 means the spec's.
 	Sockets uint32
 	// Memory is the boot memory in bytes of a migrated guest; 0 means the spec's. Memory that was
 	// plugged since arrives with the guest.
@@ -55,10 +54,9 @@ type Input struct {
 // Properties are a JSON object on QEMU's command line or in the arguments of a QMP command.
 type Properties map[string]any
 
-// Machine is a QEMU machine. The same Properties serve the command line and QMP (object-add,
-// blockdev-add, netdev_add, device_add).
+// Machine is a QEMU machine, for the command line and for QMP (object-add, blockdev-add, netdev_add, device_add).
 type Machine struct {
-	// These are in the order in which QEMU must create them.
+	// QEMU must create these in order.
 	Objects, Blockdevs, Netdevs, Devices []Properties
 
 	options []option

@@ -54,7 +54,7 @@ func BootMemory(vmi *v1.VirtualMachineInstance) int64 {
 	return GuestMemory(&vmi.Spec)
 }
 
-// memory adds the guest's RAM as a named backend, instead of -m alone: hugepages, hotplug and migration need this.
+// A named backend, instead of -m alone, is needed for hugepages, hotplug and migration.
 func (b *builder) memory() {
 	size := GuestMemory(&b.vmi.Spec)
 	if b.in.Memory != 0 {
@@ -90,7 +90,7 @@ func (b *builder) memory() {
 	}
 }
 
-// room adds an empty device for size bytes of memory, which is neither allocated nor reserved before the guest uses it.
+// room adds an empty device for size bytes, neither allocated nor reserved before the guest uses them.
 func (b *builder) room(size int64) {
 	b.object(Properties{"qom-type": "memory-backend-ram", "id": roomID, "size": size, "reserve": false})
 	b.device(onRootBus(Properties{
@@ -98,7 +98,7 @@ func (b *builder) room(size int64) {
 	}, slotMemory))
 }
 
-// MemoryRoom returns how many bytes can be plugged into a guest that was started with boot bytes.
+// MemoryRoom returns how many bytes can be plugged into a guest that started with boot bytes.
 func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	m := spec.Domain.Memory
 	if m == nil || m.MaxGuest == nil || m.Hugepages != nil {

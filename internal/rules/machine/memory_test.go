@@ -7,8 +7,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestAGuestIsStartedWithRoomForMemory lists the arguments of a guest that may get more memory, and of a target whose
-// guest already has some.
 func TestAGuestIsStartedWithRoomForMemory(t *testing.T) {
 	const (
 		device  = `-device {"addr":"0xa","block-size":2097152,"bus":"pcie.0","driver":"virtio-mem-pci","id":"memory0","memdev":"ram1","requested-size":0}`
@@ -93,7 +91,7 @@ func memory(guest, most string) *v1.Memory {
 	return &v1.Memory{Guest: new(resource.MustParse(guest)), MaxGuest: new(resource.MustParse(most))}
 }
 
-// The kernel refuses device memory that may not be locked, and QEMU then exits: the guest's maximal memory counts.
+// The kernel refuses device memory that may not be locked, and QEMU then exits.
 func TestHowMuchMemoryIsLocked(t *testing.T) {
 	spec := &v1.VirtualMachineInstanceSpec{}
 	const boot = 512 << 20

@@ -19,7 +19,7 @@ const (
 	leftMarker     = "left-with-"
 )
 
-// IncomingMarker is in a QEMU that was started as the target of a migration.
+// IncomingMarker is in a migration's target from its start.
 func IncomingMarker(migration types.UID) string { return incomingMarker + string(migration) }
 
 // RanMarker is in a target whose guest may have run: the source must not resume it.
@@ -28,7 +28,7 @@ func RanMarker(migration types.UID) string { return ranMarker + string(migration
 // BegunMarker is in a source that was told to migrate, or is about to be.
 func BegunMarker(migration types.UID) string { return begunMarker + string(migration) }
 
-// DoomedMarker is in a target that is being killed: its guest must not be run any more.
+// DoomedMarker is in a target that is being killed: its guest must not run.
 func DoomedMarker(migration types.UID) string { return doomedMarker + string(migration) }
 
 // PausedMarker is in a source whose guest virt-handler has stopped for convergence, or is about to:
@@ -39,7 +39,7 @@ func PausedMarker(migration types.UID) string { return pausedMarker + string(mig
 // never resumes here, whatever status QEMU reports later.
 func LeftMarker(migration types.UID) string { return leftMarker + string(migration) }
 
-// Handover is the state that the markers of migrations record.
+// Handover is the state that the markers record.
 type Handover struct {
 	// Incoming is the migration that brings the guest, "" for a guest that was started here. Ran
 	// means that it may have run here, Doomed that this QEMU is being killed.
@@ -51,7 +51,7 @@ type Handover struct {
 	Paused, Left bool
 }
 
-// ReadHandover reads the markers among the names of QEMU's objects.
+// ReadHandover reads the markers among QEMU's objects.
 func ReadHandover(objects map[string]bool) Handover {
 	var h Handover
 	for name := range objects {

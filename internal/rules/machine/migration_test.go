@@ -193,7 +193,7 @@ func awaitStatus(t *testing.T, c *qmp.Client, query, want string) {
 		Status string
 		Error  string `json:"error-desc"`
 	}
-	for deadline, tick := time.Now().Add(2*time.Minute), time.Tick(5*time.Millisecond); is.Status != want; <-tick {
+	for deadline, tick := time.Now().Add(4*time.Minute), time.Tick(5*time.Millisecond); is.Status != want; <-tick {
 		if err := c.Execute(t.Context(), query, nil, &is); err != nil {
 			t.Fatal(err)
 		}

@@ -17,10 +17,10 @@ type Mirror struct {
 	// Whole means that all content is copied. Otherwise only the guest's writes are, since the
 	// image below is the same on every node.
 	Whole bool
-	// Slice is the node at the source that limits the copy to the beginning of the target, if that
-	// may be larger: for a disk that is copied to another claim. It is "" otherwise.
+	// Slice limits the copy, at the source, to the beginning of another claim, which may be larger. It is ""
+	// otherwise.
 	Slice string
-	// Plugged means that the disk is plugged into the target, which does not start with it.
+	// Plugged means that the target does not start with the disk.
 	Plugged bool
 }
 
@@ -46,7 +46,7 @@ func Mirrors(vmi *v1.VirtualMachineInstance) []Mirror {
 	return list
 }
 
-// ChangesClaim reports whether a migration copies the volume's disk to another claim.
+// ChangesClaim reports whether a migration copies the disk to another claim.
 func ChangesClaim(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
 	if v.PersistentVolumeClaim == nil && v.DataVolume == nil {
 		return false
@@ -65,8 +65,7 @@ func moves(v *v1.Volume, d *v1.Disk) bool {
 	return false
 }
 
-// sameEverywhere reports whether the image below the guest's writes is the same on every node. An
-// image's tag may mean another one there; its digest can't (decision 301).
+// An image's tag may mean another one on another node; its digest can't (decision 301).
 func sameEverywhere(v *v1.Volume) bool {
 	if v.ContainerDisk != nil {
 		return strings.Contains(v.ContainerDisk.Image, "@sha256:")

@@ -23,12 +23,12 @@ func NICID(iface string) string { return "net-" + iface }
 // NetdevID returns the id of an interface's backend.
 func NetdevID(iface string) string { return "host-" + iface }
 
-// IsDevice reports whether an interface is a device of the node that the guest is to have.
+// IsDevice reports whether the guest gets a device of the node.
 func IsDevice(iface *v1.Interface) bool {
 	return iface.SRIOV != nil && iface.State != v1.InterfaceStateAbsent
 }
 
-// HasDevices reports whether the guest is to have devices of the node.
+// HasDevices reports whether the guest gets any device of the node.
 func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	for i := range spec.Domain.Devices.Interfaces {
 		if IsDevice(&spec.Domain.Devices.Interfaces[i]) {
@@ -141,8 +141,8 @@ func (b *builder) virtioNIC(netdev, device Properties, host NIC) {
 	if queues := Queues(&b.vmi.Spec); queues > 1 {
 		netdev["queues"] = queues
 		device["mq"] = true
-		// A vector for each direction of each queue, one for changes of the configuration and one
-		// for the control queue.
+		// A vector for each direction of each queue, one for changes of the configuration and one for the control
+		// queue.
 		device["vectors"] = 2*queues + 2
 	}
 }

@@ -12,9 +12,9 @@ import (
 const (
 	defaultMachineType = "q35"
 
-	// TranslationCacheMi limits QEMU's cache of translated code without KVM, in mebibytes. Without
-	// a limit it may take a gibibyte, which no memory request would cover. A Linux guest's boot
-	// fills 61; with a smaller cache boots take twice as long.
+	// TranslationCacheMi limits QEMU's cache of translated code without KVM, in mebibytes: it could take a gibibyte,
+	// which no memory request would cover. A Linux guest's boot fills 61; with a smaller cache boots take twice as
+	// long.
 	TranslationCacheMi = 96
 )
 
@@ -42,7 +42,7 @@ func (b *builder) platform() {
 }
 
 func (b *builder) features() {
-	// Some guests without support for addresses above 4 GiB don't boot if PCI devices may be there.
+	// Some guests don't boot if PCI devices may be above 4 GiB.
 	if b.vmi.Annotations[v1.DisablePCIHole64] == "true" {
 		b.option("global", "driver=q35-pcihost,property=pci-hole64-size,value=0")
 	}
@@ -58,7 +58,7 @@ func (b *builder) features() {
 	}
 }
 
-// platformFlags omits KVM's properties without KVM: they only speed a guest up or hide the hypervisor.
+// KVM's properties only speed a guest up or hide the hypervisor.
 func (b *builder) platformFlags() []string {
 	var flags []string
 	f := b.spec.Features
@@ -134,7 +134,9 @@ func hypervFlags(h *v1.FeatureHyperv) []string {
 	add("hv-synic", h.SyNIC)
 	if t := h.SyNICTimer; t != nil {
 		add("hv-stimer", &t.FeatureState)
-		add("hv-stimer-direct", t.Direct)
+		if isOn(&t.FeatureState) {
+			add("hv-stimer-direct", t.Direct)
+		}
 	}
 	add("hv-reset", h.Reset)
 	if v := h.VendorID; v != nil && isOn(&v.FeatureState) {
@@ -144,8 +146,10 @@ func hypervFlags(h *v1.FeatureHyperv) []string {
 	add("hv-reenlightenment", h.Reenlightenment)
 	if t := h.TLBFlush; t != nil {
 		add("hv-tlbflush", &t.FeatureState)
-		add("hv-tlbflush-direct", t.Direct)
-		add("hv-tlbflush-ext", t.Extended)
+		if isOn(&t.FeatureState) {
+			add("hv-tlbflush-direct", t.Direct)
+			add("hv-tlbflush-ext", t.Extended)
+		}
 	}
 	add("hv-ipi", h.IPI)
 	add("hv-evmcs", h.EVMCS)

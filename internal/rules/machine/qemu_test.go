@@ -163,7 +163,7 @@ func (h *host) start(m *Machine) *qmp.Client {
 		_ = cmd.Process.Kill()
 		<-ended
 	})
-	ctx, cancel := context.WithTimeout(h.t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(h.t.Context(), 4*time.Minute)
 	defer cancel()
 	for {
 		client, err := qmp.Dial(ctx, h.path(layout.Socket(layout.QMPSocket)), nil)

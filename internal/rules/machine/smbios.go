@@ -27,5 +27,5 @@ func isTrue(p *bool) bool { return p != nil && *p }
 
 func isFalse(p *bool) bool { return p != nil && !*p }
 
-// isOn reports the state of a feature that is present: it is on by default.
+// A feature that is present is on by default.
 func isOn(f *v1.FeatureState) bool { return !isFalse(f.Enabled) }

@@ -35,7 +35,7 @@ func TPM(spec *v1.VirtualMachineInstanceSpec, current string, incoming types.UID
 	return &launch.TPM{State: layout.KeptTPMDir(layout.IncomingTPM(string(incoming))), Current: current}
 }
 
-// tpm adds a TPM 2.0 with the CRB interface, which Windows and Linux find by ACPI.
+// Windows and Linux find the CRB interface by ACPI.
 func (b *builder) tpm() {
 	if !HasTPM(&b.vmi.Spec) {
 		return

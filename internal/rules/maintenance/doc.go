@@ -1,8 +1,8 @@
 // Package maintenance decides when a machine, a VM or a VMI without one, is locked for a
 // maintenance pod, when that pod may run, and when the lock is released.
 //
-// It owns the decision only. It is pure: it must not import a client or read the clock. Package lock
-// defines the lock; package vmicontroller keeps guests from starting beside a holder (maintenance.go there).
+// It owns the decision only. It must not import a client or read the clock. Package lock defines the lock; package
+// vmicontroller keeps guests from starting beside a holder (maintenance.go there).
 //
 //	          Lock                Open                Lift               Unlock
 //	unlocked ──────> locked, shut ─────> locked, open ────> the pod runs ──────> unlocked

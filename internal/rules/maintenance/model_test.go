@@ -104,7 +104,7 @@ func (s *state) String() string {
 	return text
 }
 
-// writeVM writes the VM: a write by anybody who read an earlier version will be refused.
+// A write by anybody who read an earlier version will be refused.
 func (s *state) writeVM(to machineState) {
 	s.vm, s.slow.changed, s.vmi.stale = to, true, s.vmi.handing
 }

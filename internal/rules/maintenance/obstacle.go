@@ -31,7 +31,7 @@ type Look struct {
 	// Users are Drydock's other pods on the claims: attachment pods, and pods that fill, upload or copy claims.
 	Users       []*corev1.Pod
 	DataVolumes []*cdiv1.DataVolume
-	// Filling is the reason why a claim is not filled, "" for none.
+	// Filling is why a claim is not filled, "" for none.
 	Filling string
 	// Plugged is a claim that another VMI's guest has plugged or is about to (hotplug.Plugged). It
 	// is valid when PluggedAsked is true.
@@ -47,8 +47,8 @@ type Look struct {
 // Plugged is a claim in a VMI's guest. The zero value is none.
 type Plugged struct{ Claim, VMI string }
 
-// Claims returns the claims of the machine and of the pod. The pod must not use any of them beside
-// another writer, or while it is read for a copy.
+// Claims returns the claims of machine and pod. The pod must not use any of them beside another writer, or while it
+// is read for a copy.
 func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	var out []string
 	volumes, state := disksOf(m)
@@ -76,7 +76,7 @@ func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 	return nil, ""
 }
 
-// Obstacle returns the reason why the pod can't have the machine's disks, "" if it can.
+// Obstacle returns why the pod can't have the machine's disks, "" if it can.
 func Obstacle(m lock.Machine, pod *corev1.Pod, look *Look) string {
 	if why := besideDisks(m, pod, look); why != "" {
 		return why
@@ -141,8 +141,7 @@ func ofVM(vm *v1.VirtualMachine, look *Look) string {
 	return ""
 }
 
-// ofVMI needs no check for a launcher pod: a locked VMI gets none (package vmicontroller), since its
-// handover to a node and its lock are writes of the same object.
+// A locked VMI gets no launcher pod, since its handover to a node and its lock are writes of the same object.
 func ofVMI(vmi *v1.VirtualMachineInstance, look *Look) string {
 	switch {
 	case vmi.DeletionTimestamp != nil:
@@ -169,7 +168,7 @@ func ofRival(r vmicontroller.Rival, of string) string {
 	return fmt.Sprintf("the launcher pod %s of the %s has not ended", r.Pod, of)
 }
 
-// PluggedInto returns the first of the claims that another machine's VMI has plugged.
+// PluggedInto returns the first claim that another machine's VMI has plugged.
 func PluggedInto(m lock.Machine, claims []string, vmis []v1.VirtualMachineInstance) Plugged {
 	for i := range vmis {
 		if vmi := &vmis[i]; vmi.Name != m.GetName() {

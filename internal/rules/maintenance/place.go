@@ -16,11 +16,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// place places the disks of the next pod where the machine fits, by the same rule as for a start (package
-// placement), and reports whether the pod has to wait. Nobody else places them while the machine is halted.
+// place places the next pod's disks where the machine fits, by the rule for a start (package placement), and reports
+// whether the pod has to wait. Nobody else does while the machine is halted.
 //
-// It needs no lock: a provisioning pod mounts nothing, and a concurrent start continues with the
-// same claims.
+// It needs no lock: a provisioning pod mounts nothing, and a concurrent start continues with the same claims.
 func (d *decision) place(next *corev1.Pod) bool {
 	wanted := d.predecessor(next) == "" && besideDisks(d.o.Machine, next, d.o.Look) == ""
 	if !wanted {

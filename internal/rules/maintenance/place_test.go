@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// placingCase is a view of disks that wait for a node, and the expected plan.
 type placingCase struct {
 	o      Observed
 	needs  Question

@@ -16,9 +16,9 @@ import (
 // obstaclePause is the interval for checking obstacles whose end causes no event.
 const obstaclePause = 5 * time.Second
 
-// Observed is the input of Decide, read from the API server in the order of the fields.
+// Observed is read from the API server in the order of the fields.
 type Observed struct {
-	// Machine is the machine of the name (lock.Chosen), nil if there is none.
+	// Machine is the machine of the name (lock.Chosen), nil for none.
 	Machine lock.Machine
 	// Pods are the maintenance pods for the name, whoever created them.
 	Pods []*corev1.Pod
@@ -35,11 +35,11 @@ type Observed struct {
 	Now        time.Time
 }
 
-// Question is a question to answer before the next step.
+// Question is to be answered before the next step.
 type Question string
 
 const (
-	// NeedHolder asks for the pod in the machine's lock.
+	// NeedHolder asks for the lock's pod.
 	NeedHolder Question = "the pod that holds the lock"
 	// NeedLook asks for the obstacles.
 	NeedLook Question = "what may use the machine's disks"
@@ -54,8 +54,8 @@ const (
 // Step is an action.
 type Step string
 
-// The steps. Each causes another reconciliation at once, except Rest, and Provision and
-// Unprovision, whose pod causes an event.
+// Each step causes another reconciliation at once, except Rest, and Provision and Unprovision, whose pod causes an
+// event.
 const (
 	Rest Step = ""
 	// Lock writes the pod into the machine, Open lets it run, Unlock removes both.
@@ -80,7 +80,7 @@ const (
 // Again reports whether the step causes another reconciliation at once.
 func (s Step) Again() bool { return s != Rest && s != Provision && s != Unprovision }
 
-// Wait is the reason why a pod waits.
+// Wait is why a pod waits.
 type Wait struct {
 	Pod *corev1.Pod
 	Why string
@@ -88,7 +88,7 @@ type Wait struct {
 	First bool
 }
 
-// Event is an event about the machine and the pod.
+// Event is about the machine and the pod.
 type Event struct {
 	Warning         bool
 	Reason, Message string
@@ -154,7 +154,7 @@ func (d *decision) decideLocked() {
 	}
 	l, _ := lock.Of(d.o.Machine)
 	if d.o.Holder != nil && !lock.HeldBy(d.o.Machine, d.o.Holder) {
-		d.o.Holder = nil // Another pod of that name.
+		d.o.Holder = nil // Another pod has that name.
 	}
 	switch uid, by := lock.Request(d.o.Machine); {
 	case uid != "" && uid == l.UID:
@@ -186,8 +186,8 @@ func (d *decision) tidy() {
 	}
 }
 
-// force unlocks the machine for an administrator. The pod's object is removed first, so that the
-// pod can't get the lock again, nor block the next one.
+// force unlocks for an administrator. The pod's object goes first, so that it can't get the lock again, nor block the
+// next one.
 func (d *decision) force(by string) {
 	l, _ := lock.Of(d.o.Machine)
 	if d.o.Holder != nil && lock.Kept(d.o.Holder) {
@@ -211,7 +211,7 @@ func (d *decision) decideVanished(l lock.Lock) {
 		Message: fmt.Sprintf("the pod %s is gone and was not seen to end, so it may still write to the disks: make sure that it does not, and unlock the %s by force", l.Pod, d.noun())}
 }
 
-// openOrYield checks the obstacles again, now that a start sees the lock.
+// A start sees the lock now, so the obstacles are checked again.
 func (d *decision) openOrYield() {
 	if d.o.Look == nil {
 		d.Needs = NeedLook

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// The model of a machine's claim that is plugged into the running guest of another VMI.
+// A machine's claim is plugged into the running guest of another VMI.
 
 var errPlugged = errors.New("M5: a maintenance pod runs and another guest has its claim plugged")
 
@@ -58,7 +58,6 @@ func (p plug) planned() hotplug.Plan {
 	return hotplug.Decide(o)
 }
 
-// plugs has the steps of the hotplug loop, and of the user who unplugs the disk.
 func (sc *scenario) plugs(s *state, add adder) {
 	p := s.plug
 	if s.budget[plugs] > 0 && !p.wanted {

@@ -177,7 +177,7 @@ func (sc *scenario) steps(s *state) []step {
 	return out
 }
 
-// leaders has the steps of two leaders: one is cut off anywhere, the other acts at once.
+// One leader is cut off anywhere, the other acts at once.
 func (sc *scenario) leaders(s *state, out *[]step) {
 	to := *s
 	name, unfair := sc.advance(&to, &to.slow)
@@ -200,8 +200,7 @@ func (sc *scenario) leaders(s *state, out *[]step) {
 	}
 }
 
-// kubelet has the steps of scheduler and kubelet for one pod. The first pod's node may fall silent; its processes then
-// run on.
+// The first pod's node may fall silent; its processes then run on.
 func kubelet(s *state, i int, add adder) {
 	p, reachable := s.pods[i], !s.silent || i > 0
 	if p.exists && !p.gated && !p.deleting && !p.bound {

@@ -20,8 +20,7 @@ func updating(uid types.UID, ago time.Duration, edits ...func(*v1.VirtualMachine
 	return m
 }
 
-// TestTheLastMigrationThatWasAskedFor: the order of the list and other migrations must not matter. Of two with the same
-// second the one with the greater UID is the later.
+// TestTheLastMigrationThatWasAskedFor: of two with the same second the one with the greater UID is the later.
 func TestTheLastMigrationThatWasAskedFor(t *testing.T) {
 	all := []*v1.VirtualMachineInstanceMigration{updating("m9", 3*time.Hour), updating("m2", 2*time.Hour), updating("m1", 2*time.Hour)}
 	reversed := slices.Clone(all)

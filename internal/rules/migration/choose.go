@@ -37,9 +37,9 @@ type Cluster struct {
 	Now           time.Time
 }
 
-// Choose decides by UID for each waiting migration whether it may begin. The order is by priority,
-// then by the fewest running in the namespace, then by age. One that waits for its node does not
-// delay those of another node. A choice holds until a migration begins or ends.
+// Choose decides by UID for each waiting migration whether it may begin: by priority, then by the fewest running in
+// the namespace, then by age. One that waits for its node delays no other node's. A choice holds until a migration
+// begins or ends.
 func Choose(c Cluster) map[types.UID]Choice {
 	q := newQueue(c)
 	for {
@@ -53,13 +53,12 @@ func Choose(c Cluster) map[types.UID]Choice {
 	}
 }
 
-// queue is a choice in the making.
 type queue struct {
 	c Cluster
 	// waiting are the undecided ones, oldest first.
 	waiting []*v1.VirtualMachineInstanceMigration
 	choices map[types.UID]Choice
-	// running includes those that have been chosen.
+	// running includes the chosen ones.
 	running     uint32
 	nodes       map[string]uint32
 	namespaces  map[string]uint32
@@ -105,7 +104,6 @@ func (q *queue) begin(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMach
 	}
 }
 
-// sourceNode returns the node that a migration leaves, "" if it is unknown.
 func sourceNode(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case vmi == nil:
@@ -116,7 +114,6 @@ func sourceNode(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	return vmi.Status.NodeName
 }
 
-// next returns the index of the next migration to decide.
 func (q *queue) next() (place int, found bool) {
 	for i, m := range q.waiting {
 		if !found || q.goesBefore(m, q.waiting[place]) {

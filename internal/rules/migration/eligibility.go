@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// immovable is the prefix of the reason why a VMI can't be migrated. Messages of the condition
-// LiveMigratable have it, too; it is removed from them and added again.
+// immovable begins the reason why a VMI can't be migrated. Messages of the condition LiveMigratable have it, too; it
+// is taken off and added again.
 const immovable = "cannot migrate VMI: "
 
 // CanMigrate returns why a migration of a VMI can't begin now, nil if it can.
@@ -51,7 +51,7 @@ func MayMove(vmi *v1.VirtualMachineInstance) error {
 	return Movable(vmi)
 }
 
-// Starts reports whether a VMI's guest has not run yet.
+// Starts reports whether the guest has not run yet.
 func Starts(vmi *v1.VirtualMachineInstance) bool {
 	switch vmi.Status.Phase {
 	case v1.VmPhaseUnset, v1.Pending, v1.Scheduling, v1.Scheduled:
@@ -68,8 +68,8 @@ func migrationObstacle(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Reason returns " (REASON)" with the reason of the condition LiveMigratable if that keeps the guest
-// on its node, since clients look for KubeVirt's word in a refusal. It is "" for any other VMI.
+// Reason returns " (REASON)" of the condition LiveMigratable if that keeps the guest on its node, "" otherwise:
+// clients look for KubeVirt's word in a refusal.
 func Reason(vmi *v1.VirtualMachineInstance) string {
 	if c := notMigratable(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
 		return " (" + c.Reason + ")"
@@ -83,7 +83,6 @@ func HeldByDisks(vmi *v1.VirtualMachineInstance) bool {
 	return c != nil && c.Reason == v1.VirtualMachineInstanceReasonDisksNotMigratable && outOfReach(vmi) == nil
 }
 
-// notMigratable returns the condition LiveMigratable if it is False, else nil.
 func notMigratable(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstanceCondition {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsMigratable)
 	if c == nil || c.Status != corev1.ConditionFalse {

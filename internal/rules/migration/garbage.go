@@ -17,8 +17,8 @@ const (
 	keptAfterVMI = 10 * time.Minute
 )
 
-// Garbage returns the migrations to delete, given those of VMIs of one name: the older ones of those that
-// have ended, or all of them some time after the VMI is gone. after is the requeue delay, zero for none.
+// Garbage returns the migrations to delete of those for one VMI's name: the older ended ones, or all of them some
+// time after the VMI is gone. after is the requeue delay, zero for none.
 func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, now time.Time) (garbage []*v1.VirtualMachineInstanceMigration, after time.Duration) {
 	var ended []*v1.VirtualMachineInstanceMigration
 	for _, m := range migrations {

@@ -8,8 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
-// handOver records the migration and its target pod in the VMI. From then on the virt-handlers of
-// both nodes work on it.
+// handOver records the migration and its target pod in the VMI. From then on both nodes' virt-handlers work on it.
 func (d *decision) handOver() {
 	o := &d.o
 	d.p.VMI.Begin = &Begin{
@@ -22,8 +21,8 @@ func (d *decision) handOver() {
 	d.requeueAt(o.Now.Add(preparationLimit))
 }
 
-// stop ends a migration that has been handed over: at once if nothing of the guest has been sent,
-// else by a request to the source's virt-handler. The VMI's status has the result of either.
+// stop ends a handed-over migration: at once if nothing of the guest has been sent, else by a request to the source's
+// virt-handler. The VMI's status has either result.
 func (d *decision) stop(reason string) {
 	reason = objectevent.Fit(reason)
 	ms := d.state()

@@ -2,9 +2,9 @@
 // VirtualMachineInstanceMigration (plan.go), which of the waiting ones may start (choose.go), which guests can
 // migrate (eligibility.go), the configuration (policy.go), and which ended migrations are deleted (garbage.go).
 //
-// It owns these decisions only. It is pure: it must not import a client or read the clock. It does
-// not decide the handover of guest and disks between the two QEMUs: the two virt-handlers do that,
-// and report the result in the VMI's status.migrationState.
+// It owns these decisions only. It must not import a client or read the clock. It does not decide the handover of
+// guest and disks between the two QEMUs: the two virt-handlers do that, and report the result in the VMI's
+// status.migrationState.
 //
 //	Pending ──> Scheduling ──> Scheduled ──> PreparingTarget ──> TargetReady ──> Running ──> Succeeded
 //	  │            │               │               │                 │              │
@@ -79,7 +79,7 @@ type Observed struct {
 	Now               time.Time
 }
 
-// Question is a question that only the API server can answer.
+// Question is one that only the API server can answer.
 type Question string
 
 // The questions.
@@ -94,8 +94,8 @@ const (
 	NeedDestinations Question = "the claims that disks are copied to"
 )
 
-// Plan has the actions, in this order: create the target pod, patch the VMI, patch the migration's status,
-// delete the target pod, patch the migration's finalizers. A failure ends it, and a new decision follows.
+// Plan has actions in this order: create the target pod, patch the VMI, patch the migration's status, delete the
+// target pod, patch the migration's finalizers. A failure ends it, and a new decision follows.
 type Plan struct {
 	// Needs must be answered before any action: then this is no plan, and another one is made.
 	Needs Question
@@ -111,8 +111,8 @@ type Plan struct {
 	After time.Duration
 }
 
-// Told has facts for a VMI's status, to which package vmistatus applies them. Package vmicontroller
-// removes the remains of a failed migration: the label and the pod in activePods.
+// Told has facts that package vmistatus applies to a VMI's status. Package vmicontroller removes the remains of a
+// failed migration: the label and the pod in activePods.
 type Told struct {
 	// Begin hands the VMI over to the virt-handlers of both nodes; nil if not now. It replaces
 	// migrationState, adds the target pod to activePods, and sets the label v1.MigrationTargetNodeNameLabel.
@@ -124,7 +124,7 @@ type Told struct {
 	Failure string
 }
 
-// Begin has the VMI's facts about a migration at the handover.
+// Begin has the VMI's facts at the handover.
 type Begin struct {
 	UID                   types.UID
 	SourceNode, SourcePod string
@@ -134,7 +134,6 @@ type Begin struct {
 	Configuration         *v1.VMIMConfigurationOptions
 }
 
-// decision is a plan in the making.
 type decision struct {
 	o Observed
 	p Plan
@@ -156,7 +155,7 @@ func Decide(o Observed) Plan {
 	return d.p
 }
 
-// checks are the situations of a migration. The first one that applies decides.
+// The first check that applies decides.
 var checks = []struct {
 	name    string
 	applies func(*decision) bool
@@ -238,7 +237,7 @@ func (d *decision) hindrance() string {
 	return ""
 }
 
-// awaitStart waits for the guest's start. A cache may show an outdated phase.
+// A cache may show an outdated phase.
 func (d *decision) awaitStart() {
 	if !d.o.VMIAsked {
 		d.p.Needs = NeedVMI
@@ -253,7 +252,6 @@ func (d *decision) awaitsStart() bool {
 	return Starts(d.o.VMI) && d.o.Target == nil && !d.o.Migration.TargetIsCreated()
 }
 
-// sourceEnds returns why no migration can start from the guest's pod, "" if one can.
 func sourceEnds(source *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case source == nil, launcherpod.BondOf(source, vmi) != launcherpod.Chosen:
@@ -302,7 +300,6 @@ func (d *decision) ready() bool {
 	return true
 }
 
-// decideHandedOver handles a migration that has been handed over: the virt-handlers work on it and report.
 func (d *decision) decideHandedOver() {
 	ms := d.state()
 	switch {
@@ -343,7 +340,6 @@ func (d *decision) arrive() {
 	d.deleteRemains()
 }
 
-// phaseOf returns the virt-handlers' phase of a migration that has not ended.
 func phaseOf(ms *v1.VirtualMachineInstanceMigrationState) v1.VirtualMachineInstanceMigrationPhase {
 	switch {
 	case ms.StartTimestamp != nil:
@@ -369,7 +365,6 @@ func (d *decision) judgeReplaced() {
 	d.fail("the VMI's status.migrationState does not name this migration any more")
 }
 
-// stopsBecause returns why a migration in progress must be stopped, "" for no reason.
 func (d *decision) stopsBecause() string {
 	o := &d.o
 	switch {
@@ -415,14 +410,13 @@ func (d *decision) deleteRemains() {
 	}
 }
 
-// deleteEnded deletes a target pod that ended before a guest arrived: until the VMI's end, nothing else does.
+// Until the VMI's end, nothing else deletes a target pod that ended before a guest arrived.
 func (d *decision) deleteEnded() {
 	o, ms := &d.o, d.state()
 	read := ms == nil || ms.Failed || d.targetIsOut()
 	d.p.DeleteTarget = read && o.Target != nil && o.Target.DeletionTimestamp == nil && d.isTargetOurs() && !d.guestIsThere()
 }
 
-// targetAlive reports whether there is a target pod to delete that has not ended.
 func (d *decision) targetAlive() bool {
 	o := &d.o
 	return o.Target != nil && !podstatus.Terminal(o.Target) && d.isTargetOurs() && !d.guestIsThere()
@@ -436,7 +430,6 @@ func (d *decision) isTargetOurs() bool {
 		o.VMI != nil && launcherpod.BondOf(o.Target, o.VMI) != launcherpod.Foreign
 }
 
-// guestIsThere reports whether the VMI's guest runs in the target pod.
 func (d *decision) guestIsThere() bool {
 	vmi, target := d.o.VMI, d.o.Target
 	if vmi == nil || vmi.IsFinal() || vmi.Status.MigrationState == nil || launcherpod.BondOf(target, vmi) != launcherpod.Chosen {

@@ -56,7 +56,7 @@ func podOf(vmi *v1.VirtualMachineInstance, name string, uid types.UID, node stri
 	return pod
 }
 
-// in sets the migration's phase; from PreparingTarget on since noon, pending since an hour before.
+// From PreparingTarget on the phase is since noon, pending since an hour before.
 func in(phase v1.VirtualMachineInstanceMigrationPhase) edit {
 	return func(o *Observed) {
 		o.Migration.Status.Phase = phase

@@ -16,9 +16,19 @@ type Configuration struct {
 	Policy string
 }
 
-// Effective returns the configuration for the migrations of a VMI: the cluster's, which has every
-// field set, overridden by the best matching policy.
+// Effective returns a VMI's configuration: the cluster's, which has every field set, overridden by the best matching
+// policy. A guest whose liveness probe the kubelet performs over the network is neither stopped nor moved by post-copy:
+// the probe would fail, and the kubelet would end the pod with a guest that is not elsewhere yet.
 func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
+	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
+	c := configured(cluster, policies, vmi, namespaceLabels)
+	if p := vmi.Spec.LivenessProbe; p != nil && (p.TCPSocket != nil || p.HTTPGet != nil) {
+		c.AllowPostCopy, c.AllowWorkloadDisruption = new(false), new(false)
+	}
+	return c
+}
+
+func configured(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
 	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
 	c := Configuration{VMIMConfigurationOptions: options(cluster.DeepCopy())}
 	policy := best(policies, vmi.Labels, namespaceLabels)
@@ -40,7 +50,6 @@ func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.
 	return c
 }
 
-// options converts a cluster's configuration to the form in a VMI's status.
 func options(c *v1.MigrationConfiguration) v1.VMIMConfigurationOptions {
 	return v1.VMIMConfigurationOptions{
 		NodeDrainTaintKey: c.NodeDrainTaintKey, Network: c.Network,
@@ -77,8 +86,8 @@ func before(keys []string, name string, others []string, other string) bool {
 	return cmp.Or(cmp.Compare(len(others), len(keys)), slices.Compare(keys, others), cmp.Compare(name, other)) < 0
 }
 
-// matched returns the sorted keys of the labels that a policy requires, and whether all of them match.
-// A policy without any matches nothing: it would replace the cluster's configuration unnoticed.
+// matched returns the sorted keys that a policy requires, and whether all match. A policy without any matches
+// nothing: it would replace the cluster's configuration unnoticed.
 func matched(selectors *migrationsv1alpha1.Selectors, vmi, namespace map[string]string) (keys []string, fits bool) {
 	if selectors == nil {
 		return nil, false

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -48,6 +49,29 @@ func TestThePolicyThatFitsBest(t *testing.T) {
 	} {
 		if got := Effective(v1.MigrationConfiguration{}, c.policies, vmi, namespace).Policy; got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+func TestAGuestThatTheKubeletProbesMovesWhole(t *testing.T) {
+	allowed := v1.MigrationConfiguration{AllowPostCopy: new(true), AllowWorkloadDisruption: new(true)}
+	byLabel := policy("a", set{"gpu": "nvidia"}, nil)
+	byLabel.Spec.AllowPostCopy = new(true)
+	for name, c := range map[string]struct {
+		probe *v1.Probe
+		want  bool
+	}{
+		"no probe":     {nil, true},
+		"the agent":    {&v1.Probe{Handler: v1.Handler{GuestAgentPing: &v1.GuestAgentPing{}}}, true},
+		"a program":    {&v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{}}}, true},
+		"a connection": {&v1.Probe{Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{}}}, false},
+		"a page":       {&v1.Probe{Handler: v1.Handler{HTTPGet: &corev1.HTTPGetAction{}}}, false},
+	} {
+		vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Labels: set{"gpu": "nvidia"}}, Spec: v1.VirtualMachineInstanceSpec{LivenessProbe: c.probe}}
+		for _, policies := range [][]migrationsv1alpha1.MigrationPolicy{nil, {byLabel}} {
+			if got := Effective(allowed, policies, vmi, nil); *got.AllowPostCopy != c.want || *got.AllowWorkloadDisruption != c.want {
+				t.Errorf("%s, %d policies: post-copy %v, disruption %v", name, len(policies), *got.AllowPostCopy, *got.AllowWorkloadDisruption)
+			}
 		}
 	}
 }

@@ -11,17 +11,17 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// How long the source's virt-handler may report nothing about a migration that it has begun (decision 322).
+// How long the source's virt-handler may be silent about a begun migration (decision 322).
 const (
-	// silenceLimit counts from its last report of the progress, which comes every few seconds.
+	// silenceLimit counts from the last report, which comes every few seconds.
 	silenceLimit = 2 * time.Minute
 	// unheardLimit counts from the beginning if it has reported no progress: its release may have
 	// no such reports.
 	unheardLimit = time.Hour
 )
 
-// silentAt returns when the silence of the source's virt-handler will have lasted too long. It never
-// compares two clocks: the time of the last report is the difference of two times of virt-handler's clock.
+// silentAt returns when the source's silence has lasted too long. It never compares two clocks: the time of the last
+// report is the difference of two times of virt-handler's clock.
 func (d *decision) silentAt() time.Time {
 	since := d.o.Now
 	for _, t := range d.p.Migration.Status.PhaseTransitionTimestamps {
@@ -41,7 +41,6 @@ func (d *decision) silentAt() time.Time {
 	return since.Add(max(0, told.LastProbeTime.Sub(d.state().StartTimestamp.Time)) + silenceLimit)
 }
 
-// silence returns the failure reason for a silent virt-handler at the source, "" for none.
 func (d *decision) silence() string {
 	ms := d.state()
 	if ms.StartTimestamp == nil || d.o.Now.Before(d.silentAt()) {
@@ -50,7 +49,7 @@ func (d *decision) silence() string {
 	return fmt.Sprintf("virt-handler on node %s, which sends the guest, has not been heard of for at least %v; see its log", ms.SourceNode, silenceLimit)
 }
 
-// awaitAnswer requeues at the end of the limit, since no event reports silence.
+// No event reports silence.
 func (d *decision) awaitAnswer() {
 	if d.state().StartTimestamp != nil && d.silence() == "" {
 		d.requeueAt(d.silentAt())
@@ -63,9 +62,8 @@ func (d *decision) targetIsOut() bool {
 	return !switchover.RecordOf(d.o.VMI, d.o.Migration.UID).TargetNamed
 }
 
-// abandon ends a migration whose guest stays at the silent source. The VMI's migrationState is left
-// to the source's virt-handler: only it knows whether the guest stands still. Until it is back, no
-// other migration begins.
+// abandon ends a migration whose guest stays at the silent source. Its virt-handler keeps migrationState: only it
+// knows whether the guest stands still. Until it is back, no other migration begins.
 func (d *decision) abandon() {
 	ms := d.state()
 	d.fail("%s (the guest has not run on node %s, and stays on node %s)", d.wholeReason(d.silence()), ms.TargetNode, ms.SourceNode)

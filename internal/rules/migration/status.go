@@ -45,10 +45,9 @@ const (
 	reasonAborted = "AbortRequested"
 )
 
-// canceled is the failure reason of a deleted migration.
 const canceled = "the migration was canceled: its object was deleted"
 
-// NotBetweenClusters is the failure reason of a migration that names another cluster.
+// NotBetweenClusters is the failure of a migration that names another cluster.
 const NotBetweenClusters = "migration between clusters (sendTo, receive) is not supported by Drydock"
 
 var phases = []v1.VirtualMachineInstanceMigrationPhase{
@@ -56,12 +55,11 @@ var phases = []v1.VirtualMachineInstanceMigrationPhase{
 	v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
 }
 
-// enter moves the migration to a phase. It also records the phases between, which nobody has
-// written. It never goes back.
+// enter also records the phases between, which nobody has written. It never goes back.
 func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
 	from, to := slices.Index(phases, d.p.Migration.Status.Phase), slices.Index(phases, phase)
 	if from < 0 {
-		return // it is final
+		return
 	}
 	for i := from + 1; i <= to; i++ {
 		d.reach(phases[i])
@@ -75,7 +73,7 @@ func (d *decision) reach(phase v1.VirtualMachineInstanceMigrationPhase) {
 		v1.VirtualMachineInstanceMigrationPhaseTransitionTimestamp{Phase: phase, PhaseTransitionTimestamp: *d.now()})
 }
 
-// end moves the migration to its final phase and copies the VMI's migrationState.
+// end also copies the VMI's migrationState.
 func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 	if d.p.Migration.IsFinal() {
 		return
@@ -138,14 +136,13 @@ func (d *decision) fail(because string, args ...any) {
 	d.deleteRemains()
 }
 
-// wait sets the condition for an obstacle.
 func (d *decision) wait(reason, message string) {
 	d.enter(v1.MigrationPending)
 	d.dropCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 	d.setCondition(ConditionWaiting, reason, message)
 }
 
-// Unschedulable returns the scheduler's reason for not placing the target pod, "" for none.
+// Unschedulable returns why the scheduler does not place the target pod, "" if it does.
 func Unschedulable(m *v1.VirtualMachineInstanceMigration) string {
 	c := condition.Find(m.Status.Conditions, ConditionWaiting)
 	if c == nil || c.Status != corev1.ConditionTrue || c.Reason != corev1.PodReasonUnschedulable || m.IsFinal() {
@@ -175,7 +172,7 @@ func (d *decision) clearWaiting() {
 	d.dropCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)
 }
 
-// abortRequested reports that the migration is being stopped. The first reason stays.
+// The first reason stays.
 func (d *decision) abortRequested(reason string) {
 	conditions := d.p.Migration.Status.Conditions
 	if !d.p.Migration.IsFinal() && !condition.IsTrue(conditions, v1.VirtualMachineInstanceMigrationAbortRequested) {

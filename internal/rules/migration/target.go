@@ -27,7 +27,7 @@ const (
 	// pendingLimit is for a target pod that does not run for any reason. A node that pulls the
 	// images of large disks may need long and reports nothing.
 	pendingLimit = 15 * time.Minute
-	// preparationLimit is for the virt-handlers, from the VMI's handover until the guest's memory moves.
+	// preparationLimit is for the virt-handlers, from the handover until the guest's memory moves.
 	preparationLimit = 5 * time.Minute
 )
 
@@ -136,7 +136,6 @@ func (d *decision) awaitContainer() {
 	}
 }
 
-// obstacle returns the kubelet's reason for not starting the pod's container, "" for none.
 func obstacle(pod *corev1.Pod) (reason, message string) {
 	status := podstatus.Container(pod, layout.ComputeContainer)
 	if status == nil || status.State.Waiting == nil || !vmistatus.FromKubelet(status.State.Waiting.Reason) {
@@ -160,8 +159,8 @@ func (d *decision) expire(limit time.Duration, because string, args ...any) {
 	d.fail("%s, %v after it was made", fmt.Sprintf(because, args...), limit)
 }
 
-// limit returns the usual limit, or a shorter one from an annotation in whole seconds. A longer one
-// would let a user delay other migrations at will (decision 284).
+// limit returns the usual limit, or a shorter one from an annotation in whole seconds. A longer one would let a user
+// delay other migrations at will (decision 284).
 func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
 	seconds, err := strconv.Atoi(strings.TrimSpace(d.o.Migration.Annotations[annotation]))
 	if err != nil || seconds < 1 || seconds >= int(usual/time.Second) {
@@ -170,7 +169,6 @@ func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// overdue returns why a migration that the virt-handlers have not begun is given up, "" for no reason.
 func (d *decision) overdue() string {
 	ms := d.state()
 	switch {
@@ -193,7 +191,6 @@ func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState
 	d.awaitAnswer()
 }
 
-// preparedUntil returns when a migration that has not begun is given up.
 func (d *decision) preparedUntil() time.Time {
 	for _, t := range d.o.Migration.Status.PhaseTransitionTimestamps {
 		if t.Phase == v1.MigrationPreparingTarget {

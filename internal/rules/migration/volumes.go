@@ -8,11 +8,10 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
-// destinationInterval is how often unsuitable destination claims are checked.
 const destinationInterval = 5 * time.Second
 
-// fits reports whether the disks that change their claim can be copied, and waits if not. placed
-// means that there is a target pod, which binds the claims.
+// fits reports whether the disks can be copied to their new claims, and waits if not. placed means that a target pod
+// binds these.
 func (d *decision) fits(placed bool) bool {
 	if len(volumemigration.Of(d.o.VMI)) == 0 {
 		return true
@@ -49,12 +48,10 @@ func (d *decision) patientUntil() time.Time {
 	return handedOver.Add(preparationPatience)
 }
 
-// asksForObstacle reports whether the API server is asked for the obstacle.
 func (d *decision) asksForObstacle() bool {
 	return !d.o.ObstacleAsked && !d.o.Now.Before(d.patientUntil()) && d.unattached() != ""
 }
 
-// awaitVolumes reports the obstacle of the attachment pods at the target.
 func (d *decision) awaitVolumes() {
 	switch names := d.unattached(); {
 	case names == "":

@@ -19,19 +19,19 @@ var (
 	contentKind  = snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent")
 )
 
-// Disk is a volume of the VM whose content is on a claim.
+// Disk is a volume of the VM on a claim.
 type Disk struct {
 	Volume string
 	Claim  *corev1.PersistentVolumeClaim
 	// Driver is the CSI driver of the claim's volume, "" if unknown or none.
 	Driver string
-	// Class is the VolumeSnapshotClass for the claim's driver; "" for none, with the reason in Why.
+	// Class is the VolumeSnapshotClass, or "" with the reason in Why.
 	Class, Why string
 	// Waits is why the claim can't be snapshotted yet.
 	Waits string
 }
 
-// VolumeSnapshot is the observed state of a VolumeSnapshot.
+// VolumeSnapshot is an observed VolumeSnapshot.
 type VolumeSnapshot struct {
 	UID string
 	// Owner is its controller's UID.
@@ -41,13 +41,12 @@ type VolumeSnapshot struct {
 	// Taken is the snapshot's time, nil before that.
 	Taken *metav1.Time
 	Ready bool
-	// Error is the driver's.
 	Error string
-	// Size is the minimum size of a claim restored from it, nil if the driver does not report one.
+	// Size is the minimum of a claim restored from it, nil if the driver does not report one.
 	Size *resource.Quantity
 }
 
-// NewVolumeSnapshot is a VolumeSnapshot to create; Owner is its content.
+// NewVolumeSnapshot is one to create; Owner is its content.
 type NewVolumeSnapshot struct {
 	Name, Claim, Class string
 	// Token is that of the hold on the guest, "" for none. TokenAnnotation stores it.
@@ -79,7 +78,7 @@ func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "vmsnapshot-content-" + string(s.UID)
 }
 
-// ClassAnnotation has the VolumeSnapshotClass of a claim, on its copy in the content.
+// ClassAnnotation has the VolumeSnapshotClass, on the content's copy of a claim.
 const ClassAnnotation = "drydock.dev/volume-snapshot-class"
 
 // newContent returns the content of a snapshot whose VM is locked.
@@ -148,7 +147,7 @@ func kept(vm *v1.VirtualMachine) *snapshotv1.VirtualMachine {
 	return out
 }
 
-// unapplied copies annotations without kubectl's manifest.
+// unapplied removes kubectl's manifest.
 func unapplied(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	delete(out, corev1.LastAppliedConfigAnnotation)
@@ -163,14 +162,13 @@ func with(annotations map[string]string, key, value string) map[string]string {
 	return annotations
 }
 
-// state summarizes the VolumeSnapshots of a content.
 type state struct {
 	missing []NewVolumeSnapshot
 	// group is the VolumeGroupSnapshot to create, named the content with the names of its members; nil for none.
 	group *NewGroup
 	named *snapshotv1.VirtualMachineSnapshotContent
-	// foreign, lost and strange are failure messages: a name is taken by another's object, a group
-	// or member is gone, or the group has the wrong volumes.
+	// foreign, lost and strange are failures: a name is taken by another's object, a group or member is gone, or the
+	// group has the wrong volumes.
 	foreign, lost, strange string
 	// made counts the existing ones. token is their common token; mixed means that they differ.
 	made  int
@@ -184,7 +182,6 @@ type state struct {
 	volumes []snapshotv1.VolumeSnapshotStatus
 }
 
-// summarize summarizes all VolumeSnapshots of the content.
 func summarize(o Observed) state {
 	if ByGroup(o.Content) {
 		return summarizeGroup(o)
@@ -213,7 +210,6 @@ func summarize(o Observed) state {
 	return s
 }
 
-// add includes a VolumeSnapshot of the content.
 func (s *state) add(name string, v VolumeSnapshot) {
 	s.mixed = s.mixed || s.made > 0 && s.token != v.Token
 	s.made, s.token = s.made+1, v.Token
@@ -226,7 +222,6 @@ func (s *state) add(name string, v VolumeSnapshot) {
 	s.addVolumeSnapshot(name, v)
 }
 
-// addVolumeSnapshot includes the progress of a VolumeSnapshot.
 func (s *state) addVolumeSnapshot(name string, v VolumeSnapshot) {
 	status := snapshotv1.VolumeSnapshotStatus{VolumeSnapshotName: name, CreationTime: v.Taken, ReadyToUse: new(v.Ready)}
 	if v.Error != "" {
@@ -242,7 +237,6 @@ func (s *state) addVolumeSnapshot(name string, v VolumeSnapshot) {
 	}
 }
 
-// reported returns the content with the status for this state.
 func (s *state) reported(content *snapshotv1.VirtualMachineSnapshotContent) *snapshotv1.VirtualMachineSnapshotContent {
 	out := content.DeepCopy()
 	out.Status = &snapshotv1.VirtualMachineSnapshotContentStatus{CreationTime: s.taken, ReadyToUse: new(s.ready), VolumeSnapshotStatus: s.volumes}

@@ -83,7 +83,6 @@ func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv
 	return disk
 }
 
-// classFor returns the VolumeSnapshotClass for a claim, "" for none, or why there is none.
 func classFor(claim, driver string, classes []Class) (class, why string) {
 	if driver == "" {
 		return "", fmt.Sprintf("the claim %s is on no CSI volume", claim)
@@ -94,7 +93,7 @@ func classFor(claim, driver string, classes []Class) (class, why string) {
 	return class, ""
 }
 
-// choose returns the driver's default class, else the first by name.
+// Without a default class, the first by name counts.
 func choose(classes []Class, driver string) string {
 	fitting := slices.DeleteFunc(slices.Clone(classes), func(c Class) bool { return c.Driver != driver })
 	slices.SortFunc(fitting, func(a, b Class) int {

@@ -9,15 +9,15 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// The exploration runs Decide against a model of a guest, its virt-launcher, a storage driver and a virt-controller
-// that reads one object after another, may die at any point, and may execute half of a step.
+// Decide runs against a model of a guest, its virt-launcher, a storage driver and a virt-controller that reads one
+// object after another, may die at any point, and may execute half of a step.
 
 const (
 	mostWrites = 2
 	mostTokens = 2
 )
 
-// volume is a VolumeSnapshot. wrote is the number of the guest's writes when it was taken.
+// wrote is the number of the guest's writes at that time.
 type volume struct {
 	made, taken bool
 	token       uint8
@@ -36,7 +36,7 @@ type cluster struct {
 	held  bool
 }
 
-// model is a state of the exploration: stage is the number of virt-controller's reads into read.
+// stage counts virt-controller's reads into read.
 type model struct {
 	cluster
 	wrote uint8
@@ -205,8 +205,8 @@ func name(token uint8) string {
 	return fmt.Sprintf("t%d", token)
 }
 
-// TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill: whatever dies or happens, the guest must not have written
-// between the VolumeSnapshots of a reported content.
+// TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill: the guest must not have written between the
+// VolumeSnapshots of a reported content.
 func TestNoContentSaysThatItWasTakenUnlessTheGuestStoodStill(t *testing.T) {
 	found := explore(t, func(m model) string {
 		if m.content && m.reported && m.volumes[0].wrote != m.volumes[1].wrote {

@@ -24,8 +24,8 @@ const (
 // Unheld is the token of a VolumeGroupSnapshot of a running guest without a hold (decision 432). No hold has it.
 const Unheld = "unheld"
 
-// Group is the observed state of a VolumeGroupSnapshot. Driver, Taken and Cuts come from an object
-// that only the driver writes, and no user of the namespace.
+// Group is an observed VolumeGroupSnapshot. Driver, Taken and Cuts come from an object that only the driver writes,
+// and no user of the namespace.
 type Group struct {
 	// Owner is its controller's UID, and Token that of the hold on the guest, as for a VolumeSnapshot.
 	Owner, Token string
@@ -34,12 +34,11 @@ type Group struct {
 	Driver string
 	// Taken is the time of all volumes' snapshots, nil before that.
 	Taken *metav1.Time
-	// Error is the driver's.
 	Error string
 	Cuts  []GroupCut
 }
 
-// GroupCut is a volume's snapshot in a VolumeGroupSnapshot.
+// GroupCut is a volume's snapshot in a group.
 type GroupCut struct {
 	// Handle is the driver's name of the volume.
 	Handle string
@@ -58,13 +57,13 @@ type NewGroup struct {
 	Labels map[string]string
 }
 
-// Labels are changes of a label: the claims to add it to (Put) and to remove it from (Take).
+// Labels are claims to add a label to (Put) and to remove it from (Take).
 type Labels struct {
 	Key       string
 	Put, Take []string
 }
 
-// GroupName returns the name of a snapshot's VolumeGroupSnapshot.
+// GroupName returns the VolumeGroupSnapshot's name.
 func GroupName(s *snapshotv1.VirtualMachineSnapshot) string { return "vmsnapshot-" + string(s.UID) }
 
 // GroupLabel returns the label by which VolumeGroupSnapshots select the disks of a VM.
@@ -171,7 +170,6 @@ func (d *decision) membersComeSoon(s state) bool {
 	return since >= 0 && since < membersIn
 }
 
-// summarizeGroup summarizes the VolumeGroupSnapshot of the content and its members.
 func summarizeGroup(o Observed) state {
 	s, g := state{ready: Named(o.Content)}, o.Group
 	taken := (&decision{o: o}).cutTaken()
@@ -203,7 +201,6 @@ func summarizeGroup(o Observed) state {
 	return s
 }
 
-// members includes the VolumeSnapshots of a group.
 func (s *state) members(o Observed) {
 	for i := range o.Content.Spec.VolumeBackups {
 		backup := &o.Content.Spec.VolumeBackups[i]

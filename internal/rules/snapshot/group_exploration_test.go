@@ -236,9 +236,8 @@ func (s scene) observeGroup(o *Observed) {
 	}
 }
 
-// TestNoGroupCountsThatIsNotOfTheDisks: whatever dies or happens, a group that the content reports as taken must have
-// exactly the VM's disks, must have been taken while the guest was frozen if it says so, and a guest without an agent
-// must not be held.
+// TestNoGroupCountsThatIsNotOfTheDisks: a group that the content reports as taken must have exactly the VM's disks,
+// must have been taken while the guest was frozen if it says so, and a guest without an agent must not be held.
 func TestNoGroupCountsThatIsNotOfTheDisks(t *testing.T) {
 	var begin []story
 	for _, s := range []scene{{}, {guest: true}, {guest: true, agent: true}} {

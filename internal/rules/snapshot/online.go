@@ -47,7 +47,6 @@ func ephemeral(spec *v1.VirtualMachineInstanceSpec, vmi *v1.VirtualMachineInstan
 	return names
 }
 
-// unsteady returns why the disks of a VM with this VMI can't be snapshotted now; "" if they can.
 func unsteady(vmi *v1.VirtualMachineInstance) string {
 	switch {
 	case vmi == nil:
@@ -86,7 +85,6 @@ func AsksHold(o Observed) (ask, verify bool) {
 	return d.locked(), !d.cutTaken() && s.taken != nil
 }
 
-// held reports whether this snapshot holds the guest.
 func (d *decision) held() bool {
 	return d.o.Hold != nil && d.o.Hold.Lasts() && d.o.Hold.Holder == Holder(d.o.Snapshot)
 }
@@ -114,7 +112,6 @@ func (d *decision) make(s state) {
 	}
 }
 
-// createSnapshots creates them with the hold's token.
 func (d *decision) createSnapshots(s state, token string) {
 	d.Step = Cut
 	if s.group != nil {
@@ -128,7 +125,7 @@ func (d *decision) createSnapshots(s state, token string) {
 	d.Cuts = s.missing
 }
 
-// breaks fails a snapshot whose VolumeSnapshots are not known to be of one point in time.
+// breaks fails a snapshot whose VolumeSnapshots may not be of one point in time.
 func (d *decision) breaks(s state) {
 	name, hold := d.o.Snapshot.Spec.Source.Name, d.o.Hold
 	switch {
@@ -152,7 +149,6 @@ func (d *decision) breaks(s state) {
 	}
 }
 
-// whileHeld returns the requeue interval while the driver takes the snapshots.
 func (d *decision) whileHeld() time.Duration {
 	if d.held() && time.Duration(d.o.Hold.Milliseconds)*time.Millisecond < fresh {
 		return whileFresh
@@ -177,7 +173,6 @@ func (d *decision) indicate(s state) {
 	d.indications(list...)
 }
 
-// how returns the consistency of the disks under the hold.
 func how(hold *launch.Hold) snapshotv1.SourceIndication {
 	held := float64(hold.Milliseconds) / 1000
 	switch hold.Method {
@@ -200,7 +195,7 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 // QuiesceFailed is the indication of a snapshot whose guest has an agent that could not freeze file systems.
 const QuiesceFailed snapshotv1.Indication = "QuiesceFailed"
 
-// oneLine returns a guest's text as one line. virt-launcher has limited its length.
+// virt-launcher has limited the length of a guest's text.
 func oneLine(text string) string {
 	line := strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 	return strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], ".")
@@ -216,7 +211,7 @@ func (d *decision) indications(list ...snapshotv1.SourceIndication) {
 	}
 }
 
-// NotHeld returns the snapshot with the status for a guest that could not be held: permanently or for now.
+// NotHeld returns the snapshot with the status for a guest that could not be held, forGood or for now.
 func NotHeld(o Observed, p Plan, sentence string, forGood bool) *snapshotv1.VirtualMachineSnapshot {
 	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}, o: o}
 	name := o.Snapshot.Spec.Source.Name

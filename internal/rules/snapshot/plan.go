@@ -28,8 +28,7 @@ const (
 	longestWait = time.Minute
 )
 
-// Observed is the input of a decision. All of it was read from the API server, except for a
-// snapshot that has succeeded.
+// Observed is the input of a decision, read from the API server, except for a snapshot that has succeeded.
 type Observed struct {
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	// Supported means that the cluster serves VolumeSnapshots.
@@ -49,7 +48,7 @@ type Observed struct {
 	// are the sorted names of the claims with the VM's GroupLabel, observed until there is a Group.
 	GroupClasses []Class
 	Labeled      []string
-	// VolumeSnapshots are the content's existing ones, by name.
+	// VolumeSnapshots has the content's ones by name.
 	VolumeSnapshots map[string]VolumeSnapshot
 	// Group is the VolumeGroupSnapshot of a content for which ByGroup is true, nil for none. Volumes are the
 	// claims' volumes, by PersistentVolume, observed when Group is taken and the content has no names yet.
@@ -68,7 +67,7 @@ type Step string
 const (
 	// Rest only writes the status.
 	Rest Step = ""
-	// Hold adds the snapshot's finalizer, Release removes it.
+	// Hold adds the finalizer, Release removes it.
 	Hold    Step = "put the finalizer on"
 	Release Step = "take the finalizer off"
 	// Lock records the snapshot in the VM's status. Unlock removes it, after it has ended the hold.
@@ -95,7 +94,7 @@ type Plan struct {
 	// Snapshot has the desired status; never nil.
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Step     Step
-	// Content is the one to create, or has the status or names to write.
+	// Content is to be created, or has the status or names to write.
 	Content *snapshotv1.VirtualMachineSnapshotContent
 	// Labels is changed before the content or Group is created; nil for no change.
 	Labels    *Labels
@@ -109,7 +108,6 @@ type Plan struct {
 	After time.Duration
 }
 
-// decision is a plan in the making.
 type decision struct {
 	Plan
 	o Observed
@@ -141,7 +139,6 @@ func Ended(s *snapshotv1.VirtualMachineSnapshot) bool {
 	return s.Status != nil && (s.Status.Phase == snapshotv1.Succeeded || s.Status.Phase == snapshotv1.Failed)
 }
 
-// locked reports whether this snapshot has locked the VM.
 func (d *decision) locked() bool {
 	return d.o.VM != nil && d.o.VM.Status.SnapshotInProgress != nil && *d.o.VM.Status.SnapshotInProgress == d.o.Snapshot.Name
 }
@@ -167,7 +164,6 @@ func (d *decision) decideDeletion() {
 	}
 }
 
-// content reports whether there is a content that is not being deleted.
 func (d *decision) content() bool {
 	return d.o.Content != nil && d.o.Content.DeletionTimestamp == nil
 }
@@ -176,7 +172,6 @@ func ready(c *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return c.Status != nil && c.Status.ReadyToUse != nil && *c.Status.ReadyToUse
 }
 
-// undoFailed undoes a failed snapshot.
 func (d *decision) undoFailed() {
 	switch {
 	case d.locked():
@@ -186,7 +181,6 @@ func (d *decision) undoFailed() {
 	}
 }
 
-// watchContent keeps Ready up to date.
 func (d *decision) watchContent() {
 	if d.content() {
 		return
@@ -247,7 +241,6 @@ func (d *decision) recall() {
 	}
 }
 
-// lost returns why the source can't be snapshotted any more, "" if it can.
 func (d *decision) lost() string {
 	uid, name := d.Snapshot.Status.SourceUID, d.o.Snapshot.Spec.Source.Name
 	switch {
@@ -306,7 +299,7 @@ func waitsForMaintenance(vm *v1.VirtualMachine) string {
 	return fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod)
 }
 
-// selectDisks selects the included disks. It returns false if it can't yet, or there are none.
+// selectDisks returns false if it can't yet, or there are none.
 func (d *decision) selectDisks() bool {
 	var included, excluded, reasons []string
 	for _, disk := range d.o.Disks {
@@ -342,7 +335,6 @@ func (d *decision) cutTaken() bool {
 	return d.o.Content != nil && d.o.Content.Status != nil && d.o.Content.Status.CreationTime != nil
 }
 
-// cut creates the VolumeSnapshots of the content and waits for them.
 func (d *decision) cut() {
 	state := summarize(d.o)
 	switch {
@@ -402,7 +394,7 @@ func (d *decision) spoiled(state state) bool {
 	return Ended(d.Snapshot)
 }
 
-// await waits for the driver and reports its error. Progressing already says that it is at work.
+// Progressing already says that the driver is at work.
 func (d *decision) await(s state, after time.Duration) {
 	d.After = after
 	if s.trouble != "" {
@@ -413,7 +405,6 @@ func (d *decision) await(s state, after time.Duration) {
 	}
 }
 
-// reported reports whether the content's status is up to date.
 func (d *decision) reported(s state) bool {
 	return d.cutTaken() && ready(d.o.Content) == s.ready
 }
@@ -434,7 +425,6 @@ func (d *decision) deadline() (all, left time.Duration) {
 	return all, d.o.Snapshot.CreationTimestamp.Add(all).Sub(d.o.Now)
 }
 
-// expire fails a snapshot that has not ended in time.
 func (d *decision) expire() {
 	deadline, left := d.deadline()
 	if deadline == 0 || Ended(d.Snapshot) || d.Step == Unlock {

@@ -20,7 +20,6 @@ func references(vm *v1.VirtualMachine) []*instancetype.Reference {
 	return slices.DeleteFunc([]*instancetype.Reference{toType, toPreference}, func(r *instancetype.Reference) bool { return r == nil })
 }
 
-// shapeless returns why the VM's instance type or preference is not known, "" if it is.
 func shapeless(vm *v1.VirtualMachine) string {
 	for _, r := range references(vm) {
 		if r.Revision() == "" {
@@ -30,7 +29,6 @@ func shapeless(vm *v1.VirtualMachine) string {
 	return ""
 }
 
-// keepShape stores the VM's revisions in the content.
 func keepShape(content *snapshotv1.VirtualMachine, vm *v1.VirtualMachine) {
 	toType, toPreference := instancetype.References(vm)
 	if toType != nil {
@@ -41,7 +39,7 @@ func keepShape(content *snapshotv1.VirtualMachine, vm *v1.VirtualMachine) {
 	}
 }
 
-// Revisions returns the names of the ControllerRevisions of a content's VM.
+// Revisions names the ControllerRevisions of a content's VM.
 func Revisions(content *snapshotv1.VirtualMachineSnapshotContent) []string {
 	var names []string
 	if vm := content.Spec.Source.VirtualMachine; vm != nil {
@@ -54,8 +52,8 @@ func Revisions(content *snapshotv1.VirtualMachineSnapshotContent) []string {
 	return names
 }
 
-// HoldsRevisions reports whether the owners of the content's revisions matter: only until the first
-// snapshot, which waits for the content's ownership. It must be called after VolumeSnapshots were read.
+// HoldsRevisions reports whether the owners of the revisions matter: only until the first snapshot, which waits for
+// the ownership. It must be called after VolumeSnapshots were read.
 func HoldsRevisions(o Observed) bool {
 	d := decision{o: o}
 	return len(o.VolumeSnapshots) == 0 && o.Group == nil && !d.cutTaken()

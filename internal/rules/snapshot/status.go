@@ -30,7 +30,7 @@ const (
 	ReasonRefused            = "Refused"
 )
 
-// Messages of Progressing. The list of disks that are not included stays until the end.
+// The list of excluded disks stays until the end.
 const (
 	messageCutting  = "the storage driver is making the VolumeSnapshots"
 	messageExcluded = "not included: "
@@ -58,7 +58,7 @@ func (d *decision) awaited() string {
 	return "nothing was done"
 }
 
-// fail ends the snapshot. Its objects are deleted once the status has the failure.
+// The snapshot's objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
 	status := d.Snapshot.Status
 	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Failed, new(false), nil

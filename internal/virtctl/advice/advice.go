@@ -1,4 +1,4 @@
-// Package advice suggests a user's next step after an error. It inspects errors only, and calls no server.
+// Package advice suggests a user's next step after an error. It inspects errors only, and must call no server.
 package advice
 
 import (
@@ -14,7 +14,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// rule is a kind of error with the suggestion for it.
 type rule struct {
 	matches func(error) bool
 	next    string
@@ -64,7 +63,6 @@ func missingAPI(err error) bool {
 	return details == nil || details.Name == ""
 }
 
-// missing matches the error about a missing object of a resource.
 func missing(resource string) func(error) bool {
 	return func(err error) bool {
 		var status apierrors.APIStatus

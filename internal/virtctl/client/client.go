@@ -18,10 +18,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// subresourceRoot is the aggregated API that virt-api serves.
 const subresourceRoot = "/apis/" + v1.SubresourceGroupName + "/v1"
 
-// Resource is the plural name of a kind, as in a path.
+// Resource is the plural name of a kind.
 type Resource string
 
 // The resources of virtctl's verbs.
@@ -47,7 +46,7 @@ type Client struct {
 	core   *corev1.CoreV1Client
 }
 
-// New returns a client for a kubeconfig's settings. It sends no request.
+// New returns a client. It sends no request.
 func New(config *rest.Config) (*Client, error) {
 	scheme := runtime.NewScheme()
 	if err := v1.AddToScheme(scheme); err != nil {
@@ -71,7 +70,7 @@ func New(config *rest.Config) (*Client, error) {
 	return &Client{config: kubevirt, rest: restClient, params: runtime.NewParameterCodec(scheme), core: coreClient}, nil
 }
 
-// Core returns the client of Kubernetes's own objects.
+// Core returns the client of Kubernetes's objects.
 func (c *Client) Core() corev1.CoreV1Interface { return c.core }
 
 // VM reads a VirtualMachine.
@@ -137,12 +136,12 @@ func (c *Client) Verbosities(ctx context.Context) ([]Verbosity, error) {
 	return all, nil
 }
 
-// PatchKubeVirt applies a merge patch to a KubeVirt object.
+// PatchKubeVirt applies a merge patch.
 func (c *Client) PatchKubeVirt(ctx context.Context, namespace, name string, patch any) error {
 	return c.patch(ctx, Ref{kubeVirts, namespace, name}, types.MergePatchType, patch)
 }
 
-// PatchVM applies a merge patch to a VM.
+// PatchVM applies a merge patch.
 func (c *Client) PatchVM(ctx context.Context, namespace, name string, patch any) error {
 	return c.patch(ctx, Ref{VirtualMachines, namespace, name}, types.MergePatchType, patch)
 }
@@ -185,10 +184,10 @@ func (c *Client) get(ctx context.Context, ref Ref, into runtime.Object) error {
 	return c.rest.Get().Namespace(ref.Namespace).Resource(string(ref.Resource)).Name(ref.Name).Do(ctx).Into(into)
 }
 
-// Parameter is a query parameter, for values without a field in a verb's options.
+// Parameter is a query parameter, for values without a field in the options.
 type Parameter struct{ Name, Value string }
 
-// Put calls a verb of an object, such as start or pause. options is the body, nil for none.
+// Put calls a verb such as start. options is the body or nil.
 func (c *Client) Put(ctx context.Context, ref Ref, verb string, options any, parameters ...Parameter) error {
 	request := c.rest.Put().AbsPath(subresource(ref, verb)...)
 	for _, p := range parameters {
@@ -209,7 +208,7 @@ func (c *Client) Get(ctx context.Context, ref Ref, verb string) ([]byte, error) 
 	return raw(c.rest.Get().AbsPath(subresource(ref, verb)...).Do(ctx))
 }
 
-// ExpandSpec lets the server expand the references of a VirtualMachine in JSON.
+// ExpandSpec lets the server expand a VM's references.
 func (c *Client) ExpandSpec(ctx context.Context, namespace string, vm []byte) ([]byte, error) {
 	return raw(c.rest.Put().AbsPath(subresourceRoot, "namespaces", namespace, "expand-vm-spec").
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(vm).Do(ctx))
@@ -220,7 +219,7 @@ func (c *Client) ServerVersion(ctx context.Context) ([]byte, error) {
 	return raw(c.rest.Get().AbsPath(subresourceRoot, "version").Do(ctx))
 }
 
-// raw returns a response's body. Result.Raw alone would lose the server's error message.
+// Result.Raw alone would lose the server's error message.
 func raw(result rest.Result) ([]byte, error) {
 	if err := result.Error(); err != nil {
 		return nil, err

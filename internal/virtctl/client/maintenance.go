@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/maintenance"
 )
 
-// ErrPodDeleted means that a pod was deleted during a wait for it.
+// ErrPodDeleted means that an awaited pod was deleted.
 var ErrPodDeleted = errors.New("it was deleted")
 
 // VMs reads the VirtualMachines of a namespace.
@@ -37,12 +37,12 @@ func (c *Client) VMIsOf(ctx context.Context, namespace string) ([]v1.VirtualMach
 	return list.Items, err
 }
 
-// Maintenance returns the holder of the disks of a VM, or of a VMI without one, and the queue for them.
+// Maintenance returns the holder of a machine's disks, and the queue.
 func (c *Client) Maintenance(ctx context.Context, of Ref) (*maintenance.State, error) {
 	return stateOf(c.rest.Get().AbsPath(subresource(of, layout.MaintenanceVerb)...).Do(ctx))
 }
 
-// Maintain requests a pod with the disks of a machine.
+// Maintain requests a pod with a machine's disks.
 func (c *Client) Maintain(ctx context.Context, of Ref, request *maintenance.Request) (*maintenance.State, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -65,7 +65,7 @@ func stateOf(result rest.Result) (*maintenance.State, error) {
 	return state, decode(result, state)
 }
 
-// AwaitPod calls over with each state of a pod until it returns true. A deleted pod is an error.
+// AwaitPod calls over with each state until it returns true. A deleted pod is an error.
 func (c *Client) AwaitPod(ctx context.Context, namespace, name string, over func(*corev1.Pod) bool) error {
 	pods := c.core.Pods(namespace)
 	list := selected(fields.OneTermEqualSelector("metadata.name", name), pods.List, pods.Watch)
@@ -120,7 +120,7 @@ func (c *Client) AwaitStopped(ctx context.Context, namespace, name string) error
 	return causeOf(ctx, err, "the guest of VM "+name)
 }
 
-// noneThere ends a wait at once if the object does not exist.
+// A missing object ends the wait at once.
 func noneThere(store cache.Store) (bool, error) { return len(store.List()) == 0, nil }
 
 func causeOf(ctx context.Context, err error, what string) error {
@@ -130,7 +130,6 @@ func causeOf(ctx context.Context, err error, what string) error {
 	return err
 }
 
-// selected lists and watches the objects that match a field selector.
 func selected[T runtime.Object](
 	by fields.Selector,
 	list func(context.Context, metav1.ListOptions) (T, error),

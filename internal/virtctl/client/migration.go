@@ -14,10 +14,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ErrMigrationDeleted means that a migration was deleted, which cancels it.
+// ErrMigrationDeleted means that a deletion has canceled the migration.
 var ErrMigrationDeleted = errors.New("it was deleted, which cancels it")
 
-// Migrations reads the migrations of a VMI, including ended ones.
+// Migrations reads a VMI's migrations, including ended ones.
 func (c *Client) Migrations(ctx context.Context, namespace, vmi string) ([]v1.VirtualMachineInstanceMigration, error) {
 	// Servers support different field selectors, and a namespace has few migrations.
 	list := &v1.VirtualMachineInstanceMigrationList{}
@@ -29,7 +29,7 @@ func (c *Client) Migrations(ctx context.Context, namespace, vmi string) ([]v1.Vi
 
 // CancelMigration deletes a migration.
 func (c *Client) CancelMigration(ctx context.Context, namespace, name string, dryRun []string) error {
-	// The client's encoder would use KubeVirt's API group for the options.
+	// The client's encoder would use KubeVirt's API group.
 	options, err := json.Marshal(&metav1.DeleteOptions{TypeMeta: metav1.TypeMeta{Kind: "DeleteOptions", APIVersion: "v1"}, DryRun: dryRun})
 	if err != nil {
 		return fmt.Errorf("encoding the options of a deletion: %w", err)
@@ -38,7 +38,7 @@ func (c *Client) CancelMigration(ctx context.Context, namespace, name string, dr
 		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(options).Do(ctx).Error()
 }
 
-// AwaitMigration returns the migration after it has ended. It calls seen with each earlier state.
+// AwaitMigration returns an ended migration. It calls seen with each earlier state.
 func (c *Client) AwaitMigration(ctx context.Context, namespace, name string, seen func(*v1.VirtualMachineInstanceMigration)) (*v1.VirtualMachineInstanceMigration, error) {
 	var ended *v1.VirtualMachineInstanceMigration
 	over := func(event watch.Event) (bool, error) {
@@ -63,7 +63,7 @@ func (c *Client) AwaitMigration(ctx context.Context, namespace, name string, see
 	return ended, err
 }
 
-// FollowVMI calls seen with each state of a VMI until ctx ends.
+// FollowVMI calls seen with each state until ctx ends.
 func (c *Client) FollowVMI(ctx context.Context, namespace, name string, seen func(*v1.VirtualMachineInstance)) error {
 	_, err := toolswatch.UntilWithSync(ctx, c.oneVMI(namespace, name), &v1.VirtualMachineInstance{}, nil, func(event watch.Event) (bool, error) {
 		if vmi, is := event.Object.(*v1.VirtualMachineInstance); is {

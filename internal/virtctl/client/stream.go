@@ -28,14 +28,13 @@ import (
 )
 
 const (
-	// pingPeriod keeps idle streams open: load balancers in front of an API server commonly close connections
-	// after 60 s of silence.
+	// Load balancers commonly close connections after 60 s of silence.
 	pingPeriod = 30 * time.Second
 	// closeTimeout bounds the write of the close message.
 	closeTimeout = 2 * time.Second
 )
 
-// Stream opens the stream of a subresource, such as "console", "vnc" or "portforward/22/tcp".
+// Stream opens a subresource's stream, such as "portforward/22/tcp".
 func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, error) {
 	target, err := c.streamURL(subresource(ref, verb))
 	if err != nil {
@@ -48,7 +47,6 @@ func (c *Client) Stream(ctx context.Context, ref Ref, verb string) (net.Conn, er
 	return newStream(conn), nil
 }
 
-// upgrade opens a WebSocket to the API server.
 func (c *Client) upgrade(ctx context.Context, target *url.URL, protocol string) (*websocket.Conn, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), http.NoBody)
 	if err != nil {
@@ -74,7 +72,6 @@ func (c *Client) upgrade(ctx context.Context, target *url.URL, protocol string) 
 	return upgrade.conn, nil
 }
 
-// streamURL returns the WebSocket URL of a path.
 func (c *Client) streamURL(elements []string) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
@@ -94,7 +91,7 @@ func (c *Client) dialer(protocol string) (*websocket.Dialer, error) {
 	if tlsConfig == nil {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
-	// A WebSocket needs HTTP/1.1; the kubeconfig's TLS settings may offer h2.
+	// A WebSocket needs HTTP/1.1; the TLS settings may offer h2.
 	tlsConfig = tlsConfig.Clone()
 	tlsConfig.NextProtos = []string{"http/1.1"}
 	proxy := http.ProxyFromEnvironment
@@ -110,7 +107,6 @@ func (c *Client) dialer(protocol string) (*websocket.Dialer, error) {
 	}, nil
 }
 
-// upgrader is a RoundTripper that upgrades its one request to a WebSocket.
 type upgrader struct {
 	dialer *websocket.Dialer
 	conn   *websocket.Conn
@@ -128,9 +124,8 @@ func (u *upgrader) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, nil
 }
 
-// refusal returns the server's error from a response that is no upgrade.
 func refusal(response *http.Response) error {
-	body, _ := io.ReadAll(response.Body) // gorilla returns the beginning of the body; an error would only shorten it
+	body, _ := io.ReadAll(response.Body) // gorilla returns the body's beginning; an error only shortens it
 	_ = response.Body.Close()
 	var status metav1.Status
 	if err := json.Unmarshal(body, &status); err == nil && status.Message != "" {
@@ -157,7 +152,7 @@ func newStream(conn *websocket.Conn) *stream {
 	return s
 }
 
-// Read returns io.EOF after the peer has closed the stream properly.
+// Read returns io.EOF after a proper close.
 func (s *stream) Read(p []byte) (int, error) {
 	for {
 		if s.message == nil {

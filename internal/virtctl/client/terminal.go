@@ -20,10 +20,10 @@ const (
 	resizeChannel                              = 4
 )
 
-// Size is the size of a terminal in characters.
+// Size is a terminal's, in characters.
 type Size struct{ Width, Height int }
 
-// Attach connects to the terminal of a running container. A size of zero does not resize it.
+// Attach connects to a container's terminal. A size of zero does not resize it.
 func (c *Client) Attach(ctx context.Context, namespace, pod, container string, size Size) (net.Conn, error) {
 	target, err := c.streamURL([]string{"/api/v1/namespaces", namespace, "pods", pod, "attach"})
 	if err != nil {
@@ -47,7 +47,6 @@ func (c *Client) Attach(ctx context.Context, namespace, pod, container string, s
 	return t, nil
 }
 
-// terminal is the container's input and output.
 type terminal struct {
 	*stream
 	left []byte
@@ -61,8 +60,7 @@ func (t *terminal) resize(size Size) error {
 	return t.WriteMessage(websocket.BinaryMessage, append([]byte{resizeChannel}, text...))
 }
 
-// Read returns the container's output. It skips other messages, such as the exit status, which is also in the
-// pod's status.
+// Read skips other messages: the exit status is also in the pod's status.
 func (t *terminal) Read(p []byte) (int, error) {
 	for len(t.left) == 0 {
 		_, message, err := t.ReadMessage()

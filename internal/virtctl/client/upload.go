@@ -48,7 +48,7 @@ func (c *Client) CDIConfig(ctx context.Context) (*cdiv1.CDIConfig, error) {
 	return config, decode(c.rest.Get().AbsPath(cdiRoot, "cdiconfigs", "config").Do(ctx), config)
 }
 
-// UploadToken requests a token for an upload to a claim.
+// UploadToken requests a token for a claim.
 func (c *Client) UploadToken(ctx context.Context, namespace, claim string) (string, error) {
 	request := &uploadv1.UploadTokenRequest{
 		TypeMeta:   metav1.TypeMeta{APIVersion: uploadv1.SchemeGroupVersion.String(), Kind: "UploadTokenRequest"},
@@ -68,7 +68,7 @@ func (c *Client) post(ctx context.Context, object, into any, path ...string) err
 	return decode(c.rest.Post().AbsPath(path...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx), into)
 }
 
-// decode decodes a response whose type is not in the client's scheme.
+// The type is not in the client's scheme.
 func decode(result rest.Result, into any) error {
 	text, err := raw(result)
 	if err != nil {

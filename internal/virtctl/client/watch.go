@@ -16,17 +16,16 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ErrNotStarted means that nothing is going to start the VMI.
+// ErrNotStarted means that nothing will start the VMI.
 var ErrNotStarted = errors.New("it does not run")
 
-// AwaitRunning waits until the VMI runs. It calls seen with each earlier phase. It fails at once for a VMI in a
-// final phase, and for a missing one without a VM that would create it.
+// AwaitRunning waits until the VMI runs, and calls seen with each earlier phase. It fails at once for a VMI that
+// has ended, and for a missing one without a VM that would create it.
 func (c *Client) AwaitRunning(ctx context.Context, namespace, name string, seen func(v1.VirtualMachineInstancePhase)) error {
 	vmi, err := c.VMI(ctx, namespace, name)
 	switch {
 	case apierrors.IsForbidden(err):
-		// A user who may open a console may lack the right to read the object. The server decides when the
-		// stream is opened.
+		// A user who may open a console may lack the right to read the object: the server decides.
 		return nil
 	case apierrors.IsNotFound(err):
 		if err := c.expectedByVM(ctx, namespace, name, err); err != nil {

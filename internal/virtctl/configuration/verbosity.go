@@ -15,7 +15,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// component is a component whose verbosity can be set.
 type component struct {
 	name, field string
 	// unfollowed is why the component ignores its setting, "" if it follows it.
@@ -63,7 +62,6 @@ func (l *level) Set(text string) error {
 	return nil
 }
 
-// verbosityOptions is a parsed command line.
 type verbosityOptions struct {
 	all    level
 	levels []level // as in components
@@ -110,7 +108,7 @@ func newVerbosity(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// noLevelApart refuses arguments: a level after a blank is parsed as one.
+// A level after a blank is parsed as an argument.
 func noLevelApart(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("argument %q is one too many; a verbosity stands behind '=': --virt-api=5", args[0])
@@ -148,7 +146,7 @@ func (o *verbosityOptions) run(ctx context.Context, e *env.Env) error {
 		return nil
 	}
 	var changed *client.Verbosity
-	// Status updates change the object's version too.
+	// Status updates change the object's version, too.
 	err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		if changed, err = theOne(ctx, c); err != nil {
 			return err
@@ -197,7 +195,6 @@ func (o *verbosityOptions) show(e *env.Env, levels map[string]any) {
 	}
 }
 
-// wanted returns the levels to set, by field.
 func (o *verbosityOptions) wanted() map[string]int {
 	wanted := map[string]int{}
 	for i, c := range components {
@@ -235,7 +232,6 @@ func (o *verbosityOptions) patch(ctx context.Context, c *client.Client, kv *clie
 	return nil
 }
 
-// warn reports the levels that Drydock's components don't follow.
 func (o *verbosityOptions) warn(e *env.Env) {
 	wanted := o.wanted()
 	for _, c := range components {

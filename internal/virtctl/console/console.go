@@ -1,4 +1,5 @@
-// Package console is virtctl console: the guest's serial port in the user's terminal.
+// Package console is virtctl console: the guest's serial port in the user's terminal. It must not start or stop
+// the guest.
 package console
 
 import (
@@ -20,10 +21,9 @@ import (
 	"drydock.dev/drydock/internal/virtctl/relay"
 )
 
-// escape is Ctrl+], which Ctrl+5 sends too on many keyboards.
+// escape is Ctrl+], which Ctrl+5 sends, too, on many keyboards.
 const escape = 29
 
-// options is a parsed command line.
 type options struct {
 	name    string
 	timeout time.Duration
@@ -93,7 +93,6 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	return attach(ctx, e, conn)
 }
 
-// await waits for the VMI to run and prints the phases in between.
 func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, timeout time.Duration) error {
 	late := fmt.Errorf("it did not run within %s", timeout)
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
@@ -107,7 +106,7 @@ func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, ti
 	})
 }
 
-// attach puts the terminal into raw mode and copies until one side ends.
+// Raw mode lasts until one side ends.
 func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	fd, isTerminal := e.Terminal()
 	if !isTerminal {
@@ -140,7 +139,6 @@ func converse(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) e
 	return relay.Stdio(ctx, &keyboard{in: in, leave: leave}, out, conn)
 }
 
-// keyboard is the user's input up to the escape character.
 type keyboard struct {
 	in    io.Reader
 	leave func()

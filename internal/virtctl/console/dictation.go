@@ -9,8 +9,7 @@ import (
 )
 
 const (
-	// promptPause is the guest's silence after an unfinished line that makes it a prompt, which the next line
-	// of piped input answers.
+	// promptPause makes an unfinished line a prompt, which the next line of piped input answers.
 	promptPause = 200 * time.Millisecond
 	// promptPatience is the silence after which a line is sent without the expected prompt: at the beginning,
 	// and after a line that answered one. A login on a busy machine takes seconds to prompt for the password.
@@ -25,21 +24,20 @@ const (
 	maxEcho = 4096
 )
 
-// dictation sends piped input line by line, each after the guest's prompt. A guest discards input that precedes
-// a password prompt, so a script that is sent at once fails there.
+// dictation sends each line of piped input after the guest's prompt: a guest discards input that precedes a
+// password prompt.
 type dictation struct {
 	// done ends a waiting Read.
 	done <-chan struct{}
 	in   io.Reader
 	out  io.Writer
-	// heard has an element if the guest has printed something since the last check.
+	// heard has an element after new output.
 	heard chan struct{}
 
 	mu    sync.Mutex
 	guest speech
 
-	// The following fields are Read's own: the input that was read and not sent, the error that ended it, and
-	// the last byte sent, 0 for none.
+	// The fields below are Read's: unsent input, its error, and the last byte sent, 0 for none.
 	rest  []byte
 	ended error
 	last  byte
@@ -50,7 +48,7 @@ type speech struct {
 	// at is the time of the last output, initially of the connection; ever means that there was any output.
 	at   time.Time
 	ever bool
-	// echo is the rest of the last sent line while the guest has only echoed it.
+	// echo is the rest of the last sent line while the guest only echoes it.
 	echo []byte
 	// unfinished means that the guest has since begun a line and not ended it.
 	unfinished bool
@@ -81,7 +79,6 @@ func (s *speech) answer(line []byte, begins bool) {
 	}
 }
 
-// patience returns the silence that the next line needs.
 func (s *speech) patience() time.Duration {
 	switch {
 	case s.unfinished:
@@ -99,7 +96,7 @@ func newDictation(ctx context.Context, in io.Reader, out io.Writer) *dictation {
 	}
 }
 
-// Write implements io.Writer and prints the guest's output.
+// Write prints the guest's output.
 func (d *dictation) Write(p []byte) (int, error) {
 	d.mu.Lock()
 	d.guest.hear(p, time.Now())

@@ -11,7 +11,6 @@ import (
 	"time"
 )
 
-// player plays a guest at the far end of a console.
 type player struct {
 	net.Conn
 	typed chan byte
@@ -39,7 +38,6 @@ func (g *player) flush() {
 	}
 }
 
-// dictated pipes input into the console of a guest, and returns the guest's output.
 func dictated(t *testing.T, in io.Reader, play func(g *player)) string {
 	t.Helper()
 	near, far := net.Pipe()
@@ -94,8 +92,8 @@ func (g *player) login(thinks time.Duration) {
 
 const loggedIn = "root\r\nPassword: \r\nwelcome root, secret\r\n$ uptime\r\ndone\r\n$ "
 
-// TestPipedInputAnswersThePrompts pipes a name, a password and a command at once. All must reach the guest, however
-// long it pauses, and whatever remains of its last screen.
+// A name, a password and a command are piped at once. All must reach the guest, however long it pauses, and
+// whatever remains of its last screen.
 func TestPipedInputAnswersThePrompts(t *testing.T) {
 	for name, thinks := range map[string]time.Duration{
 		"a fast guest": time.Millisecond, "an emulated guest": 1500 * time.Millisecond, "a guest of a busy machine": 25 * time.Second,
@@ -135,7 +133,7 @@ func TestTheFirstLineWaitsForTheLogin(t *testing.T) {
 	})
 }
 
-// TestAnEchoIsNoPrompt has a guest that has echoed a part of the line, or all of it except the Enter, and pauses.
+// The guest has echoed a part of the line, or all of it except the Enter, and pauses.
 func TestAnEchoIsNoPrompt(t *testing.T) {
 	for _, echoed := range []string{"ro", "root"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -155,7 +153,7 @@ func TestAnEchoIsNoPrompt(t *testing.T) {
 	}
 }
 
-// TestAGuestThatAsksForNothingIsNotWaitedForLong has a guest whose program reads lines without a prompt.
+// The guest's program reads lines without a prompt.
 func TestAGuestThatAsksForNothingIsNotWaitedForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
@@ -173,7 +171,7 @@ func TestAGuestThatAsksForNothingIsNotWaitedForLong(t *testing.T) {
 	})
 }
 
-// TestAPartOfALineIsPassedOn types an unfinished line and waits for the result, as a program may.
+// A program types an unfinished line and waits for the result.
 func TestAPartOfALineIsPassedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in, program := io.Pipe()
@@ -199,7 +197,7 @@ func TestAPartOfALineIsPassedOn(t *testing.T) {
 	})
 }
 
-// TestWithoutInputNobodyWaitsForAPrompt: the guest's output must be shown until it falls silent.
+// The guest's output must be shown until it falls silent.
 func TestWithoutInputNobodyWaitsForAPrompt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

@@ -30,7 +30,6 @@ type place struct {
 	node string
 }
 
-// next is the action after a console's connection has ended.
 type next int
 
 const (
@@ -63,7 +62,6 @@ func decideNext(was place, vmi *v1.VirtualMachineInstance, err error) next {
 	return again
 }
 
-// sentence is printed when the console continues.
 func sentence(name string, was, is place) string {
 	if was.node != is.node {
 		return fmt.Sprintf("[VM %s has migrated from node %s to node %s; its console goes on]", name, was.node, is.node)
@@ -71,7 +69,6 @@ func sentence(name string, was, is place) string {
 	return fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", name)
 }
 
-// cluster is the part of the client that lasting needs.
 type cluster interface {
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
 	Stream(ctx context.Context, ref client.Ref, verb string) (net.Conn, error)
@@ -84,8 +81,7 @@ type lasting struct {
 
 	cluster cluster
 	ref     client.Ref
-	// note prints a line for the user.
-	note func(line string)
+	note    func(line string)
 	// ctx ends with Close.
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -95,8 +91,7 @@ type lasting struct {
 	changed  chan struct{}
 	conn     net.Conn
 	deadline time.Time
-	// The following fields are the reader's own: the guest's last place, and since when a new connection has
-	// brought no data.
+	// The fields below are the reader's: the guest's last place, and since when a new connection brings no data.
 	was   place
 	since time.Time
 }
@@ -117,7 +112,7 @@ func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)
 
 func placeOf(vmi *v1.VirtualMachineInstance) place { return place{vmi.UID, vmi.Status.NodeName} }
 
-// Read reads the guest's output, from successive connections.
+// Read reads from successive connections.
 func (l *lasting) Read(p []byte) (int, error) {
 	for {
 		n, err := l.current().Read(p)
@@ -134,7 +129,7 @@ func (l *lasting) Read(p []byte) (int, error) {
 	}
 }
 
-// Write sends input. Without a connection it waits for the next one.
+// Write waits for a connection.
 func (l *lasting) Write(p []byte) (int, error) {
 	for {
 		l.mu.Lock()
@@ -144,7 +139,7 @@ func (l *lasting) Write(p []byte) (int, error) {
 		if err == nil || l.ctx.Err() != nil {
 			return n, err
 		}
-		// The reader detects the end of the connection too.
+		// The reader detects the connection's end, too.
 		select {
 		case <-changed:
 		case <-l.ctx.Done():
@@ -158,7 +153,7 @@ func (l *lasting) Close() error {
 	return l.current().Close()
 }
 
-// SetReadDeadline bounds reads, also on later connections.
+// SetReadDeadline also bounds reads on later connections.
 func (l *lasting) SetReadDeadline(deadline time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -206,7 +201,6 @@ func (l *lasting) reopen(ended error) error {
 	}
 }
 
-// try opens the console and prints that it continues.
 func (l *lasting) try() error {
 	conn, err := l.cluster.Stream(l.ctx, l.ref, "console")
 	if err != nil {

@@ -86,7 +86,6 @@ func (w *world) becomes(vmi *v1.VirtualMachineInstance) {
 	w.vmi = vmi
 }
 
-// opened opens a console in the world, and keeps its messages to the user.
 func opened(t *testing.T, w *world) (*lasting, *[]string) {
 	t.Helper()
 	var lines []string
@@ -106,8 +105,8 @@ func reads(t *testing.T, l *lasting, want string) {
 	}
 }
 
-// TestAConsoleFollowsItsGuest to another node. The console is refused twice, because the VMI does not show the new node
-// yet, and must then continue after one message; input from meanwhile must arrive.
+// The console is refused twice, because the VMI does not show the new node yet, and must continue after one
+// message; input from meanwhile must arrive.
 func TestAConsoleFollowsItsGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, source := net.Pipe()

@@ -14,14 +14,12 @@ import (
 // end of line.
 const pause = 500 * time.Millisecond
 
-// heard is the result of one read.
 type heard struct {
 	data []byte
 	err  error
 }
 
-// watch prints the guest's output up to the first matching line. It sends nothing, so it does not disturb
-// another user's console.
+// watch sends nothing, so it does not disturb another user's console.
 func watch(ctx context.Context, out io.Writer, conn net.Conn, until *regexp.Regexp) error {
 	done := make(chan struct{})
 	defer close(done)
@@ -70,7 +68,6 @@ func listen(conn net.Conn, reads chan<- heard, done <-chan struct{}) {
 	}
 }
 
-// watcher assembles the guest's output into lines.
 type watcher struct {
 	out   io.Writer
 	until *regexp.Regexp
@@ -79,7 +76,7 @@ type watcher struct {
 	printed int
 }
 
-// hear processes data, and reports whether a whole line in it matches.
+// hear reports whether a whole line matches.
 func (w *watcher) hear(data []byte) (found bool, err error) {
 	for _, b := range data {
 		w.line.WriteByte(b)
@@ -95,7 +92,7 @@ func (w *watcher) hear(data []byte) (found bool, err error) {
 	return false, nil
 }
 
-// end prints the rest of the current line, and reports whether the line matches.
+// end prints the current line's rest, and reports whether it matches.
 func (w *watcher) end() (found bool, err error) {
 	rest := w.line.Bytes()[w.printed:]
 	w.printed = w.line.Len()
@@ -105,8 +102,7 @@ func (w *watcher) end() (found bool, err error) {
 	return w.line.Len() > 0 && w.until.Match(bytes.TrimRight(w.line.Bytes(), "\r\n")), nil
 }
 
-// cause returns the reason of a failed read: the end of the context closes the connection and is the better
-// reason.
+// The end of the context closes the connection and is the better reason.
 func cause(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -12,15 +12,13 @@ import (
 	"kubevirt.io/api/instancetype"
 )
 
-// choice is the flags for the machine's instance type or preference.
 type choice struct {
-	// flag is the flag's name, and kinds are the valid kinds.
 	flag  string
 	kinds []string
 	name  string
 	infer bool
 	from  string
-	// asked means that the user has requested inference, which is otherwise optional.
+	// The user has requested inference, which is otherwise optional.
 	asked bool
 }
 
@@ -41,7 +39,6 @@ func (r *choice) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&r.from, r.fromFlag(), "", fmt.Sprintf("take the %s from the labels of the volume of this name", r.flag))
 }
 
-// matcher is the machine's reference to it.
 type matcher struct {
 	kind, name, from string
 	// optional lets the machine go without if the volume has no labels.
@@ -82,7 +79,7 @@ func (r *choice) named() (*matcher, error) {
 	return &matcher{kind: kind, name: name}, nil
 }
 
-// source returns the volume to infer from: the named one, or the boot disk.
+// The default is the boot disk.
 func (r *choice) source(disks []disk) (string, error) {
 	flag := r.inferFlag()
 	if r.from != "" {
@@ -158,7 +155,7 @@ func (o *options) applyReferences(vm *v1.VirtualMachine, disks []disk) error {
 		vm.Spec.Instancetype = &v1.InstancetypeMatcher{
 			Kind: kind.kind, Name: kind.name, InferFromVolume: kind.from, InferFromVolumeFailurePolicy: kind.policy(),
 		}
-		// If the volume has no labels, the memory is the default.
+		// Without labels, the memory is the default.
 		if !kind.optional {
 			domain.Memory = nil
 		}

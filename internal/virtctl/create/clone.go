@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// cloneOptions is a parsed command line of create clone.
 type cloneOptions struct {
 	name, namespace        string
 	sourceName, sourceType string
@@ -25,12 +24,10 @@ type cloneOptions struct {
 	macAddresses           []string
 	volumeNames            string
 	output                 string
-	// spec has the flags that are fields of the object.
-	spec   clonev1.VirtualMachineCloneSpec
-	serial string
+	spec                   clonev1.VirtualMachineCloneSpec
+	serial                 string
 }
 
-// reference is the meaning of a --source-type or --target-type.
 type reference struct{ group, kind string }
 
 var (
@@ -152,7 +149,7 @@ func refer(flag, kind, name string, types map[string]reference) (*corev1.TypedLo
 	return &corev1.TypedLocalObjectReference{APIGroup: &to.group, Kind: to.kind, Name: name}, nil
 }
 
-// macAddresses parses INTERFACE:ADDRESS. An interface's name has no colon, so the first one separates.
+// An interface's name has no colon, so the first one separates.
 func macAddresses(flags []string) (map[string]string, error) {
 	if len(flags) == 0 {
 		return nil, nil

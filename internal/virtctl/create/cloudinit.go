@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// cloudInit is the flags for the guest's first boot.
 type cloudInit struct {
 	source       string
 	userData     string
@@ -21,14 +20,12 @@ type cloudInit struct {
 	passwordFile string
 	sshKeys      []string
 	// agentKeys lets the guest's agent manage SSH keys, which SELinux would deny.
-	agentKeys bool
-	// sourceGiven and agentGiven mean that the user has set source and agentKeys.
+	agentKeys               bool
 	sourceGiven, agentGiven bool
 	// wanted means that the volume is needed even if it contains only an access credential.
 	wanted bool
 }
 
-// The data sources of --cloud-init.
 const (
 	noCloud     = "nocloud"
 	configDrive = "configdrive"
@@ -37,7 +34,6 @@ const (
 
 const cloudInitVolume = "cloudinitdisk"
 
-// cloudConfigHeader is the first line of user data in cloud-init's own format.
 const cloudConfigHeader = "#cloud-config\n"
 
 // volume returns the cloud-init volume of the flags, nil for none.
@@ -68,12 +64,10 @@ func (c cloudInit) volume() (*v1.Volume, error) {
 	return c.inVolume(userData), nil
 }
 
-// plain reports whether flags set parts of the user data.
 func (c cloudInit) plain() bool {
 	return c.user != "" || c.passwordFile != "" || len(c.sshKeys) > 0 || c.agentKeys
 }
 
-// cloudConfig returns the user data for --user, --password-file, --ssh-key and --ga-manage-ssh.
 func (c cloudInit) cloudConfig() (string, error) {
 	config := map[string]any{}
 	if c.user != "" {

@@ -1,5 +1,5 @@
-// Package create is virtctl create: it writes manifests and sends nothing to a cluster, so that users can read,
-// keep and change them first.
+// Package create is virtctl create: it writes manifests, so that users can read, keep and change them first. It
+// must send nothing to a cluster.
 package create
 
 import (
@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommand returns the command with its subcommands.
+// NewCommand returns create with its subcommands.
 func NewCommand(e *env.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create",
@@ -80,7 +80,6 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	}
 }
 
-// addGuestFlags adds the flags for the inside of the guest.
 func (o *options) addGuestFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&o.sysprep, sysprepFlag, "", "answer files for Windows' setup: src:NAME[,type:configmap|secret]")
@@ -97,7 +96,7 @@ func (o *options) addGuestFlags(cmd *cobra.Command) {
 // aliases are flags of older KubeVirt releases, with the type of --volume-import that replaces them.
 var aliases = map[string]string{"volume-blank": "blank", "volume-clone-pvc": "pvc", "volume-datasource": "ds"}
 
-// readFlags records which flags were set. The aliases precede --volume-import, which determines the boot order.
+// The aliases precede --volume-import, which determines the boot order.
 func (o *options) readFlags(cmd *cobra.Command) error {
 	flags := cmd.Flags()
 	o.memoryGiven, o.cpusGiven = flags.Changed("memory"), flags.Changed("cpus")

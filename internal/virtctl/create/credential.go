@@ -13,11 +13,10 @@ const (
 	credentialFlag = "access-cred"
 	sysprepFlag    = "volume-sysprep"
 	sysprepVolume  = "sysprepdisk"
-	// agent is the method by which the guest's agent applies a Secret.
+	// The guest's agent applies the Secret.
 	agent = "ga"
 )
 
-// secretName validates the name of an object in the machine's namespace.
 func secretName(flag, text string) error {
 	if problems := validation.IsDNS1123Subdomain(text); len(problems) > 0 {
 		return fmt.Errorf("--%s: src %q is no name of an object in the machine's own namespace: %s", flag, text, problems[0])
@@ -25,7 +24,7 @@ func secretName(flag, text string) error {
 	return nil
 }
 
-// parseCredential parses --access-cred. It sets cloud-init's part in it.
+// parseCredential also sets cloud-init's part.
 func (c *cloudInit) parseCredential(text string) (v1.AccessCredential, error) {
 	none := v1.AccessCredential{}
 	values, err := pairs(credentialFlag, text)

@@ -14,7 +14,6 @@ import (
 
 const importFlag = "volume-import"
 
-// importer is one value of the parameter type of --volume-import.
 type importer struct {
 	// required and optional are its parameters in addition to those of every type.
 	required, optional []string
@@ -96,8 +95,7 @@ func splitSource(text string) (namespace, name string) {
 	return "", text
 }
 
-// parseImport parses --volume-import: a disk that is created and deleted with the machine. position is in its
-// default name.
+// The disk is created and deleted with the machine. position is in its default name.
 func parseImport(machine, text string, position int) (disk, error) {
 	values, err := pairs(importFlag, text)
 	if err != nil {

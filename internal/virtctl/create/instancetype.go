@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// placement is the scope of a type or preference: the cluster or a namespace.
 type placement struct {
 	name, namespace string
 	namespaced      bool
@@ -30,7 +29,7 @@ func (p *placement) addFlags(flags *pflag.FlagSet, what string) {
 	flags.StringVarP(&p.output, "output", "o", "yaml", "json or yaml")
 }
 
-// metadata returns the object's metadata; word is its kind in lower case, for a random name.
+// word is the kind in lower case, for a random name.
 func (p *placement) metadata(word string) (metav1.ObjectMeta, error) {
 	name := p.name
 	switch {
@@ -46,13 +45,11 @@ func (p *placement) metadata(word string) (metav1.ObjectMeta, error) {
 	return metav1.ObjectMeta{Name: name, Namespace: p.namespace}, nil
 }
 
-// place applies the namespace of the global flags.
 func (p *placement) place(e *env.Env) {
 	p.namespace = *e.Flags.Namespace
 	p.namespaced = p.namespaced || p.namespace != ""
 }
 
-// typeMeta returns the TypeMeta of a kind in the API group of instance types.
 func typeMeta(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: instancetypev1.SchemeGroupVersion.String(), Kind: kind}
 }

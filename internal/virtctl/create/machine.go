@@ -11,23 +11,21 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// options is a parsed command line.
 type options struct {
-	name           string
-	namespace      string
-	runStrategy    string
-	memory         string
-	cpus           uint32
-	gracePeriod    int64
-	containerDisks []string
-	claims         []string
-	imports        []string
-	sysprep        string
-	credentials    []string
-	cloudInit      cloudInit
-	instancetype   choice
-	preference     choice
-	// memoryGiven and cpusGiven mean that the user has set them.
+	name                   string
+	namespace              string
+	runStrategy            string
+	memory                 string
+	cpus                   uint32
+	gracePeriod            int64
+	containerDisks         []string
+	claims                 []string
+	imports                []string
+	sysprep                string
+	credentials            []string
+	cloudInit              cloudInit
+	instancetype           choice
+	preference             choice
 	memoryGiven, cpusGiven bool
 	output                 string
 }
@@ -87,7 +85,7 @@ func (o *options) machine() (*v1.VirtualMachine, error) {
 	return vm, o.applyReferences(vm, disks)
 }
 
-// accessCredentials must be called before disks: it sets their part of the cloud-init disk.
+// accessCredentials must precede disks: it sets their part of the cloud-init disk.
 func (o *options) accessCredentials() ([]v1.AccessCredential, error) {
 	var out []v1.AccessCredential
 	for _, text := range o.credentials {

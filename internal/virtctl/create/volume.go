@@ -11,18 +11,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// disk is a volume and its device in the guest.
 type disk struct {
 	volume    v1.Volume
 	bootOrder *uint
-	// template is that of a disk that is created with the machine.
-	template *v1.DataVolumeTemplateSpec
+	template  *v1.DataVolumeTemplateSpec
 	// isCDRom makes the device a CD-ROM.
 	isCDRom bool
 }
 
-// pairs parses a flag such as src:registry.example/disk:1,bootorder:1. Only the first colon of a part
-// separates, because images and URLs have colons.
+// Only the first colon of a part separates: images and URLs have colons.
 func pairs(flag, text string) (map[string]string, error) {
 	values := map[string]string{}
 	for part := range strings.SplitSeq(text, ",") {
@@ -52,7 +49,6 @@ func checkKeys(flag string, values map[string]string, allowed, required []string
 	return nil
 }
 
-// params parses a flag that names an existing volume.
 func params(flag, text string) (map[string]string, error) {
 	values, err := pairs(flag, text)
 	if err != nil {
@@ -61,7 +57,7 @@ func params(flag, text string) (map[string]string, error) {
 	return values, checkKeys(flag, values, []string{"src", "name", "bootorder"}, []string{"src"})
 }
 
-// parseContainerDisk parses --volume-containerdisk; position is in its default name.
+// position is in the default name.
 func parseContainerDisk(text string, position int) (disk, error) {
 	const flag = "volume-containerdisk"
 	values, err := params(flag, text)
@@ -72,7 +68,7 @@ func parseContainerDisk(text string, position int) (disk, error) {
 	return newDisk(flag, values, fmt.Sprintf("containerdisk-%d", position), source)
 }
 
-// parsePVC parses --volume-pvc. The volume has the name of its claim.
+// The volume has its claim's name.
 func parsePVC(text string) (disk, error) {
 	const flag = "volume-pvc"
 	values, err := params(flag, text)

@@ -47,14 +47,14 @@ func addKeys(ctx context.Context, e *env.Env, o *options) error {
 	return nil
 }
 
-// enter adds the missing keys, each in its own entry.
+// Each key gets an entry.
 func enter(data map[string][]byte, keys []string) (changed bool) {
 	for _, key := range keys {
 		if has(data, key) {
 			continue
 		}
 		name := "ssh-key-" + layout.LongDigest(identity(key))
-		// Somebody may have changed the entry of that name.
+		// Somebody may have changed the entry.
 		if before := strings.TrimRight(string(data[name]), "\n"); before != "" {
 			key = before + "\n" + key
 		}
@@ -64,7 +64,6 @@ func enter(data map[string][]byte, keys []string) (changed bool) {
 	return changed
 }
 
-// addSecret creates a Secret with the keys and adds it to the machine.
 func (m *machine) addSecret(ctx context.Context, e *env.Env, o *options, keys []string) error {
 	runs, err := m.runs(ctx)
 	if err != nil {
@@ -87,7 +86,7 @@ func (m *machine) addSecret(ctx context.Context, e *env.Env, o *options, keys []
 	return nil
 }
 
-// runs reports whether there is a guest, which keeps the credentials that it started with.
+// A guest keeps the credentials that it started with.
 func (m *machine) runs(ctx context.Context) (bool, error) {
 	vmi, err := m.c.VMI(ctx, m.vm.Namespace, m.vm.Name)
 	switch {
@@ -99,7 +98,7 @@ func (m *machine) runs(ctx context.Context) (bool, error) {
 	return !vmi.IsFinal(), nil
 }
 
-// newSecret returns a Secret that is deleted with the machine.
+// The Secret is deleted with the machine.
 func newSecret(vm *v1.VirtualMachine, name string, keys []string) *corev1.Secret {
 	controls := true
 	meta := metav1.ObjectMeta{Name: name, Namespace: vm.Namespace, OwnerReferences: []metav1.OwnerReference{{
@@ -113,7 +112,6 @@ func newSecret(vm *v1.VirtualMachine, name string, keys []string) *corev1.Secret
 	return secret
 }
 
-// name adds a Secret to the machine's accessCredentials.
 func (m *machine) name(ctx context.Context, secret, user string) error {
 	credential := &v1.AccessCredential{SSHPublicKey: &v1.SSHPublicKeyAccessCredential{
 		Source: v1.SSHPublicKeyAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: secret}},
@@ -133,8 +131,8 @@ func (m *machine) name(ctx context.Context, secret, user string) error {
 	})
 }
 
-// undo deletes a Secret that was not added to the machine. If the error leaves open whether the machine refers
-// to it, it stays: the machine would not start without it.
+// If the error leaves open whether the machine refers to the Secret, it stays: the machine would not start
+// without it.
 func (m *machine) undo(ctx context.Context, secret *corev1.Secret, because error) error {
 	var status apierrors.APIStatus
 	if !errors.As(because, &status) || status.Status().Code >= http.StatusInternalServerError {

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// options is a parsed command line.
 type options struct {
 	machine, user, secret  string
 	force                  bool
@@ -81,7 +80,6 @@ func newPassword(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// newVerb returns a command with the common flags.
 func newVerb(e *env.Env, o *options, name, short string, run func(context.Context, *env.Env, *options) error) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: name + " VM", Short: short, Args: env.ExactArgs("VM"),
@@ -144,7 +142,6 @@ func (o *options) keys(e *env.Env) ([]string, error) {
 	return nil, errors.New("say which SSH public key: with --file, or with --value")
 }
 
-// machine is a VM whose credentials are changed.
 type machine struct {
 	c     *client.Client
 	vm    *v1.VirtualMachine
@@ -171,7 +168,6 @@ func readVM(ctx context.Context, c *client.Client, namespace, name string) (*v1.
 	return vm, nil
 }
 
-// keySecrets returns the Secrets from which the guest's agent sets a user's SSH keys.
 func keySecrets(vm *v1.VirtualMachine, user string) []string {
 	var names []string
 	for _, c := range vm.Spec.Template.Spec.AccessCredentials {
@@ -185,7 +181,6 @@ func keySecrets(vm *v1.VirtualMachine, user string) []string {
 	return names
 }
 
-// passwordSecrets returns the Secrets from which the guest's agent sets passwords.
 func passwordSecrets(vm *v1.VirtualMachine) []string {
 	var names []string
 	for _, c := range vm.Spec.Template.Spec.AccessCredentials {
@@ -203,7 +198,7 @@ func addName(names []string, source *v1.AccessCredentialSecretSource) []string {
 	return append(names, source.SecretName)
 }
 
-// choose returns the wanted Secret, or the only one. what describes their content.
+// what describes the Secrets' content.
 func choose(names []string, wanted, what string) (string, error) {
 	switch {
 	case wanted != "" && !slices.Contains(names, wanted):

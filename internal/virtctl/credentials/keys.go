@@ -61,7 +61,6 @@ func identity(line string) string {
 	return ""
 }
 
-// has reports whether the entries of a Secret contain the key.
 func has(data map[string][]byte, key string) bool {
 	for _, text := range data {
 		for line := range strings.Lines(string(text)) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// publicKey is a key of an algorithm, distinguished by a letter.
 func publicKey(algorithm, letter string) string {
 	key := "\x00\x00\x00" + string(rune(len(algorithm))) + algorithm + "\x00\x00\x00\x08" + strings.Repeat(letter, 8)
 	return algorithm + " " + base64.StdEncoding.EncodeToString([]byte(key))

@@ -28,7 +28,6 @@ func TestGuestsAreGivenWhatIsWritten(t *testing.T) {
 	}
 }
 
-// givePassword reads a password of a Secret by the rules.
 func givePassword(password string) error {
 	spec := &v1.VirtualMachineInstanceSpec{AccessCredentials: []v1.AccessCredential{{UserPassword: &v1.UserPasswordAccessCredential{
 		Source:            v1.UserPasswordAccessCredentialSource{Secret: &v1.AccessCredentialSecretSource{SecretName: "s"}},

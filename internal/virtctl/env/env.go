@@ -1,6 +1,5 @@
-// Package env is the environment of a virtctl command: its streams, the kubeconfig's settings, its own name and
-// whether there is a terminal. Commands take it as a value, so that a test can pass another. It must not
-// contain commands or requests.
+// Package env is the environment of a virtctl command: streams, the kubeconfig's settings, its name and terminal.
+// Commands take it as a value, so that a test can pass another. It must not contain commands or requests.
 package env
 
 import (
@@ -18,19 +17,19 @@ import (
 	"drydock.dev/drydock/internal/virtctl/client"
 )
 
-// Env is the environment of one call of virtctl.
+// Env is the environment of one call.
 type Env struct {
 	In       io.Reader
 	Out, Err io.Writer
 	// Flags are kubectl's global flags.
 	Flags *genericclioptions.ConfigFlags
-	// Program is virtctl's name as called by the user: "virtctl" or "kubectl virt".
+	// Program is the user's word: "virtctl" or "kubectl virt".
 	Program string
 	// Executable is the path of this program.
 	Executable string
 }
 
-// FromOS returns the environment of this process.
+// FromOS returns this process's environment.
 func FromOS() *Env {
 	e := &Env{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr,
@@ -44,7 +43,7 @@ func FromOS() *Env {
 	return e
 }
 
-// programName returns the user's words for argv0: kubectl runs the executable kubectl-virt as a plugin.
+// kubectl runs the executable kubectl-virt as a plugin.
 func programName(argv0 string) string {
 	switch name := filepath.Base(argv0); name {
 	case "kubectl-virt", "kubectl-virt.exe":
@@ -63,10 +62,10 @@ func (e *Env) Namespace() (string, error) {
 	return namespace, nil
 }
 
-// ErrNoCluster means that neither a flag nor a kubeconfig names a cluster.
+// ErrNoCluster means that neither flags nor a kubeconfig name a cluster.
 var ErrNoCluster = errors.New("no cluster is named: there is no kubeconfig, or it is empty")
 
-// Client returns a client of the cluster that the flags and the kubeconfig name.
+// Client returns a client of the named cluster.
 func (e *Env) Client() (*client.Client, error) {
 	config, err := e.Flags.ToRESTConfig()
 	if err != nil {
@@ -111,7 +110,7 @@ func terminal(stream any) (fd int, isTerminal bool) {
 	return fd, term.IsTerminal(fd)
 }
 
-// Example indents an example's lines and prefixes them with the program's name.
+// Example indents lines and prefixes them with the program's name.
 func (e *Env) Example(lines ...string) string {
 	text := ""
 	for i, line := range lines {
@@ -127,7 +126,7 @@ func (e *Env) Example(lines ...string) string {
 	return text
 }
 
-// MinimumArgs is cobra.MinimumNArgs with an error that names the missing argument.
+// MinimumArgs is cobra.MinimumNArgs, but names the missing argument.
 func MinimumArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) < len(names) {
@@ -137,7 +136,7 @@ func MinimumArgs(names ...string) cobra.PositionalArgs {
 	}
 }
 
-// ExactArgs is cobra.ExactArgs with an error that names the missing argument.
+// ExactArgs is cobra.ExactArgs, but names the missing argument.
 func ExactArgs(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := MinimumArgs(names...)(cmd, args); err != nil {

@@ -16,7 +16,7 @@ func CheckFormat(format string) error {
 	return nil
 }
 
-// Print writes a value in one of the formats of -o: json or yaml.
+// Print writes a value as json or yaml.
 func Print(out io.Writer, format string, value any) error {
 	if err := CheckFormat(format); err != nil {
 		return err

@@ -6,8 +6,8 @@ import (
 	"unicode"
 )
 
-// Plain returns the printable characters of a text, with single spaces between its words. Parts of the text may come
-// from a guest or another tenant, and a terminal interprets control and direction characters.
+// Plain returns a text's printable characters with single spaces. Parts of the text may come from a guest or
+// another tenant, and a terminal interprets control and direction characters.
 func Plain(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, "\ufffd"), func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 }

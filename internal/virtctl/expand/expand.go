@@ -1,5 +1,5 @@
 // Package expand is virtctl expand: it prints a machine with its instance type and preference expanded. The
-// server expands; this package decides nothing and changes nothing.
+// server expands; this package must not decide or change anything.
 package expand
 
 import (
@@ -55,7 +55,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	if err != nil {
 		return err
 	}
-	// The response is not decoded, to keep fields of a newer server.
+	// Decoding would lose fields of a newer server.
 	return env.Print(e.Out, o.output, json.RawMessage(answer))
 }
 

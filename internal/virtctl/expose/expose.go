@@ -1,4 +1,5 @@
-// Package expose is virtctl expose: it creates a Service for a machine or for the machines of a replica set.
+// Package expose is virtctl expose: it creates a Service for a machine or for the machines of a replica set. It must
+// not change the machine.
 package expose
 
 import (
@@ -33,7 +34,6 @@ type options struct {
 	output         string
 }
 
-// kinds maps the user's words to the kinds.
 var kinds = map[string]string{
 	"vm": "virtualmachine", "vms": "virtualmachine", "virtualmachine": "virtualmachine", "virtualmachines": "virtualmachine",
 	"vmi": "virtualmachineinstance", "vmis": "virtualmachineinstance",
@@ -83,7 +83,6 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringVarP(&o.output, "output", "o", "", "json or yaml")
 }
 
-// complete validates everything that needs no server.
 func (o *options) complete(args []string) error {
 	kind, known := kinds[strings.ToLower(args[0])]
 	if !known {

@@ -13,9 +13,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// subject is the target of a Service.
 type subject struct {
-	// selector selects the launcher pods.
 	selector map[string]string
 	// interfaces declare the ports for a user who names none.
 	interfaces []v1.Interface
@@ -44,7 +42,6 @@ func ofReplicaSet(rs *v1.VirtualMachineInstanceReplicaSet) (subject, error) {
 	return s, nil
 }
 
-// service builds the object. It is pure.
 func (o options) service(namespace string, s subject) (*corev1.Service, error) {
 	ports, err := o.servicePorts(s.interfaces)
 	if err != nil {
@@ -96,7 +93,7 @@ func (o options) servicePorts(interfaces []v1.Interface) ([]corev1.ServicePort, 
 	return ports, nil
 }
 
-// declaredPort returns the port of an interface. The ports of a Service with several need names.
+// The ports of a Service with several need names.
 func declaredPort(declared v1.Port, position int) corev1.ServicePort {
 	name := declared.Name
 	if name == "" {

@@ -1,4 +1,4 @@
-// Package guest holds virtctl's queries of the guest agent: guestosinfo, fslist and userlist. It prints the
+// Package guest holds virtctl's queries of the guest agent: guestosinfo, fslist and userlist. It must print the
 // server's responses unchanged.
 package guest
 
@@ -13,7 +13,6 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// question is a command with its subresource.
 type question struct {
 	use, short, verb string
 }
@@ -62,6 +61,6 @@ func (q question) ask(ctx context.Context, e *env.Env, name, output string) erro
 	if err != nil {
 		return fmt.Errorf("asking the guest of VMI %s for its %s: %w", name, q.verb, err)
 	}
-	// The response is not decoded, to keep fields of a newer server.
+	// Decoding would lose fields of a newer server.
 	return env.Print(e.Out, output, json.RawMessage(body))
 }

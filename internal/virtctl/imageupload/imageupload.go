@@ -1,7 +1,7 @@
 // Package imageupload is virtctl image-upload: it fills a DataVolume or a claim with a disk image on the user's
 // machine.
 //
-// The worker that receives an image decides whether it is one and whether it fits.
+// It must not judge the image: the worker that receives it decides whether it is one and whether it fits.
 package imageupload
 
 import (
@@ -36,6 +36,9 @@ type options struct {
 	forceBind    bool
 	dataSource   bool
 	labels       defaults
+
+	// pvcName and pvcSize are of deprecated flags.
+	pvcName, pvcSize string
 }
 
 // defaults are for machines that use the volume and name nothing.
@@ -57,7 +60,12 @@ func NewCommand(e *env.Env) *cobra.Command {
 			"# Fill one that exists:", "image-upload dv fedora-dv --no-create --image-path=/images/fedora40.qcow2",
 			"# A PersistentVolumeClaim, through a forwarded port:",
 			"image-upload pvc fedora-pvc --size=10Gi --image-path=fedora40.qcow2.xz --uploadproxy-url=https://127.0.0.1:8444 --insecure"),
-		Args: env.ExactArgs("dv or pvc", "NAME"),
+		Args: func(cmd *cobra.Command, args []string) error {
+			if o.pvcName != "" && len(args) == 0 {
+				return nil
+			}
+			return env.ExactArgs("dv or pvc", "NAME")(cmd, args)
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.complete(args); err != nil {
 				return err
@@ -90,11 +98,37 @@ func (o *options) addFlags(cmd *cobra.Command) {
 	flags.StringVar(&o.labels.instancetypeKind, "default-instancetype-kind", "", "kind of that instance type")
 	flags.StringVar(&o.labels.preference, "default-preference", "", "preference that machines with this volume have by default")
 	flags.StringVar(&o.labels.preferenceKind, "default-preference-kind", "", "kind of that preference")
-	_ = flags.MarkDeprecated("block-volume", "use --volume-mode=block") // the flag exists, so this can't fail
+	flags.StringVar(&o.pvcName, "pvc-name", "", "the same as the arguments pvc NAME")
+	flags.StringVar(&o.pvcSize, "pvc-size", "", "the same as --size")
+	for flag, instead := range map[string]string{
+		"block-volume": "use --volume-mode=block", "pvc-name": "use the arguments pvc NAME", "pvc-size": "use --size",
+	} {
+		_ = flags.MarkDeprecated(flag, instead) // the flag exists, so this can't fail
+	}
 }
 
-// complete validates everything that needs no server.
+// modern replaces the deprecated --pvc-name and --pvc-size.
+func (o *options) modern(args []string) ([]string, error) {
+	if o.pvcSize != "" {
+		if o.size != "" && o.size != o.pvcSize {
+			return nil, fmt.Errorf("--pvc-size contradicts --size=%s", o.size)
+		}
+		o.size = o.pvcSize
+	}
+	switch {
+	case o.pvcName == "":
+		return args, nil
+	case len(args) > 0:
+		return nil, fmt.Errorf("--pvc-name contradicts the argument %q: name the volume once", args[0])
+	}
+	return []string{"pvc", o.pvcName}, nil
+}
+
 func (o *options) complete(args []string) error {
+	args, err := o.modern(args)
+	if err != nil {
+		return err
+	}
 	switch strings.ToLower(args[0]) {
 	case "dv", "datavolume":
 		o.dataVolume = true
@@ -106,7 +140,7 @@ func (o *options) complete(args []string) error {
 	if (o.path == "") == (o.archive == "") {
 		return fmt.Errorf("either --image-path or --archive-path must name the file to upload")
 	}
-	if err := o.completeVolume(); err != nil {
+	if err = o.completeVolume(); err != nil {
 		return err
 	}
 	if o.labels.instancetypeKind != "" && o.labels.instancetype == "" {
@@ -174,7 +208,6 @@ func (o *options) file() string {
 	return o.path
 }
 
-// kind returns the target's kind for messages.
 func (o *options) kind() string {
 	if o.dataVolume {
 		return "DataVolume"

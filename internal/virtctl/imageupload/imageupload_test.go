@@ -29,23 +29,19 @@ import (
 // cluster plays kube-apiserver, virt-controller and the upload proxy for virtctl: a new volume becomes ready, and one
 // with an image becomes filled.
 type cluster struct {
-	t *testing.T
-	// api and proxy are two servers, with certificates.
+	t          *testing.T
 	api, proxy *httptest.Server
 
-	mu     sync.Mutex
-	dv     *cdiv1.DataVolume
-	claim  *corev1.PersistentVolumeClaim
-	source map[string]any
-	pods   corev1.PodList
-	// patched is the patch of an existing claim.
+	mu      sync.Mutex
+	dv      *cdiv1.DataVolume
+	claim   *corev1.PersistentVolumeClaim
+	source  map[string]any
+	pods    corev1.PodList
 	patched string
-	// onReady replaces the step that makes a new volume ready.
 	onReady func(*cluster)
 	// answers are the proxy's codes before its success, words its text for them.
-	answers []int
-	words   string
-	// async means that the proxy has the asynchronous path.
+	answers  []int
+	words    string
 	async    bool
 	received []byte
 	path     string
@@ -141,7 +137,6 @@ func (c *cluster) serveProxy(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// upload runs the command as a user in the namespace lab.
 func (c *cluster) upload(args ...string) (string, error) {
 	c.t.Helper()
 	config := api.NewConfig()
@@ -220,6 +215,22 @@ func TestAClaimIsMadeAndFilled(t *testing.T) {
 	}
 }
 
+// Scripts of old KubeVirt releases use these flags.
+func TestDeprecatedFlagsNameTheClaim(t *testing.T) {
+	c := newCluster(t)
+	out, err := c.upload("--pvc-name=disk", "--pvc-size=1Gi", "--image-path="+image(t))
+	if err != nil || c.claim == nil || c.claim.Name != "disk" || c.claim.Spec.Resources.Requests.Storage().String() != "1Gi" || string(c.received) != "a disk" {
+		t.Fatalf("the claim is %+v, %q received: %s%v", c.claim, c.received, out, err)
+	}
+	for _, want := range []string{
+		"Flag --pvc-name has been deprecated, use the arguments pvc NAME\n", "Flag --pvc-size has been deprecated, use --size\n",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("printed:\n%swant %q", out, want)
+		}
+	}
+}
+
 func TestAClaimThatExistsIsMarked(t *testing.T) {
 	c := newCluster(t)
 	c.claim = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Namespace: "lab"}}
@@ -257,9 +268,9 @@ func TestContentIsReplacedWhenThatIsAskedFor(t *testing.T) {
 
 func TestAnUploadIsTriedAgainWithAFreshToken(t *testing.T) {
 	c := newCluster(t)
-	c.answers, c.words = []int{503}, "another upload to this claim is under way"
+	c.answers, c.words = []int{503, 429}, "another upload to this claim is under way"
 	out, err := c.upload("dv", "disk", "--size=1Gi", "--image-path="+image(t))
-	if err != nil || c.tokens != 2 || string(c.received) != "a disk" {
+	if err != nil || c.tokens != 3 || string(c.received) != "a disk" {
 		t.Errorf("%d tokens, %q received: %v", c.tokens, c.received, err)
 	}
 	if !strings.Contains(out, "The upload failed and is tried again: another upload to this claim is under way") {
@@ -288,6 +299,8 @@ func TestUploadsThatCannotBe(t *testing.T) {
 	}{
 		"nothing to upload to":         {nil, []string{"dv"}, "NAME is missing"},
 		"an unknown kind":              {nil, []string{"vm", "x"}, "must be dv or pvc"},
+		"named twice":                  {nil, []string{"pvc", "disk", "--pvc-name=disk", "--image-path=" + path}, "--pvc-name contradicts"},
+		"of two sizes":                 {nil, append([]string{"--pvc-size=2Gi"}, create...), "--pvc-size contradicts"},
 		"no image":                     {nil, []string{"dv", "disk"}, "either --image-path or --archive-path"},
 		"a file that is not there":     {nil, []string{"dv", "disk", "--size=1Gi", "--image-path=/nowhere"}, "no such file"},
 		"a folder":                     {nil, []string{"dv", "disk", "--size=1Gi", "--image-path=" + filepath.Dir(path)}, "is no file"},

@@ -28,10 +28,13 @@ const (
 	asyncPath = "/v1beta1/upload-async"
 )
 
+// answerPatience is how long the image waits for the proxy to ask for it. The proxy waits 30 seconds for its worker, and
+// its words are lost if the image is under way when it refuses the upload.
+const answerPatience = 40 * time.Second
+
 // pause before a retry of an upload.
 const pause = 2 * time.Second
 
-// upload is one run of the command.
 type upload struct {
 	*options
 	env       *env.Env
@@ -83,7 +86,7 @@ func run(ctx context.Context, e *env.Env, o *options) error {
 
 func (u *upload) say(format string, args ...any) { fmt.Fprintf(u.env.Out, format+"\n", args...) }
 
-// open opens the image before anything is created in the cluster.
+// The image is opened before anything is created in the cluster.
 func (u *upload) open() error {
 	image, err := os.Open(u.file())
 	if err != nil {
@@ -105,7 +108,6 @@ func (u *upload) open() error {
 	return nil
 }
 
-// findProxy determines the URL of the upload proxy and its certificate authority.
 func (u *upload) findProxy(ctx context.Context) error {
 	address, authority := u.url, ""
 	if config, err := u.client.CDIConfig(ctx); err == nil {
@@ -137,7 +139,7 @@ func (u *upload) findProxy(ctx context.Context) error {
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots,
 			InsecureSkipVerify: u.insecure}, // the user requests it with --insecure
 		TLSHandshakeTimeout:   15 * time.Second,
-		ExpectContinueTimeout: 5 * time.Second,
+		ExpectContinueTimeout: answerPatience,
 	}}
 	return nil
 }
@@ -165,7 +167,7 @@ func (u *upload) sendUntilDone(ctx context.Context) error {
 	}
 }
 
-// sendOnce sends the whole image with a new token: tokens are short-lived.
+// Tokens are short-lived, so each attempt gets a new one.
 func (u *upload) sendOnce(ctx context.Context) error {
 	token, err := u.client.UploadToken(ctx, u.namespace, u.name)
 	if err != nil {
@@ -218,7 +220,6 @@ func (u *upload) has(ctx context.Context, path, token string) bool {
 	return response.StatusCode == http.StatusOK
 }
 
-// progress shows the progress to a user at a terminal.
 func (u *upload) progress() (body io.Reader, finish func()) {
 	// The client closes the body, but a retry needs the image.
 	body = io.NopCloser(u.image)
@@ -229,7 +230,6 @@ func (u *upload) progress() (body io.Reader, finish func()) {
 	return io.NopCloser(bar.NewProxyReader(u.image)), func() { bar.Finish() }
 }
 
-// explain adds advice to the error of a failed connection.
 func explain(err error) error {
 	var authority x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -239,18 +239,18 @@ func explain(err error) error {
 	return err
 }
 
-// verdict returns the proxy's error. An error about the image or the volume is final; one about the connection
-// may not be.
+// An error about the image or the volume is final; one about the connection may not be.
 func verdict(response *http.Response) error {
 	if response.StatusCode == http.StatusOK {
 		return nil
 	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // without it, the status code is enough
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the status code is enough
 	words := strings.TrimSpace(string(text))
 	if words == "" {
 		words = "the upload proxy answers " + response.Status
 	}
-	if response.StatusCode >= 500 && response.StatusCode != http.StatusInsufficientStorage {
+	again := response.StatusCode >= 500 && response.StatusCode != http.StatusInsufficientStorage
+	if again || response.StatusCode == http.StatusTooManyRequests {
 		return errors.New(words)
 	}
 	return &refusal{words}

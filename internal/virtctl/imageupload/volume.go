@@ -23,13 +23,12 @@ import (
 // versions set one or the other; reading both is simpler than watching both, and half a second does not matter.
 const look = 500 * time.Millisecond
 
-// state is the observed state of the volume.
 type state struct {
 	claim *corev1.PersistentVolumeClaim
 	dv    *cdiv1.DataVolume
 }
 
-// read reads the volume; missing objects are nil.
+// Missing objects are nil.
 func (u *upload) read(ctx context.Context) (state, error) {
 	var s state
 	claim, err := u.client.Core().PersistentVolumeClaims(u.namespace).Get(ctx, u.name, metav1.GetOptions{})
@@ -52,7 +51,6 @@ func (u *upload) read(ctx context.Context) (state, error) {
 	return s, nil
 }
 
-// prepare ensures that there is a volume that accepts an upload.
 func (u *upload) prepare(ctx context.Context) error {
 	s, err := u.read(ctx)
 	if err != nil {
@@ -138,8 +136,7 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	return nil
 }
 
-// marking returns the annotations for a claim. An earlier upload's permission and result must not apply to this
-// one.
+// An earlier upload's permission and result must not apply to this one.
 func (u *upload) marking(claim *corev1.PersistentVolumeClaim) map[string]any {
 	annotations := map[string]any{}
 	_, marked := claim.Annotations[layout.AnnUploadTarget]
@@ -178,7 +175,6 @@ func (u *upload) create(ctx context.Context) error {
 	return nil
 }
 
-// set returns the labels by which KubeVirt finds the defaults.
 func (d defaults) set() map[string]string {
 	labels := map[string]string{}
 	for name, value := range map[string]string{
@@ -192,7 +188,6 @@ func (d defaults) set() map[string]string {
 	return labels
 }
 
-// shape returns the fields that both kinds of volumes have.
 func (u *upload) shape() (class *string, access []corev1.PersistentVolumeAccessMode, mode *corev1.PersistentVolumeMode, size corev1.VolumeResourceRequirements) {
 	if u.storageClass != "" {
 		class = &u.storageClass
@@ -222,7 +217,7 @@ func (u *upload) newDataVolume(meta metav1.ObjectMeta) *cdiv1.DataVolume {
 
 func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim {
 	claim := &corev1.PersistentVolumeClaim{ObjectMeta: meta}
-	// A new volume may contain old data of its storage, which nobody needs.
+	// A new volume may contain old data, which nobody needs.
 	claim.Annotations[layout.AnnUploadTarget], claim.Annotations[layout.AnnOverwrite] = "", layout.AnnOverwriteAsked
 	claim.Annotations[layout.AnnContentType] = string(cdiv1.DataVolumeKubeVirt)
 	if u.archive != "" {
@@ -235,7 +230,6 @@ func (u *upload) newClaim(meta metav1.ObjectMeta) *corev1.PersistentVolumeClaim 
 	return claim
 }
 
-// awaitReady waits until the volume accepts an upload.
 func (u *upload) awaitReady(ctx context.Context) error {
 	u.say("Waiting for PVC %s upload pod to be ready...", u.name)
 	waiting := "no controller has handled it yet; is virt-controller running?"
@@ -285,7 +279,6 @@ func (s state) listens() bool {
 	return s.claim != nil && s.claim.Annotations[layout.AnnPodReady] == "true" || s.dv != nil && s.dv.Status.Phase == cdiv1.UploadReady
 }
 
-// words returns the volume's message about its worker.
 func (s state) words() string {
 	if s.dv != nil {
 		for _, c := range s.dv.Status.Conditions {
@@ -330,7 +323,6 @@ func (s state) restarts() int32 {
 	return s.dv.Status.RestartCount
 }
 
-// awaitDone waits until the uploaded data is the volume's content.
 func (u *upload) awaitDone(ctx context.Context, before int32) error {
 	return wait.PollUntilContextCancel(ctx, look, true, func(ctx context.Context) (bool, error) {
 		s, err := u.read(ctx)

@@ -8,13 +8,12 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// machine is a VM, or a VMI without one.
 type machine struct {
 	resource client.Resource
 	name     string
 }
 
-// named parses the name of a machine: NAME is a VM, and TYPE/NAME may be a VMI.
+// NAME is a VM, and TYPE/NAME may be a VMI.
 func named(text string) (machine, error) {
 	if !strings.Contains(text, "/") {
 		return machine{client.VirtualMachines, text}, nil
@@ -33,7 +32,6 @@ func named(text string) (machine, error) {
 
 func (m machine) isVM() bool { return m.resource == client.VirtualMachines }
 
-// in returns the reference to the machine in a namespace.
 func (m machine) in(namespace string) client.Ref {
 	return client.Ref{Resource: m.resource, Namespace: namespace, Name: m.name}
 }
@@ -46,7 +44,6 @@ func (m machine) String() string {
 	return "VMI " + m.name
 }
 
-// word returns the machine in the form that named parses.
 func (m machine) word() string {
 	if m.isVM() {
 		return m.name

@@ -1,6 +1,6 @@
 // Package maintenance holds virtctl's verbs for the disks of stopped machines: guestfs, and maintenance with
-// list, take and release. virtctl waits for virt-controller, which decides who gets the disks and when, and
-// prints its messages.
+// list, take and release. It must not decide who gets the disks: it waits for virt-controller, and prints its
+// messages.
 package maintenance
 
 import (
@@ -37,12 +37,11 @@ func NewCommands(e *env.Env) []*cobra.Command {
 // untilTold runs until SIGTERM. A container's first process ignores signals without a handler.
 const untilTold = "trap 'exit 0' TERM; sleep infinity & wait"
 
-// row is list's output for one pod.
 type row struct {
-	// VM is the machine: the name of a VM, or vmi/NAME.
+	// VM is the name of a VM, or vmi/NAME.
 	VM string `json:"vm"`
 	contract.Pod
-	// Holds means that the pod has the disks; the others wait, in the order of the rows.
+	// Holds means that the pod has the disks; the others wait in the rows' order.
 	Holds bool `json:"holds"`
 }
 
@@ -78,7 +77,6 @@ func newList(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// gather reads the state of the named machines, or of all in the namespace.
 func gather(ctx context.Context, c *client.Client, namespace string, names []string) ([]row, error) {
 	var machines []machine
 	for _, name := range names {
@@ -110,7 +108,7 @@ func gather(ctx context.Context, c *client.Client, namespace string, names []str
 	return rows, nil
 }
 
-// all returns the VMs of a namespace, and then the VMIs without an owner.
+// VMIs without an owner come last.
 func all(ctx context.Context, c *client.Client, namespace string) ([]machine, error) {
 	vms, err := c.VMs(ctx, namespace)
 	if err != nil {

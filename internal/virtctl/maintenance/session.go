@@ -24,21 +24,18 @@ import (
 
 const (
 	// cleanup bounds the end of a session, also of an interrupted one.
-	cleanup = time.Minute
-	// endOfText is the character that ends a terminal's input.
+	cleanup   = time.Minute
 	endOfText = "\x04"
 	// longest bounds the session of a virtctl that crashed.
 	longest = 24 * time.Hour
 )
 
-// session is one pod's use of a machine's disks.
 type session struct {
 	// vm is the user's word for the machine, of the parsed one.
 	vm      string
 	of      machine
 	request contract.Request
-	// noWait fails if others have the disks, halt stops the VM first, restart restores its run strategy
-	// afterwards.
+	// noWait fails if others have the disks; restart restores the run strategy afterwards.
 	noWait, halt, restart bool
 	// keep leaves the pod running after it got the disks.
 	keep bool
@@ -118,7 +115,6 @@ func (s *session) ask(ctx context.Context, e *env.Env) (*contract.State, error) 
 	}
 }
 
-// hold creates a pod, uses the disks and releases them.
 func (s *session) hold(ctx context.Context, e *env.Env) error {
 	if s.noWait {
 		if err := s.free(ctx); err != nil {
@@ -167,7 +163,6 @@ func (s *session) hold(ctx context.Context, e *env.Env) error {
 	return ended(ctx, e, s.c, s.namespace, pod)
 }
 
-// free returns an error if the disks are taken.
 func (s *session) free(ctx context.Context) error {
 	state, err := s.c.Maintenance(ctx, s.of.in(s.namespace))
 	if err != nil {
@@ -192,7 +187,6 @@ func others(state *contract.State, pod string) string {
 	return ""
 }
 
-// use attaches the user to the pod, or prints its log.
 func (s *session) use(ctx context.Context, e *env.Env, pod string) error {
 	if s.request.Interactive {
 		return attach(ctx, e, s.c, s.namespace, pod)
@@ -214,7 +208,6 @@ func (s *session) leave(ctx context.Context, e *env.Env, pod string) {
 	}
 }
 
-// stop halts the VM, and records its run strategy.
 func (s *session) stop(ctx context.Context, e *env.Env) error {
 	vm, err := s.c.VM(ctx, s.namespace, s.of.name)
 	if err != nil {
@@ -295,7 +288,6 @@ func started(ctx context.Context, e *env.Env, c *client.Client, namespace, pod s
 	return behind, err
 }
 
-// lockCondition has virt-controller's reason why a pod has no lock.
 const lockCondition corev1.PodConditionType = layout.MaintenanceLockCondition
 
 // waiting returns the message of a pod's condition that is False, "" for none. A scheduling gate has no useful
@@ -309,7 +301,6 @@ func waiting(p *corev1.Pod, condition corev1.PodConditionType) string {
 	return ""
 }
 
-// waitsFor returns the reason why a pod does not run.
 func waitsFor(p *corev1.Pod) string {
 	if why := cmp.Or(waiting(p, lockCondition), waiting(p, corev1.PodScheduled)); why != "" {
 		return why
@@ -361,7 +352,6 @@ func follow(ctx context.Context, e *env.Env, c *client.Client, namespace, pod st
 	return ctx.Err()
 }
 
-// attach connects the user's terminal with the container's until that ends.
 func attach(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
 	size := client.Size{}
 	if fd, is := e.OutTerminal(); is {

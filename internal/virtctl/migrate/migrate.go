@@ -1,5 +1,5 @@
 // Package migrate holds virtctl's verbs for live migrations: migrate, migrate-cancel and evacuate-cancel. Each
-// is one request. virt-controller does the rest, which 'migrate --wait' shows.
+// must be one request: virt-controller does the rest, which 'migrate --wait' shows.
 package migrate
 
 import (
@@ -21,7 +21,6 @@ func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newMigrate(e), newCancel(e), newEvacuateCancel(e)}
 }
 
-// order is a parsed migrate command.
 type order struct {
 	vm           string
 	selector     map[string]string

@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// show shows a migration until it has ended: on a terminal as one line that changes, otherwise as one line per
-// change.
+// A terminal gets one line that changes, anything else one line per change.
 func show(ctx context.Context, e *env.Env, c *client.Client, m *v1.VirtualMachineInstanceMigration) error {
 	_, isTerminal := e.OutTerminal()
 	line := &progress{env: e, began: time.Now(), rewrites: isTerminal}
@@ -43,7 +42,6 @@ func show(ctx context.Context, e *env.Env, c *client.Client, m *v1.VirtualMachin
 	return fmt.Errorf("migration %s of VM %s has failed after %v: %w", ended.Name, ended.Spec.VMIName, took, errors.New(reason))
 }
 
-// describe formats the state of a migration.
 func describe(m *v1.VirtualMachineInstanceMigration) string {
 	phase := string(m.Status.Phase)
 	if phase == "" {
@@ -95,7 +93,6 @@ func howFar(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return ""
 }
 
-// between names the two nodes if they are known.
 func between(state *v1.VirtualMachineInstanceMigrationState) string {
 	if state == nil || state.SourceNode == "" || state.TargetNode == "" {
 		return ""
@@ -103,18 +100,15 @@ func between(state *v1.VirtualMachineInstanceMigrationState) string {
 	return fmt.Sprintf(" from node %s to node %s", state.SourceNode, state.TargetNode)
 }
 
-// progress is the displayed state of a migration.
 type progress struct {
-	env   *env.Env
-	began time.Time
-	// rewrites means that the line is overwritten.
+	env      *env.Env
+	began    time.Time
 	rewrites bool
 	mu       sync.Mutex
-	// phase is the migration's state, far its progress; text is the displayed combination.
+	// text is the displayed combination.
 	phase, far, text string
 }
 
-// clearLine returns to the line's beginning and clears it.
 const clearLine = "\r\033[K"
 
 func (p *progress) set(phase string) {
@@ -124,7 +118,7 @@ func (p *progress) set(phase string) {
 	p.show()
 }
 
-// tell shows the progress. The last known one stays until the migration ends.
+// The last progress stays until the migration ends.
 func (p *progress) tell(far string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,7 +131,6 @@ func (p *progress) tell(far string) {
 	}
 }
 
-// show prints the text if it has changed.
 func (p *progress) show() {
 	text := p.phase
 	if p.far != "" {

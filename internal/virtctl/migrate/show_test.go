@@ -40,7 +40,6 @@ func TestALineOnATerminalIsWrittenOverItself(t *testing.T) {
 	}
 }
 
-// The VMI's progress must appear beside the phase.
 func TestHowFarAMigrationIsShown(t *testing.T) {
 	var out bytes.Buffer
 	p := &progress{env: &env.Env{Out: &out}, began: time.Now()}

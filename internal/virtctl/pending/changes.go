@@ -12,7 +12,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// effect is how a change reaches the guest.
 type effect string
 
 const (
@@ -21,9 +20,8 @@ const (
 	restart   effect = "restart"
 )
 
-// change is a change that has not reached the guest.
 type change struct {
-	// Path is the field of the VM, "" if unknown.
+	// Path is a field of the VM, if known.
 	Path     string `json:"path,omitempty"`
 	Effect   effect `json:"effect"`
 	WaitsFor string `json:"waitsFor"`
@@ -49,7 +47,6 @@ func networkPath(name string) string {
 	return fmt.Sprintf("%s.networks[%s].multus.networkName", template, name)
 }
 
-// facts are the objects that were read.
 type facts struct {
 	vm *v1.VirtualMachine
 	// vmi is nil if the VM has none.
@@ -57,7 +54,7 @@ type facts struct {
 	migrations []v1.VirtualMachineInstanceMigration
 }
 
-// changes returns the pending changes, live ones first, restarts last. Each path occurs once.
+// Live changes come first, restarts last. Each path occurs once.
 func (f *facts) changes() []change {
 	list := []change{}
 	if f.vmi == nil || f.vmi.IsFinal() {
@@ -88,7 +85,6 @@ func (f *facts) changes() []change {
 
 var order = map[effect]int{live: 0, migration: 1, restart: 2}
 
-// condition returns the VMI's condition of a type if it has one of the statuses.
 func (f *facts) condition(kind v1.VirtualMachineInstanceConditionType, statuses ...corev1.ConditionStatus) *v1.VirtualMachineInstanceCondition {
 	for i := range f.vmi.Status.Conditions {
 		if c := &f.vmi.Status.Conditions[i]; c.Type == kind && slices.Contains(statuses, c.Status) {
@@ -142,7 +138,6 @@ func (f *facts) needs() (list []change, noRoom *change) {
 	return list, noRoom
 }
 
-// move describes the migration that a change waits for.
 func (f *facts) move(immovable string) string {
 	if immovable != "" {
 		return "a migration, which can't be made (" + immovable + ")"
@@ -169,7 +164,6 @@ func (f *facts) underWay() *v1.VirtualMachineInstanceMigration {
 	return nil
 }
 
-// resources returns the changes of CPUs and memory in progress.
 func (f *facts) resources(noRoom *change) []change {
 	var list []change
 	for _, of := range []struct {
@@ -194,7 +188,6 @@ func (f *facts) resources(noRoom *change) []change {
 	return list
 }
 
-// plugging returns the interfaces that differ between the guest and its VMI.
 func (f *facts) plugging() []change {
 	var list []change
 	for i := range f.vmi.Spec.Domain.Devices.Interfaces {
@@ -211,14 +204,12 @@ func (f *facts) plugging() []change {
 	return list
 }
 
-// inGuest reports whether the VMI's status shows the interface in the guest.
 func inGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 	return slices.ContainsFunc(vmi.Status.Interfaces, func(s v1.VirtualMachineInstanceNetworkInterface) bool {
 		return s.Name == name && strings.HasPrefix(s.InfoSource, "domain")
 	})
 }
 
-// volumes returns the volumes that are being plugged, unplugged or copied to other claims.
 func (f *facts) volumes() []change {
 	var list []change
 	for i := range f.vmi.Status.VolumeStatus {
@@ -233,8 +224,7 @@ func (f *facts) volumes() []change {
 	return list
 }
 
-// held returns the changes that the VMI does not have yet because it is being migrated. waits has the paths
-// that wait for a restart.
+// The VMI lacks these changes because it is being migrated. waits has the paths that wait for a restart.
 func (f *facts) held(waits map[string]bool) []change {
 	m := f.underWay()
 	if m == nil || f.vm.Spec.Template == nil {

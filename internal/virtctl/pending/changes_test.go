@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// on is an interface of the VMI with its network, and whether the guest has it.
 func on(name, network string, state v1.InterfaceState, there bool) func(*facts) {
 	return func(f *facts) {
 		spec := &f.vmi.Spec

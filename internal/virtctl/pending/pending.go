@@ -1,6 +1,6 @@
-// Package pending holds virtctl's verb pending: it lists the changes of a VM that have not reached its guest,
-// how they will, and their obstacles. It reads the VM, its VMI and its migrations, and reports their
-// conditions: it decides nothing itself and changes nothing.
+// Package pending holds virtctl's verb pending: it lists the changes of a VM that have not reached its guest, how
+// they will, and their obstacles. It reads the VM, its VMI and its migrations, and reports their conditions: it must
+// not decide or change anything.
 package pending
 
 import (
@@ -36,7 +36,6 @@ func NewCommand(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// answer is the output of -o.
 type answer struct {
 	Namespace string   `json:"namespace"`
 	VM        string   `json:"vm"`

@@ -49,14 +49,12 @@ func readRestart(message string) []waiting {
 	return list
 }
 
-// need is one change in MigrationRequired.
 type need struct {
 	path, what string
-	// futile means that no migration makes the change, and room that the pod is to be larger.
+	// futile means that no migration makes the change, room that the pod must be larger.
 	futile, room bool
 }
 
-// clauses are the beginnings of the changes in MigrationRequired.
 var clauses = []struct {
 	begins *regexp.Regexp
 	path   func(name string) string

@@ -7,7 +7,6 @@ import (
 	"strings"
 )
 
-// port is one forwarding from a local port to a guest's.
 type port struct {
 	protocol string
 	// local may be 0 for any free port.
@@ -16,8 +15,7 @@ type port struct {
 
 const portSyntax = "[PROTOCOL/]PORT[:PORT], for example 8080:80 or udp/5353"
 
-// parsePort parses [PROTOCOL/]LOCAL[:REMOTE]. A single port is both; an empty local one, as in :80, is any free
-// one.
+// A single port is both; an empty local one, as in :80, is any free one.
 func parsePort(text string) (port, error) {
 	p := port{protocol: "tcp"}
 	numbers := text
@@ -52,7 +50,7 @@ func number(text string) (uint16, error) {
 	return uint16(n), nil
 }
 
-// parseRemote parses the port of --stdio, which has no local side.
+// --stdio has no local side.
 func parseRemote(text string) (port, error) {
 	if strings.Contains(text, ":") {
 		return port{}, fmt.Errorf("port %q: with --stdio there is no local port: write [PROTOCOL/]PORT", text)

@@ -1,5 +1,5 @@
 // Package portforward is virtctl port-forward: it connects local ports, or standard input and output, with a
-// guest's ports.
+// guest's ports. It must not interpret the data.
 package portforward
 
 import (
@@ -77,7 +77,6 @@ func parse(args []string, address string, stdio bool) (options, error) {
 	return o, nil
 }
 
-// forwarder has the state that all ports of one command share.
 type forwarder struct {
 	env    *env.Env
 	client *client.Client
@@ -97,7 +96,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	}
 	f := &forwarder{env: e, client: c, ref: ref}
 	if o.stdio {
-		// ssh ends its ProxyCommand by SIGHUP, which a process under nohup ignores unless it asks for it.
+		// ssh ends its ProxyCommand by SIGHUP, which a process under nohup otherwise ignores.
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 		remote, err := f.dial(ctx, o.ports[0])
@@ -130,7 +129,7 @@ func (f *forwarder) dial(ctx context.Context, p port) (net.Conn, error) {
 	return remote, nil
 }
 
-// complain reports the failure of one connection; the others continue.
+// One connection's failure does not end the others.
 func (f *forwarder) complain(err error) {
 	if err != nil {
 		fmt.Fprintf(f.env.Err, "error: %v\n", err)

@@ -33,7 +33,6 @@ func (f *forwarder) listenUDP(ctx context.Context, p port, address string) (net.
 	return local.LocalAddr(), func() error { return u.serve(ctx) }, nil
 }
 
-// udpPort is a local UDP port and the streams of its senders.
 type udpPort struct {
 	*forwarder
 	port  port
@@ -57,7 +56,7 @@ func (u *udpPort) serve(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("receiving on %s: %w", u.local.LocalAddr(), err)
 		}
-		// A datagram that can't be delivered is lost, as is usual for UDP.
+		// A lost datagram is usual for UDP.
 		u.complain(u.deliver(ctx, from, datagram[:n]))
 	}
 }
@@ -72,7 +71,7 @@ func (u *udpPort) deliver(ctx context.Context, from netip.AddrPort, datagram []b
 	return err
 }
 
-// flow returns the stream of one sender, which its first datagram opens.
+// A sender's first datagram opens its stream.
 func (u *udpPort) flow(ctx context.Context, from netip.AddrPort) (net.Conn, error) {
 	u.mu.Lock()
 	flow, exists := u.flows[from]

@@ -24,8 +24,7 @@ func newUnpause(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// newFreezing returns a command whose first argument is the kind of object. A VM and its VMI have the same
-// name, and the VMI is paused.
+// A VM and its VMI have the same name, and the VMI is paused.
 func newFreezing(e *env.Env, verb string, options func(dryRun []string) any) *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{

@@ -1,5 +1,5 @@
 // Package power holds virtctl's verbs that change whether a machine runs: start, stop, restart, pause, unpause,
-// soft-reboot and reset. Each is one request; virt-api decides its effect.
+// soft-reboot and reset. Each must be one request; virt-api decides its effect.
 package power
 
 import (
@@ -25,7 +25,6 @@ func NewCommands(e *env.Env) []*cobra.Command {
 	}
 }
 
-// order is a parsed command: one verb for one object.
 type order struct {
 	resource client.Resource
 	name     string
@@ -36,7 +35,7 @@ type order struct {
 	dryRun  bool
 }
 
-// give sends the request and reports it in the words of KubeVirt's virtctl.
+// The words are those of KubeVirt's virtctl.
 func (o order) give(ctx context.Context, e *env.Env) error {
 	c, namespace, err := e.Connect()
 	if err != nil {
@@ -183,7 +182,7 @@ func stages(dryRun bool) []string {
 	return []string{metav1.DryRunAll}
 }
 
-// gracePeriod validates --force with --grace-period. Without --force the period of the machine's spec applies.
+// Without --force the period of the machine's spec applies.
 func gracePeriod(cmd *cobra.Command, force bool, seconds int64) (*int64, error) {
 	set := cmd.Flags().Changed("grace-period")
 	switch {

@@ -1,5 +1,5 @@
-// Package relay copies bytes in both directions between a local stream (a TCP connection, standard input and
-// output) and a stream to a guest. It must not open either.
+// Package relay copies bytes in both directions between a local stream and a stream to a guest. It must not open
+// either.
 package relay
 
 import (
@@ -16,7 +16,7 @@ import (
 // one direction only, so this replaces TCP's half-close.
 const linger = 2 * time.Second
 
-// Conns connects two connections until one of them or the context ends, and closes both.
+// Conns copies until one end or the context ends, and closes both.
 func Conns(ctx context.Context, local, remote net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = remote.Close() })
 	defer stop()
@@ -33,8 +33,8 @@ func Conns(ctx context.Context, local, remote net.Conn) error {
 	return err
 }
 
-// Stdio connects a stream with a process's input and output. The goroutine that reads the input can't be
-// interrupted and ends with the process.
+// Stdio connects a process's input and output. The goroutine that reads the input can't be interrupted and ends
+// with the process.
 func Stdio(ctx context.Context, in io.Reader, out io.Writer, remote net.Conn) error {
 	stop := context.AfterFunc(ctx, func() { _ = remote.Close() })
 	defer stop()
@@ -46,8 +46,7 @@ func Stdio(ctx context.Context, in io.Reader, out io.Writer, remote net.Conn) er
 }
 
 type relay struct {
-	remote net.Conn
-	// finished means that the local input has ended.
+	remote   net.Conn
 	finished atomic.Bool
 }
 

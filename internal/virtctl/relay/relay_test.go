@@ -12,7 +12,6 @@ import (
 	"time"
 )
 
-// guest is the far end of a stream that a test plays.
 func guest(t *testing.T, play func(net.Conn)) net.Conn {
 	t.Helper()
 	near, far := net.Pipe()
@@ -82,7 +81,6 @@ func TestTheContextEndsARelay(t *testing.T) {
 	})
 }
 
-// broken fails in the middle of a stream.
 type broken struct{ net.Conn }
 
 func (broken) Read([]byte) (int, error) { return 0, errors.New("connection reset") }

@@ -30,7 +30,7 @@ func quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// globalFlags returns kubectl's flags that the user has set, so that the proxy uses the same cluster and user.
+// The proxy must use the same cluster and user.
 func globalFlags(flags *pflag.FlagSet) []string {
 	var arguments []string
 	flags.VisitAll(func(flag *pflag.Flag) {
@@ -48,8 +48,7 @@ func globalFlags(flags *pflag.FlagSet) []string {
 	return arguments
 }
 
-// hostName is the machine's name in ssh's files and messages, which separates its host keys from those of a
-// machine of the same name elsewhere.
+// The name separates the machine's host keys from those of a machine of that name elsewhere.
 func hostName(t target.Target) string {
 	return t.Kind + "." + t.Name + "." + t.Namespace
 }

@@ -10,8 +10,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// TestProxyCommandSurvivesSSHAndTheShell parses the command with a real shell, after ssh's own expansion of percent
-// signs.
+// A real shell parses the command after ssh's expansion of percent signs.
 func TestProxyCommandSurvivesSSHAndTheShell(t *testing.T) {
 	machine := target.Target{Kind: "vm", Name: "cirros", Namespace: "lab"}
 	rapid.Check(t, func(t *rapid.T) {

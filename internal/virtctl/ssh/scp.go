@@ -47,7 +47,6 @@ func newSCP(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-// transfer is a parsed copy.
 type transfer struct {
 	machine           string
 	local, remotePath string
@@ -69,8 +68,7 @@ func parseCopy(source, destination string) (transfer, error) {
 	}
 }
 
-// splitRemote distinguishes a path on a machine from a local one: before its colon is a target, which always
-// has a slash and never begins with a dot or a slash.
+// Before the colon is a target, which has a slash and never begins with a dot or a slash.
 func splitRemote(text string) (machine, path string, remote bool) {
 	machine, path, remote = strings.Cut(text, ":")
 	if !remote || strings.HasPrefix(machine, ".") || strings.HasPrefix(machine, "/") {

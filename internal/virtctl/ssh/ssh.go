@@ -1,5 +1,5 @@
-// Package ssh is virtctl ssh and scp: the user's OpenSSH client with a machine's port instead of a network.
-// Keys, agents, escapes and configuration are OpenSSH's.
+// Package ssh is virtctl ssh and scp: the user's OpenSSH client with a machine's port instead of a network. It must
+// leave keys, agents, escapes and configuration to OpenSSH.
 package ssh
 
 import (
@@ -23,13 +23,12 @@ func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newSSH(e), newSCP(e)}
 }
 
-// settings are the flags that ssh and scp share.
 type settings struct {
 	username   string
 	identity   string
 	knownHosts string
 	port       uint16
-	// local are the user's options for OpenSSH.
+	// local are options for OpenSSH.
 	local []string
 }
 
@@ -40,12 +39,12 @@ func (s *settings) addFlags(cmd *cobra.Command, short string) {
 	flags.StringVar(&s.knownHosts, "known-hosts", defaultKnownHosts(), "file of the machines' host keys; empty leaves it to ssh, /dev/null accepts any key")
 	flags.Uint16VarP(&s.port, "port", short, 22, "port of the SSH server in the guest")
 	flags.StringArrayVarP(&s.local, "local-ssh-opts", "t", nil, "option for the local OpenSSH client, as -t '-o StrictHostKeyChecking=no'; may be repeated")
-	// Older scripts request the local client, which is the only one here.
+	// Older scripts request the local client, which is the only one.
 	flags.Bool("local-ssh", true, "use the local OpenSSH client")
 	_ = flags.MarkHidden("local-ssh")
 }
 
-// defaultKnownHosts keeps short-lived machines out of the user's file of real hosts.
+// Short-lived machines stay out of the user's file of real hosts.
 func defaultKnownHosts() string {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -54,8 +53,7 @@ func defaultKnownHosts() string {
 	return filepath.Join(home, ".ssh", "kubevirt_known_hosts")
 }
 
-// arguments returns the arguments of both ssh and scp. OpenSSH uses the first of repeated options, so the
-// user's come before virtctl's.
+// OpenSSH uses the first of repeated options, so the user's come first.
 func (s *settings) arguments(proxy string) []string {
 	arguments := append([]string{"-o", "ProxyCommand=" + proxy}, s.local...)
 	if s.knownHosts != "" {
@@ -114,7 +112,6 @@ func sshArguments(s settings, proxy string, t target.Target, command string, res
 	return arguments
 }
 
-// login parses the machine and fills in user and namespace.
 func login(e *env.Env, text, username string) (target.Target, error) {
 	t, err := target.ParseLogin(text)
 	if err != nil {
@@ -133,7 +130,6 @@ func login(e *env.Env, text, username string) (target.Target, error) {
 	return t.In(namespace), nil
 }
 
-// execute runs OpenSSH in the user's terminal in place of this program.
 func execute(ctx context.Context, e *env.Env, program string, arguments []string) error {
 	path, err := exec.LookPath(program)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
-// first returns an option's value by OpenSSH's rule: the first of its name.
+// OpenSSH uses the first option of a name.
 func first(arguments []string, option string) string {
 	var texts []string
 	for _, argument := range arguments {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Target is a machine as named by the user.
+// Target is a machine as the user names it.
 type Target struct {
 	// User is the part before an @ and may be empty.
 	User string
@@ -25,8 +25,7 @@ var kinds = map[string]string{
 	"vmi": "vmi", "vmis": "vmi", "virtualmachineinstance": "vmi", "virtualmachineinstances": "vmi",
 }
 
-// Parse parses TYPE/NAME, TYPE/NAME/NAMESPACE or the older TYPE/NAME.NAMESPACE. A namespace has no dots, so the
-// last dot of the older form separates; a name with dots needs the newer form.
+// Parse parses TYPE/NAME or TYPE/NAME/NAMESPACE. Dots belong to the name.
 func Parse(text string) (Target, error) {
 	parts := strings.Split(text, "/")
 	kind, known := kinds[parts[0]]
@@ -41,11 +40,6 @@ func Parse(text string) (Target, error) {
 	t := Target{Kind: kind, Name: parts[1]}
 	if len(parts) == 3 {
 		t.Namespace = parts[2]
-		if t.Namespace == "" {
-			return Target{}, fmt.Errorf("target %q has an empty namespace: write %s", text, Syntax)
-		}
-	} else if dot := strings.LastIndex(t.Name, "."); dot >= 0 {
-		t.Name, t.Namespace = t.Name[:dot], t.Name[dot+1:]
 		if t.Namespace == "" {
 			return Target{}, fmt.Errorf("target %q has an empty namespace: write %s", text, Syntax)
 		}
@@ -79,7 +73,7 @@ func (t Target) In(namespace string) Target {
 	return t
 }
 
-// String returns the target in the form that Parse accepts, without the user.
+// String returns the form that Parse accepts, without the user.
 func (t Target) String() string {
 	if t.Namespace == "" {
 		return t.Kind + "/" + t.Name

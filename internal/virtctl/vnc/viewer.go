@@ -9,7 +9,6 @@ import (
 	"strings"
 )
 
-// viewer is a VNC viewer with the form of its address argument.
 type viewer struct {
 	program   string
 	arguments func(host string, port int) []string
@@ -47,7 +46,6 @@ var viewers = map[string][]viewer{
 	},
 }
 
-// find returns the first viewer that is installed.
 func find(system string, lookPath func(string) (string, error)) (viewer, error) {
 	var tried []string
 	for _, candidate := range viewers[system] {
@@ -60,7 +58,7 @@ func find(system string, lookPath func(string) (string, error)) (viewer, error) 
 		"or use --proxy-only and connect a viewer of your own", strings.Join(tried, ", "))
 }
 
-// named returns the viewer that the user chose; its file name determines the form of its address.
+// The file's name determines the form of the address.
 func named(path string) (viewer, error) {
 	found, err := exec.LookPath(path)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 	"testing"
 )
 
-// installed plays a machine on which these programs are installed.
 func installed(programs ...string) func(string) (string, error) {
 	return func(name string) (string, error) {
 		for _, program := range programs {

@@ -1,4 +1,5 @@
-// Package vnc is virtctl vnc: a machine's screen in the user's VNC viewer, on a local port, or as a picture.
+// Package vnc is virtctl vnc: a machine's screen in the user's VNC viewer, on a local port, or as a picture. It
+// must not interpret a viewer's stream.
 package vnc
 
 import (
@@ -27,7 +28,7 @@ type options struct {
 	viewer    string
 }
 
-// NewCommand returns the command with its subcommand.
+// NewCommand returns vnc with its subcommand.
 func NewCommand(e *env.Env) *cobra.Command {
 	var o options
 	cmd := &cobra.Command{
@@ -67,7 +68,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return err
 	}
 	p := &proxy{env: e, client: c, ref: client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: o.name}}
-	// The first stream is opened before anything is printed for the user.
+	// The first stream is opened before anything is printed.
 	if p.first, err = p.dial(ctx); err != nil {
 		return err
 	}
@@ -90,13 +91,13 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return group.Wait()
 	}
 	group.Go(func() error {
-		defer cancel() // without its viewer the proxy is no longer needed
+		defer cancel() // without its viewer the proxy is useless
 		return show(ctx, e, start, start.arguments(o.address, bound.Port))
 	})
 	return group.Wait()
 }
 
-// viewerFor returns the viewer to start, before a connection is opened for it.
+// The viewer is found before a connection is opened.
 func viewerFor(o options) (viewer, error) {
 	switch {
 	case o.proxyOnly:
@@ -135,7 +136,6 @@ func (p *proxy) dial(ctx context.Context) (net.Conn, error) {
 	return remote, nil
 }
 
-// take returns the first stream once, and new ones thereafter.
 func (p *proxy) take(ctx context.Context) (net.Conn, error) {
 	p.mu.Lock()
 	first := p.first

@@ -1,5 +1,5 @@
-// Package volume holds virtctl's verbs that plug disks into running machines and unplug them: addvolume and
-// removevolume. Each is one request; virt-api decides whether it is possible.
+// Package volume holds virtctl's verbs that plug and unplug disks: addvolume and removevolume. Each must be one
+// request; virt-api decides whether it is possible.
 package volume
 
 import (
@@ -20,12 +20,11 @@ func NewCommands(e *env.Env) []*cobra.Command {
 	return []*cobra.Command{newAdd(e), newRemove(e)}
 }
 
-// request is a parsed command.
 type request struct {
 	machine, volume string
-	// persist also changes the virtual machine, and so its next start.
+	// persist also changes the VM's next start.
 	persist, dryRun bool
-	// parameters are values without a field in the options.
+	// The options have no field for these.
 	parameters []client.Parameter
 }
 
@@ -42,7 +41,7 @@ func (r *request) check() error {
 	return nil
 }
 
-// give sends the request and reports it in the words of KubeVirt's virtctl.
+// The words are those of KubeVirt's virtctl.
 func (r *request) give(ctx context.Context, e *env.Env, c *client.Client, namespace, verb string, options any) error {
 	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: r.machine}
 	if r.persist {
@@ -77,7 +76,6 @@ func (r *request) stages() []string {
 	return []string{metav1.DryRunAll}
 }
 
-// removal is a parsed removevolume.
 type removal struct {
 	request
 	force bool
@@ -122,7 +120,6 @@ func (r *removal) check() error {
 	return r.request.check()
 }
 
-// addition is a parsed addvolume.
 type addition struct {
 	request
 	serial, cache, diskType, bus string
@@ -195,7 +192,7 @@ func (a *addition) run(ctx context.Context, e *env.Env, disk *v1.Disk) error {
 	})
 }
 
-// find determines the kind of volume: a DataVolume comes first, since its claim has the same name.
+// A DataVolume comes first, since its claim has the same name.
 func find(ctx context.Context, c *client.Client, namespace, name string) (*v1.HotplugVolumeSource, error) {
 	isDataVolume, err := c.HasDataVolume(ctx, namespace, name)
 	if err != nil {

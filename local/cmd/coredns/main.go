@@ -1,9 +1,8 @@
-// Command coredns is the cluster's DNS server: CoreDNS with only the plugins that the cluster's
-// Corefile uses. Upstream's program links the libraries of three clouds, which would be a fifth of
-// the whole build.
+// Command coredns is the cluster's DNS server: CoreDNS with only the plugins of the cluster's Corefile.
+// Upstream's program links the libraries of three clouds, a fifth of the whole build.
 //
-// Each directive in the Corefile (internal/render/dns.yaml) needs its import here, which a test
-// checks. The order of imports does not matter: CoreDNS has its own order of plugins.
+// Each directive in the Corefile (internal/render/dns.yaml) needs its import here, which a test checks. The order
+// does not matter: CoreDNS has its own.
 package main
 
 import (

@@ -20,8 +20,8 @@ import (
 
 const manifest = "../../internal/render/dns.yaml"
 
-// TestThePluginsAreThoseOfTheCorefile compares the imports with the cluster's Corefile: a directive without its plugin
-// stops the name server, and a plugin without a directive is compiled for nothing.
+// TestThePluginsAreThoseOfTheCorefile: a directive without its plugin stops the name server, and a plugin without
+// a directive is compiled for nothing.
 func TestThePluginsAreThoseOfTheCorefile(t *testing.T) {
 	used, imported := directives(t), imports(t)
 	slices.Sort(used)
@@ -77,7 +77,6 @@ func TestNamesOutsideTheClusterAreForwarded(t *testing.T) {
 	}
 }
 
-// serve starts the name server and returns its address.
 func serve(t *testing.T, upstream string) string {
 	t.Helper()
 	text := regexp.MustCompile(`(?s)kubernetes .*?\n    }\n`).ReplaceAllString(corefile(t), "")
@@ -107,7 +106,6 @@ func listen(t *testing.T) net.PacketConn {
 	return socket
 }
 
-// imports returns the names of the plugins that main.go imports.
 func imports(t *testing.T) []string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ImportsOnly)
@@ -123,8 +121,7 @@ func imports(t *testing.T) []string {
 	return names
 }
 
-// directives returns the first words of the lines in the Corefile's only server block, as CoreDNS' own parser splits
-// them.
+// CoreDNS' own parser splits the lines.
 func directives(t *testing.T) []string {
 	t.Helper()
 	blocks, err := caddyfile.Parse("Corefile", strings.NewReader(corefile(t)), nil)

@@ -1,8 +1,8 @@
-// Command drydock-cni is the CNI plugin that containerd calls for each pod. It replaces itself by the
-// node's main plugin, or by Multus for a pod with secondary networks (decision 410). As the last plugin
-// of the chain it waits until the pod's NetworkPolicies are enforced (decision 650).
+// Command drydock-cni is the CNI plugin that containerd calls for each pod. It replaces itself by the node's main
+// plugin, or by Multus for a pod with secondary networks (decision 410). As the last plugin of the chain it waits
+// until the pod's NetworkPolicies are enforced (decision 650).
 //
-// It must stay small, because it runs at the start and at the end of every pod.
+// It must stay small: it runs at the start and at the end of every pod.
 package main
 
 import (
@@ -34,7 +34,6 @@ func main() {
 	}
 }
 
-// serve acts as the first or the last plugin of the chain, by the configuration.
 func serve() error {
 	configuration, err := io.ReadAll(os.Stdin)
 	if err != nil {
@@ -57,7 +56,6 @@ func answer(what map[string]any) {
 	}
 }
 
-// become replaces this process by the plugin that connects the pod.
 func become(configuration []byte, folders string) error {
 	call, err := podnetwork.Choose(configuration)
 	if err != nil {
@@ -89,7 +87,6 @@ func find(plugin, folders string) (string, error) {
 	return "", fmt.Errorf("looking for the network plugin %s: it is not in %s", plugin, folders)
 }
 
-// feed makes the configuration the standard input of this process.
 func feed(configuration []byte) error {
 	fd, err := unix.MemfdCreate("configuration", unix.MFD_CLOEXEC)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Command drydock-csi-node is the CSI driver's node service. The node's init starts it. It is a
-// separate small program, because every node runs it: it must not link client-go or the Kubernetes
-// API.
+// Command drydock-csi-node is the CSI driver's node service. Every node's init starts it, so it must not link
+// client-go or the Kubernetes API.
 package main
 
 import (

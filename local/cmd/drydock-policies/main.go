@@ -1,5 +1,5 @@
-// Command drydock-policies enforces the cluster's NetworkPolicies on a node. The node's init starts it
-// in the node's network namespace. It is a separate small program, because every node runs it.
+// Command drydock-policies enforces the cluster's NetworkPolicies on a node, in the node's network namespace.
+// Every node's init starts it, so it is small.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command drydock runs a whole Kubernetes on one machine. Its subcommands are in internal/cli. The
-// same binary also runs as each component of the cluster.
+// Command drydock runs a whole Kubernetes on one machine, also as each component of the cluster. Its subcommands
+// are in internal/cli.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command prerequisites prints one line for each thing that the machine lacks for building, running
-// or testing Drydock. It installs nothing:
+// Command prerequisites prints one line for each thing that the machine lacks for building, running or testing
+// Drydock. It must not install anything:
 //
 //	go run ./cmd/prerequisites build run
 //
@@ -114,7 +114,7 @@ func (f *findings) memory(need uint64, what string) error {
 	return nil
 }
 
-// forRunning checks everything that a cluster needs, except the programs, which look has checked.
+// look has checked the programs.
 func (f *findings) forRunning() error {
 	if err := f.memory(clusterMemory, "a cluster with a guest"); err != nil {
 		return err

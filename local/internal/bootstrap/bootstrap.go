@@ -1,5 +1,5 @@
-// Package bootstrap creates the objects that a new cluster needs to work, and waits until the
-// cluster's objects report that it works. It talks only to the API server.
+// Package bootstrap creates the objects that a new cluster needs, and waits until the cluster works. It must talk
+// only to the API server.
 package bootstrap
 
 import (
@@ -32,7 +32,6 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// manager is the field manager of objects that this package applies.
 const manager = "drydock-local"
 
 // Cluster is a client of a cluster's API server.
@@ -59,7 +58,6 @@ func New(c layout.Cluster) (*Cluster, error) {
 	return &Cluster{layout: c, typed: typed, dynamic: untyped}, nil
 }
 
-// resources maps kinds in our manifests to resource names.
 var resources = map[string]string{
 	"ServiceAccount": "serviceaccounts", "ConfigMap": "configmaps", "Service": "services",
 	"ClusterRole": "clusterroles", "ClusterRoleBinding": "clusterrolebindings", "Deployment": "deployments",
@@ -110,8 +108,8 @@ func (b *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return nil
 }
 
-// AwaitNode waits until a node has registered and has been ready since a point in time, because an
-// older condition is from the node's previous life. It also sets the node's pod CIDR.
+// AwaitNode waits until a node has been ready since a point in time: an older condition is from the node's
+// previous life. It also sets the pod CIDR.
 func (b *Cluster) AwaitNode(ctx context.Context, name string, since time.Time) error {
 	named := fields.OneTermEqualSelector("metadata.name", name)
 	lw := cache.NewListWatchFromClient(b.typed.CoreV1().RESTClient(), "nodes", "", named)

@@ -19,12 +19,12 @@ func (b *Cluster) ApplyNetworks(ctx context.Context) error {
 	return b.applyAll(ctx, "the networks beside the pods'", render.Networks())
 }
 
-// ApplyPolicies installs the RBAC objects of the NetworkPolicy agents.
+// ApplyPolicies installs the policy agents' RBAC objects.
 func (b *Cluster) ApplyPolicies(ctx context.Context) error {
 	return b.applyAll(ctx, "the agents of network policies", render.Policies())
 }
 
-// AwaitNetworks waits until secondary networks can be created.
+// AwaitNetworks waits until secondary networks can be made.
 func (b *Cluster) AwaitNetworks(ctx context.Context) error {
 	definitions := b.dynamic.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: resources["CustomResourceDefinition"],

@@ -19,13 +19,13 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// ApplyStorage installs the storage driver, its classes and the snapshot API.
+// ApplyStorage installs the driver, its classes and the snapshot API.
 func (b *Cluster) ApplyStorage(ctx context.Context, definitions string) error {
 	data, err := os.ReadFile(definitions)
 	if err != nil {
 		return fmt.Errorf("reading the definitions of the snapshot API: %w", err)
 	}
-	// RBAC comes first: the controller begins when the API exists.
+	// The controller begins when the API exists: RBAC comes first.
 	if err := b.applyAll(ctx, "the storage driver", render.Storage()); err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (b *Cluster) ApplyStorage(ctx context.Context, definitions string) error {
 	return nil
 }
 
-// AwaitStorage waits until the kubelet of every node has registered the driver.
+// AwaitStorage waits until every kubelet has the driver.
 func (b *Cluster) AwaitStorage(ctx context.Context) error {
 	for _, name := range b.layout.Nodes {
 		named := fields.OneTermEqualSelector("metadata.name", name)

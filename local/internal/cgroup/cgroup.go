@@ -1,6 +1,6 @@
-// Package cgroup creates, joins, empties and removes the cluster's cgroups, with cgroup v1 and v2. A cluster's
-// cgroup is also its process table: a process can't leave it by forking, so every process in it belongs to the
-// cluster.
+// Package cgroup creates, joins, empties and removes the cluster's cgroups, with cgroup v1 and v2. A cluster's cgroup
+// is also its process table: a process can't leave it by forking, so every process in it belongs to the cluster.
+// Outside of the cluster's cgroups it must change nothing but their ancestors, which need the controllers.
 package cgroup
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const mountpoint = "/sys/fs/cgroup"
 
-// Tree is the set of the host's cgroup hierarchies.
+// Tree is the host's cgroup hierarchies.
 type Tree struct {
 	unified bool
 	roots   []string
@@ -46,7 +46,6 @@ func Open(unified bool) (Tree, error) {
 	return tree, nil
 }
 
-// v1Root skips mounts that are no cgroup hierarchy.
 func v1Root(m *mountinfo.Info) (skip, stop bool) {
 	hierarchy := m.FSType == "cgroup" || m.FSType == "cgroup2"
 	return !hierarchy || !strings.HasPrefix(m.Mountpoint, mountpoint+"/"), false
@@ -55,25 +54,39 @@ func v1Root(m *mountinfo.Info) (skip, stop bool) {
 // Create creates a cgroup in every hierarchy.
 func (t Tree) Create(path string) error {
 	for _, root := range t.roots {
-		if t.unified {
-			if err := t.delegate(path); err != nil {
-				return err
+		var err error
+		for range attempts {
+			// Other clusters may make and remove the parent of all clusters meanwhile.
+			if err = t.createIn(root, path); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, fs.ErrExist) && !errors.Is(err, unix.ENODEV) {
+				break
 			}
 		}
-		if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
-			return fmt.Errorf("making the cgroup %s: %w", path, err)
-		}
-		if filepath.Base(root) == "cpuset" {
-			if err := inheritCpuset(root, path); err != nil {
-				return err
-			}
+		if err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// delegate enables the controllers in all ancestors of path. In the unified hierarchy, children can't use them
-// otherwise.
+// attempts is far more than clusters can come and go while a cgroup is made.
+const attempts = 100
+
+func (t Tree) createIn(root, path string) error {
+	if t.unified {
+		if err := t.delegate(path); err != nil {
+			return err
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
+		return fmt.Errorf("making the cgroup %s: %w", path, err)
+	}
+	if filepath.Base(root) == "cpuset" {
+		return inheritCpuset(root, path)
+	}
+	return nil
+}
+
+// In the unified hierarchy, children can't use controllers that an ancestor lacks.
 func (t Tree) delegate(path string) error {
 	dir := t.roots[0]
 	elements := strings.Split(strings.Trim(path, "/"), "/")
@@ -99,8 +112,8 @@ func enableControllers(dir string) error {
 	for _, controller := range strings.Fields(string(available)) {
 		err := os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644)
 		if errors.Is(err, unix.EBUSY) {
-			// We are in a container whose root cgroup has processes. They must move to a leaf before its children
-			// can have controllers.
+			// In a container, the root cgroup's processes must move to a leaf before its children can have
+			// controllers.
 			err = errors.Join(move(dir, filepath.Join(dir, "drydock-outer")),
 				os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+controller), 0o644))
 		}
@@ -128,7 +141,7 @@ func move(from, to string) error {
 	return nil
 }
 
-// inheritCpuset copies the parent's CPUs and memory nodes into an empty cpuset, which no process could enter.
+// No process could enter an empty cpuset.
 func inheritCpuset(root, path string) error {
 	dir := root
 	for _, element := range strings.Split(strings.Trim(path, "/"), "/") {
@@ -154,7 +167,7 @@ func inheritCpuset(root, path string) error {
 	return nil
 }
 
-// Join creates a cgroup and moves the calling process into it.
+// Join moves the calling process into a new cgroup.
 func (t Tree) Join(path string) error {
 	if err := t.Create(path); err != nil {
 		return err
@@ -170,8 +183,8 @@ func (t Tree) Join(path string) error {
 // shares maps the files that hold a cgroup's share of contended CPU time to the kernel's defaults.
 var shares = map[string]int{"cpu.shares": 1024, "cpu.weight": 100}
 
-// Prefer gives a cgroup eight times the default CPU share. Emulated guests use all CPU time and have made an API
-// server wait for a minute.
+// Prefer gives a cgroup eight times the default CPU share: emulated guests have made an API server wait for a
+// minute.
 func (t Tree) Prefer(path string) error {
 	for _, root := range t.roots {
 		for name, usual := range shares {
@@ -187,7 +200,7 @@ func (t Tree) Prefer(path string) error {
 	return nil
 }
 
-// Procs lists the processes in a cgroup and its descendants.
+// Procs lists the processes, including descendants'.
 func (t Tree) Procs(path string) ([]int, error) {
 	var all []int
 	for _, root := range t.roots {
@@ -213,7 +226,7 @@ func (t Tree) Procs(path string) ([]int, error) {
 func procs(dir string) ([]int, error) {
 	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, nil // the cgroup was removed or is threaded
+		return nil, nil // removed or threaded
 	}
 	if err != nil {
 		return nil, err
@@ -224,7 +237,7 @@ func procs(dir string) ([]int, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s/cgroup.procs: %w", dir, err)
 		}
-		if pid > 0 { // 0 is a process of an outer PID namespace
+		if pid > 0 { // 0 is of an outer PID namespace
 			pids = append(pids, pid)
 		}
 	}
@@ -255,7 +268,6 @@ func (t Tree) Destroy(ctx context.Context, path string) error {
 	return nil
 }
 
-// killAll kills processes and waits until each has exited.
 func killAll(ctx context.Context, pids []int) error {
 	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
@@ -324,7 +336,7 @@ func removeTree(ctx context.Context, dir string) error {
 	}
 }
 
-// RemoveParent removes the parent of all clusters' cgroups if it is empty.
+// RemoveParent removes the parent of all clusters' cgroups, if empty.
 func (t Tree) RemoveParent(path string) {
 	for _, root := range t.roots {
 		_ = unix.Rmdir(filepath.Join(root, path)) // EBUSY: another cluster still uses it

@@ -32,8 +32,8 @@ func TestV1Roots(t *testing.T) {
 	}
 }
 
-// TestDelegation walks a copy of a unified hierarchy: every cgroup above the new one must delegate its controllers, the
-// new one must not, because it will have processes.
+// Every cgroup above the new one must delegate its controllers; the new one must not, because it will have
+// processes.
 func TestDelegation(t *testing.T) {
 	root := t.TempDir()
 	for _, dir := range []string{"", "drydock", "drydock/c", "drydock/c/node1"} {
@@ -79,4 +79,29 @@ func TestAPreferredCgroupHasEightShares(t *testing.T) {
 			t.Errorf("%s is %q (%v), want %q", file, got, err, want)
 		}
 	}
+}
+
+func TestAClusterThatEndsIsNoObstacleToOneThatStarts(t *testing.T) {
+	tree := Tree{roots: []string{t.TempDir()}}
+	ended, ending := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-ending:
+				return
+			default:
+				tree.RemoveParent("/drydock")
+			}
+		}
+	}()
+	for range 200 {
+		if err := tree.Create("/drydock/c"); err != nil {
+			t.Error(err)
+			break
+		}
+		tree.RemoveParent("/drydock/c")
+	}
+	close(ending)
+	<-ended
 }

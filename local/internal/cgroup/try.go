@@ -17,8 +17,7 @@ var (
 	unifiedControllers = []string{"cpu", "cpuset", "memory", "pids"}
 )
 
-// Try creates a cgroup in every hierarchy and removes it again. It changes nothing: it enables no
-// controller.
+// Try creates a cgroup and removes it. It enables no controller.
 func (t Tree) Try(path string) error {
 	has, err := t.controllers()
 	if err != nil {
@@ -55,7 +54,7 @@ func (t Tree) controllers() ([]string, error) {
 	}
 	var names []string
 	for _, root := range t.roots {
-		// Hierarchies with a shared mount point are mounted under all of their names.
+		// Hierarchies with a shared mount point have all of their names.
 		names = append(names, strings.Split(filepath.Base(root), ",")...)
 	}
 	return names, nil

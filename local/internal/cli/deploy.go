@@ -43,7 +43,6 @@ only accelerator that guests get; without it each node's probe chooses.`,
 	return cmd
 }
 
-// deploy applies the objects of each path in order, and reports each path when it works.
 func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, tell func(string)) error {
 	digest, err := loadedDigests(c)
 	if err != nil {

@@ -24,18 +24,20 @@ func newDown(o *options) *cobra.Command {
 		Short: "Stop the cluster; its objects are kept for the next up",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Minute)
-			defer cancel()
-			return o.down(ctx, purge)
+			return o.down(cmd.Context(), purge)
 		},
 	}
 	cmd.Flags().BoolVar(&purge, "purge", false, "also delete the cluster's data")
 	return cmd
 }
 
-// orderly is the time for the supervisor to shut down in order.
-const orderly = 40 * time.Second
+// The times for the supervisor to shut down in order, and then to remove what is left.
+const (
+	orderly = 40 * time.Second
+	forced  = 3 * time.Minute
+)
 
+// down ends the cluster by force when ctx ends: half a cluster would keep its memory and its network.
 func (o *options) down(ctx context.Context, purge bool) error {
 	began := time.Now()
 	c, found, err := layout.Load(o.name, o.dir)
@@ -64,6 +66,8 @@ func (o *options) down(ctx context.Context, purge bool) error {
 			fmt.Fprintf(o.err, "drydock: %v; going on by force\n", err)
 		}
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), forced)
+	defer cancel()
 	// The remaining processes were orphaned by a kill -9, or are slow.
 	err = errors.Join(tree.Destroy(ctx, c.Cgroup()), network.Remove(c), loop.Detach(ctx, c.LoopTag(""), c.Dir), os.RemoveAll(c.RunDir()))
 	if err != nil {

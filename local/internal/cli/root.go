@@ -1,5 +1,5 @@
-// Package cli is the drydock command's user interface. Each command has one function that parses
-// and one that runs; the packages behind it make the decisions.
+// Package cli is the drydock command's user interface. Each command has one function that parses and one that
+// runs. It must make no decisions: the packages behind it do.
 package cli
 
 import (
@@ -23,13 +23,12 @@ import (
 	"drydock.dev/local/internal/version"
 )
 
-// options are the flags of every command, and its output streams.
 type options struct {
 	name, dir string
 	out, err  io.Writer
 }
 
-// Main runs the program that the arguments select and returns its exit code.
+// Main runs the program of the arguments and returns its exit code.
 func Main(args []string) int {
 	// After a plain su, PATH lacks the folders with root's programs.
 	if err := os.Setenv("PATH", prerequisites.CompletePath(os.Getenv("PATH"))); err != nil {
@@ -47,6 +46,7 @@ func Main(args []string) int {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // a second signal ends the program
 	upstream.HideFlags()
 	root := newRoot(os.Stdout, os.Stderr)
 	root.SetArgs(args[1:])

@@ -82,7 +82,6 @@ func (o *options) run(ctx context.Context, r runOptions) error {
 	return s.tellWhatToTry()
 }
 
-// prepare finds the files beside this program and installs missing packages.
 func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -113,7 +112,7 @@ func lacks(missing []prerequisites.Program) error {
 		strings.Join(names, "\n  "), strings.Join(prerequisites.InstallCommand(prerequisites.Packages(missing)), " "))
 }
 
-// installPackages shows the output of apt-get only on failure.
+// apt-get's output is shown only on failure.
 func (o *options) installPackages(ctx context.Context, packages []string) error {
 	for _, args := range [][]string{{"apt-get", "update"}, prerequisites.InstallCommand(packages)} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
@@ -220,7 +219,6 @@ func (s session) bootedEarlier(ctx context.Context, c layout.Cluster) (bool, err
 	return made.Before(s.began.Truncate(time.Second)), err
 }
 
-// instanceOf returns a reference to a VMI in the default namespace.
 func instanceOf(name string) *unstructured.Unstructured {
 	instance := &unstructured.Unstructured{}
 	instance.SetAPIVersion("kubevirt.io/v1")
@@ -229,8 +227,7 @@ func instanceOf(name string) *unstructured.Unstructured {
 	return instance
 }
 
-// pass runs a program that talks to the user itself. At the end of the context it gets SIGTERM and,
-// 5 s later, SIGKILL.
+// At the end of the context the program gets SIGTERM and, 5 s later, SIGKILL.
 func (s session) pass(cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = s.out, s.err
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }

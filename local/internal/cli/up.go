@@ -79,8 +79,7 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	return nil
 }
 
-// warnOfLittleSpace warns early that the disk is nearly full. Nodes don't evict pods for a full
-// disk, so a program would only fail at a write.
+// Nodes don't evict pods for a full disk, so a program would only fail at a write.
 func (o *options) warnOfLittleSpace() error {
 	little, err := host.LittleSpace([]host.Need{{Dir: o.dir, Bytes: host.ClusterSpace, For: "a cluster takes"}})
 	for _, problem := range little {
@@ -89,7 +88,7 @@ func (o *options) warnOfLittleSpace() error {
 	return err
 }
 
-// explain adds the missing parts of the cluster and the place of the logs to a timeout.
+// A timeout's error gets the missing parts and the place of the logs.
 func explain(ctx context.Context, c layout.Cluster, err error) error {
 	if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return err
@@ -128,14 +127,12 @@ func (o *options) checkHost() (programs string, err error) {
 	return programs, nil
 }
 
-// companions are the programs that must be beside ours.
 var companions = []string{
 	"containerd", "containerd-shim-runc-v2", "runc", "bridge", "host-local", "loopback", "portmap", "static", "coredns", "pause",
 	podnetwork.Program, layout.Multus, supervisor.Storage, nodeinit.CSINode, nodeinit.Policies, layout.SnapshotDefinitions,
 }
 
-// ownImages builds the cluster's own images. The supervisor does not do this, because it would keep
-// the memory.
+// The supervisor would keep the memory of building images.
 func ownImages(c layout.Cluster, programs string) error {
 	store := image.NewStore(c.Images())
 	for ref, program := range map[string]string{render.PauseImage: "pause", render.DNSImage: "coredns"} {
@@ -146,8 +143,7 @@ func ownImages(c layout.Cluster, programs string) error {
 	return nil
 }
 
-// record creates or completes the cluster's record. A lock makes concurrent calls choose their
-// subnets one after the other.
+// A lock makes concurrent calls choose their subnets one after the other.
 func (o *options) record(nodes int) (layout.Cluster, error) {
 	unlock, err := lockFile("/run/lock/drydock.lock")
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package csi is shared by both services of the CSI driver: its name, the identity service, and
-// serving on a socket. The driver's behavior is in the packages below it and in internal/volume.
+// Package csi is shared by both services of the CSI driver: its name, the identity service, and serving on a socket.
+// It must not have the driver's behavior, which is in the packages below it and in internal/volume.
 package csi
 
 import (
@@ -18,12 +18,11 @@ import (
 )
 
 const (
-	// Driver is the name of the driver.
+	// Driver is the driver's name.
 	Driver = "local.csi.drydock.dev"
 	// Topology is the label with the node whose disk holds a volume.
 	Topology = "topology." + Driver + "/node"
-	// version is the answer to version queries; the driver comes with the cluster.
-	version = "1"
+	version  = "1"
 )
 
 // Parameters of a StorageClass.
@@ -31,8 +30,7 @@ const (
 	// Scope selects the nodes that can reach a volume: one, or all.
 	Scope = "scope"
 	// ScopeNode is the node's own disk.
-	ScopeNode = "node"
-	// ScopeShared is the disk that all nodes share.
+	ScopeNode   = "node"
 	ScopeShared = "shared"
 )
 
@@ -46,7 +44,7 @@ func (Identity) GetPluginInfo(context.Context, *csi.GetPluginInfoRequest) (*csi.
 	return &csi.GetPluginInfoResponse{Name: Driver, VendorVersion: version}, nil
 }
 
-// GetPluginCapabilities returns a controller service, topology, and online expansion.
+// GetPluginCapabilities includes topology and online expansion.
 func (Identity) GetPluginCapabilities(context.Context, *csi.GetPluginCapabilitiesRequest) (*csi.GetPluginCapabilitiesResponse, error) {
 	service := func(t csi.PluginCapability_Service_Type) *csi.PluginCapability {
 		return &csi.PluginCapability{Type: &csi.PluginCapability_Service_{Service: &csi.PluginCapability_Service{Type: t}}}
@@ -64,7 +62,7 @@ func (Identity) Probe(context.Context, *csi.ProbeRequest) (*csi.ProbeResponse, e
 	return &csi.ProbeResponse{}, nil
 }
 
-// Listen creates a Unix socket for root. It replaces the socket of an earlier process.
+// Listen makes a Unix socket for root, in place of an earlier process's.
 func Listen(socket string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		return nil, fmt.Errorf("making the folder of %s: %w", socket, err)
@@ -105,8 +103,7 @@ func logFailure(ctx context.Context, request any, info *grpc.UnaryServerInfo, ha
 	return response, err
 }
 
-// Locks excludes conflicting calls on a volume. A second caller does not wait: it gets Aborted,
-// which CSI defines as retryable.
+// Locks excludes conflicting calls on a volume. A second caller gets Aborted, which CSI defines as retryable.
 type Locks struct {
 	mu sync.Mutex
 	// held counts the readers of a name; -1 is a writer.

@@ -5,10 +5,12 @@ package csi_test
 import (
 	"context"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	spec "github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/kubernetes-csi/csi-test/v5/pkg/sanity"
@@ -22,11 +24,12 @@ import (
 	"drydock.dev/local/internal/csi/controller"
 	"drydock.dev/local/internal/csi/node"
 	"drydock.dev/local/internal/loop"
+	"drydock.dev/local/internal/loop/looptest"
 	"drydock.dev/local/internal/volume"
 )
 
-// TestSanity runs the community's tests of the CSI specification on the driver, for volumes of either scope as block
-// device and as filesystem.
+// TestSanity runs the community's tests of the CSI specification, for volumes of either scope as block device and
+// as filesystem.
 func TestSanity(t *testing.T) {
 	dir := t.TempDir()
 	// A killed run leaves its loop devices: this run has another tag.
@@ -48,8 +51,8 @@ func TestSanity(t *testing.T) {
 			config.TestVolumeParameters = map[string]string{csi.Scope: scope}
 			config.IdempotentCount = 2
 			ginkgo.Describe(scope+" "+access, func() {
-				// The suite's own connect function misses a connection that is faster than its poll, and waits for a
-				// minute; ours needs no address.
+				// The suite's own connect function misses a connection that is faster than its poll, and waits
+				// for a minute.
 				suite := sanity.GinkgoTest(&config)
 				suite.Conn, suite.ControllerConn = conn, conn
 			})
@@ -57,13 +60,9 @@ func TestSanity(t *testing.T) {
 	}
 	gomega.RegisterFailHandler(ginkgo.Fail)
 	ginkgo.RunSpecs(t, "CSI driver")
-	left, err := loop.Under(tag, dir)
-	if err != nil || len(left) > 0 {
-		t.Errorf("the driver left loop devices: %q %v", left, err)
-	}
+	looptest.AwaitNone(t, func() ([]string, error) { return loop.Under(tag, dir) })
 }
 
-// serve runs all services of the driver in this process.
 func serve(t *testing.T, dir, tag string) (socket string) {
 	t.Helper()
 	store := volume.Store{Disks: func() (map[string]string, error) {
@@ -96,5 +95,15 @@ func serve(t *testing.T, dir, tag string) (socket string) {
 			t.Errorf("cleaning up: %v", err)
 		}
 	})
-	return socket
+	// A call fails at once if nobody listens yet.
+	for deadline, tick := time.Now().Add(time.Minute), time.Tick(time.Millisecond); ; <-tick {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			_ = conn.Close() // the test only waited for it
+			return socket
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waiting for the driver: %v", err)
+		}
+	}
 }

@@ -18,7 +18,6 @@ import (
 // Without it each node's probe chooses.
 const AcceleratorVariable = "DRYDOCK_ACCEL"
 
-// labelKVM is the node label with the probe's result for KVM.
 const labelKVM = "drydock.dev/kvm"
 
 // realNodes excludes the simulated nodes of a benchmark.
@@ -36,7 +35,6 @@ func ParseAccelerator(value string) (Accelerator, error) {
 	return "", fmt.Errorf("%s is %q; it must be kvm, tcg or empty", AcceleratorVariable, value)
 }
 
-// expected is the value of labelKVM after a probe with the variable.
 func (a Accelerator) expected() string {
 	return map[Accelerator]string{"kvm": "usable", "tcg": "off"}[a]
 }
@@ -49,12 +47,15 @@ func (a Accelerator) Fix(object *unstructured.Unstructured) (bool, error) {
 	return true, manifest.SetEnv(object, "probe-node", AcceleratorVariable, string(a))
 }
 
+// probed limits the wait for the probes. On a starved machine virt-launcher gives its guests five minutes.
+const probed = 6 * time.Minute
+
 // AwaitAccelerator waits until every node has its probe's result, and returns a text with the
 // results of all nodes.
 func (c *Cluster) AwaitAccelerator(ctx context.Context, a Accelerator) (string, error) {
 	nodes := c.client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "nodes"})
 	var text string
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, probed, true, func(ctx context.Context) (bool, error) {
 		list, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: realNodes})
 		if err != nil {
 			return false, fmt.Errorf("listing the nodes: %w", err)
@@ -70,7 +71,6 @@ func (c *Cluster) AwaitAccelerator(ctx context.Context, a Accelerator) (string, 
 	return text, nil
 }
 
-// accelerators reports whether all nodes have the expected result, and formats the results.
 func accelerators(nodes []unstructured.Unstructured, a Accelerator) (all bool, text string) {
 	all = len(nodes) > 0
 	var lines []string

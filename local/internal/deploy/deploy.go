@@ -1,5 +1,5 @@
-// Package deploy applies manifests to a cluster and waits until the objects work. It does not
-// change them.
+// Package deploy applies manifests to a cluster and waits until the objects work. It must not change them, except for
+// the accelerator that virt-handler's probe is given.
 package deploy
 
 import (
@@ -26,7 +26,6 @@ import (
 	"drydock.dev/local/internal/manifest"
 )
 
-// manager is the field manager of applied objects.
 const manager = "drydock-deploy"
 
 // Cluster is a cluster to deploy to.
@@ -82,7 +81,6 @@ func isDefinition(object *unstructured.Unstructured) bool {
 	return object.GetKind() == "CustomResourceDefinition"
 }
 
-// awaitDefinitions waits for the CRDs in the list and removes them from it.
 func (c *Cluster) awaitDefinitions(ctx context.Context, waiting *[]*unstructured.Unstructured) error {
 	var others []*unstructured.Unstructured
 	for _, object := range *waiting {
@@ -110,10 +108,9 @@ func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) 
 	return nil
 }
 
-// discovered is the time limit for the discovery of a new kind.
+// discovered limits the discovery of a new kind.
 const discovered = 30 * time.Second
 
-// resource returns the client for an object's kind and namespace.
 func (c *Cluster) resource(ctx context.Context, object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	kind := object.GroupVersionKind()
 	var mapping *meta.RESTMapping
@@ -141,7 +138,7 @@ func (c *Cluster) resource(ctx context.Context, object *unstructured.Unstructure
 	return c.client.Resource(mapping.Resource).Namespace(object.GetNamespace()), nil
 }
 
-// Created returns when an object was created.
+// Created returns an object's time of creation.
 func (c *Cluster) Created(ctx context.Context, object *unstructured.Unstructured) (time.Time, error) {
 	resource, err := c.resource(ctx, object)
 	if err != nil {
@@ -154,7 +151,7 @@ func (c *Cluster) Created(ctx context.Context, object *unstructured.Unstructured
 	return found.GetCreationTimestamp().Time, nil
 }
 
-// Await waits until an object works. On timeout the error has its last state.
+// Await waits until an object works. A timeout's error has its last state.
 func (c *Cluster) Await(ctx context.Context, object *unstructured.Unstructured) error {
 	if !hasState(object) {
 		return nil

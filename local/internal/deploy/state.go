@@ -9,7 +9,6 @@ import (
 	"k8s.io/kubectl/pkg/polymorphichelpers"
 )
 
-// conditions maps a kind to the condition that is True when its object works.
 var conditions = map[string]string{
 	"CustomResourceDefinition": "Established",
 	"APIService":               "Available",

@@ -1,5 +1,5 @@
-// Package distribution finds the files of Drydock beside the drydock program, in a checkout after a
-// build or in an unpacked release. It neither reads nor creates them.
+// Package distribution finds the files of Drydock beside the drydock program, in a checkout after a build or in
+// an unpacked release. It must neither read nor create them.
 package distribution
 
 import (
@@ -10,20 +10,18 @@ import (
 	"strings"
 )
 
-// Parts are the files that `drydock run` needs; all of them exist.
+// Parts are the files for `drydock run`; all of them exist.
 type Parts struct {
 	Virtctl string
 	Images  []string
-	// Install is the kustomization or manifest that installs Drydock, KubeVirt the object that
-	// configures it, Example a virtual machine.
+	// Install is a kustomization or manifest, KubeVirt the object that configures Drydock.
 	Install, KubeVirt, Example string
 }
 
 // place has the paths of the parts, relative to the parent of the programs' folder.
 type place struct {
 	images, install, kubevirt, example string
-	// remedy is the advice for a missing part.
-	remedy string
+	remedy                             string
 }
 
 // marker is a file that a checkout has and a release has not.
@@ -43,7 +41,7 @@ var (
 // required are the images that every cluster needs.
 var required = []string{"virt.tar", "virt-launcher.tar", "virt-importer.tar", "test-guest.tar"}
 
-// Find returns the parts that belong to the programs in a folder.
+// Find returns the parts that belong to a folder's programs.
 func Find(programs string) (Parts, error) {
 	top, at := filepath.Dir(programs), release
 	if _, err := os.Stat(filepath.Join(top, marker)); err == nil {

@@ -8,7 +8,6 @@ import (
 	"testing"
 )
 
-// tree makes empty files in a new folder.
 func tree(t *testing.T, files ...string) string {
 	t.Helper()
 	top := t.TempDir()

@@ -1,6 +1,5 @@
-// Package environ decides the environment of a cluster's processes. They outlive the shell of the
-// user who started them, so they get only the variables that they need. It starts
-// nothing.
+// Package environ decides the environment of a cluster's processes. They outlive their user's shell, so they get
+// only the variables that they need. It must start nothing.
 package environ
 
 import (
@@ -12,10 +11,8 @@ import (
 	"drydock.dev/local/internal/prerequisites"
 )
 
-// proxies are the variables that select a proxy.
 var proxies = []string{"HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"}
 
-// exceptions are the variables that name hosts to reach without a proxy.
 var exceptions = []string{"NO_PROXY", "no_proxy"}
 
 // trust are the variables for additional certificates. Registries need them behind a proxy that
@@ -50,7 +47,7 @@ func Of(c layout.Cluster, parent []string) []string {
 	return env
 }
 
-// Direct returns the value of NO_PROXY: the parent's exceptions and the whole cluster.
+// Direct returns NO_PROXY: the parent's exceptions and the whole cluster.
 func Direct(c layout.Cluster, parent []string) string {
 	values := parse(parent)
 	var hosts []string
@@ -68,7 +65,7 @@ func Direct(c layout.Cluster, parent []string) string {
 	return strings.Join(all, ",")
 }
 
-// path drops relative folders, because the processes have another working folder than the user.
+// The processes have another working folder: relative folders are dropped.
 func path(of string) string {
 	folders := slices.DeleteFunc(filepath.SplitList(of), func(f string) bool { return !filepath.IsAbs(f) })
 	for _, folder := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {

@@ -1,6 +1,6 @@
-// Package host checks the machine and reports missing requirements, with the command that installs
-// them. It changes nothing on the machine, except that it loads kernel modules to see whether they
-// exist; it removes all that its trials create.
+// Package host checks the machine and reports missing requirements, with the command that installs them. It must
+// change nothing, except that it loads kernel modules to see whether they exist; it removes all that its trials
+// create.
 package host
 
 import (
@@ -23,7 +23,7 @@ const BridgeFilter = "/proc/sys/net/bridge/bridge-nf-call-iptables"
 // BridgeFilter6 is the kernel's switch for filtering IPv6 packets within a bridge.
 const BridgeFilter6 = "/proc/sys/net/bridge/bridge-nf-call-ip6tables"
 
-// Facts are the observed facts of the machine.
+// Facts are the facts of the machine.
 type Facts struct {
 	Root bool
 	// CgroupV2 means that /sys/fs/cgroup is the unified hierarchy.
@@ -32,7 +32,7 @@ type Facts struct {
 	SysResource bool
 	// BridgeFilter means that packets between ports of a bridge can be translated.
 	BridgeFilter bool
-	// Absent are the missing programs that a cluster executes.
+	// A cluster executes these missing programs.
 	Absent []prerequisites.Program
 	// KernelMajor and KernelMinor decide kube-proxy's mode.
 	KernelMajor, KernelMinor int
@@ -40,7 +40,7 @@ type Facts struct {
 	Nameservers []string
 }
 
-// Gather collects the facts of this machine.
+// Gather collects this machine's facts.
 func Gather() (Facts, error) {
 	f := Facts{Root: os.Geteuid() == 0, Absent: prerequisites.Missing(prerequisites.Run)}
 	var err error
@@ -76,7 +76,7 @@ func unifiedCgroups() (bool, error) {
 // ClusterSpace is the disk space for a cluster and Drydock's images.
 const ClusterSpace = 2 << 30
 
-// Missing lists everything that prevents a cluster with its data in dir, each with its remedy.
+// Missing lists everything that prevents a cluster in dir, with remedies.
 func Missing(dir string) ([]string, error) {
 	facts, err := Gather()
 	if err != nil {
@@ -89,7 +89,7 @@ func Missing(dir string) ([]string, error) {
 	return append(missing, TakenPorts()...), nil
 }
 
-// Missing lists the requirements that the facts don't meet, each with its remedy.
+// Missing lists the unmet requirements, with remedies.
 func (f Facts) Missing() []string {
 	if !f.Root {
 		return []string{"root is needed to make network, mount and PID namespaces: run the command with sudo"}
@@ -115,7 +115,7 @@ func notInstalled(programs []prerequisites.Program) string {
 
 func load(module string) bool { return exec.Command("modprobe", module).Run() == nil }
 
-// ProxyMode returns kube-proxy's mode. The nftables mode needs Linux 5.13.
+// ProxyMode returns kube-proxy's mode: nftables needs Linux 5.13.
 func (f Facts) ProxyMode() string {
 	if f.KernelMajor > 5 || f.KernelMajor == 5 && f.KernelMinor >= 13 {
 		return "nftables"
@@ -123,7 +123,6 @@ func (f Facts) ProxyMode() string {
 	return "iptables"
 }
 
-// hasCapability reports whether a capability of a process is effective.
 func hasCapability(process procfs.Proc, bit int) (bool, error) {
 	status, err := process.NewStatus()
 	if err != nil {
@@ -139,8 +138,7 @@ func kernelVersion(release string) (major, minor int) {
 	return major, minor
 }
 
-// nameservers returns the host's nameservers except loopback ones, which pods can't reach.
-// systemd-resolved keeps the real ones in its own file.
+// Pods can't reach loopback nameservers. systemd-resolved keeps the real ones in its own file.
 func nameservers() []string {
 	for _, path := range []string{"/run/systemd/resolve/resolv.conf", "/etc/resolv.conf"} {
 		f, err := os.Open(path)

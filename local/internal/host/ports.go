@@ -3,8 +3,6 @@ package host
 import (
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -18,15 +16,23 @@ func TakenPorts() []string { return takenPorts(layout.Ports) }
 func takenPorts(ports []int) []string {
 	var taken []string
 	for _, port := range ports {
-		// All of 127.0.0.0/8 is ours. An unused address conflicts only with a program that listens
-		// at all addresses.
-		listener, err := net.Listen("tcp4", net.JoinHostPort("127.77.77.77", strconv.Itoa(port)))
-		if errors.Is(err, unix.EADDRINUSE) {
+		if err := bind(port); errors.Is(err, unix.EADDRINUSE) {
 			taken = append(taken, fmt.Sprintf("port %d is used by another program (the control plane listens there): end it; `ss -ltnp sport = :%d` names it", port, port))
-		}
-		if err == nil {
-			_ = listener.Close() // nobody has connected
 		}
 	}
 	return taken
+}
+
+// All of 127.0.0.0/8 is ours. An unused address conflicts only with a program that listens at all addresses. It is
+// bound without listening, so that clusters that start at the same time don't take each other for that program.
+func bind(port int) error {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }() // nobody has connected
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		return err
+	}
+	return unix.Bind(fd, &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 77, 77, 77}})
 }

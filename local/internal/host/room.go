@@ -12,7 +12,7 @@ import (
 type Need struct {
 	Dir   string
 	Bytes uint64
-	// For is the purpose, for messages: "Go modules take".
+	// For is a message's beginning: "Go modules take".
 	For string
 }
 
@@ -21,8 +21,8 @@ type volume struct {
 	free   uint64
 }
 
-// LittleSpace returns a message for each file system with less free space than the sum of its
-// needs. A folder that does not exist yet counts for the file system of its nearest parent.
+// LittleSpace returns a message for each file system with too little space for its needs. A missing folder counts
+// for its nearest parent.
 func LittleSpace(needs []Need) ([]string, error) {
 	return littleSpace(needs, func(dir string) (volume, error) {
 		dir = existing(dir)
@@ -65,10 +65,10 @@ func littleSpace(needs []Need, look func(dir string) (volume, error)) ([]string,
 
 func gib(bytes uint64) string { return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30)) }
 
-// Memory is the machine's memory with swap, in bytes.
+// Memory includes swap, in bytes.
 type Memory struct{ Total, Available uint64 }
 
-// ReadMemory reads the total and the available memory.
+// ReadMemory reads the machine's memory.
 func ReadMemory() (Memory, error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {

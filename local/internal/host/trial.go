@@ -19,7 +19,7 @@ import (
 
 // trial uses a feature of the kernel as a cluster does, in separate namespaces.
 type trial struct {
-	// why is the cluster's use of the feature, remedy the way to get it.
+	// why is the cluster's use of the feature.
 	feature, why, remedy string
 	try                  func(dir string) error
 }
@@ -36,13 +36,12 @@ var trials = []trial{
 	{"PID namespaces", "every node and pod has one", "a container that this machine may be must be privileged", tryPIDs},
 }
 
-// Try uses each kernel feature that a cluster with its data in dir needs, and reports failures. Its
-// changes vanish with the thread's namespaces. It needs root.
+// Try uses each kernel feature that a cluster in dir needs, and reports failures. Its changes vanish with the
+// thread's namespaces. It needs root.
 func Try(dir string) []string {
 	found := make(chan []string)
 	go func() {
-		// Nothing else may run in this thread's namespaces. It stays locked, so it ends with this
-		// goroutine.
+		// Nothing else may run in this thread's namespaces: it stays locked and ends with this goroutine.
 		runtime.LockOSThread()
 		found <- tryAll(existing(dir), enterNamespaces, trials)
 	}()
@@ -62,7 +61,6 @@ func tryAll(dir string, enter func() error, trials []trial) []string {
 	return failed
 }
 
-// existing returns the folder or its nearest parent that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); err == nil || dir == filepath.Dir(dir) {
@@ -79,7 +77,7 @@ func enterNamespaces() error {
 	return unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")
 }
 
-// tryOverlay writes through an overlay whose folders are on the data's file system.
+// The overlay's folders are on the data's file system.
 func tryOverlay(dir string) (err error) {
 	scratch, err := os.MkdirTemp(dir, ".drydock-trial-*")
 	if err != nil {
@@ -164,7 +162,7 @@ func tryNftables(string) error {
 }
 
 func tryIptables(string) error {
-	return run(exec.Command("iptables", "-t", "nat", "-A", "POSTROUTING", "-m", "comment", "--comment", "trial", "-j", "RETURN"))
+	return run(exec.Command("iptables", "-w", "-t", "nat", "-A", "POSTROUTING", "-m", "comment", "--comment", "trial", "-j", "RETURN"))
 }
 
 func tryPIDs(string) error {
@@ -185,7 +183,6 @@ func run(cmd *exec.Cmd) error {
 	return err
 }
 
-// tryCgroups creates a cgroup beside those of clusters.
 func tryCgroups() []string {
 	unified, err := unifiedCgroups()
 	if err == nil {

@@ -7,9 +7,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"drydock.dev/local/internal/loop"
+	"drydock.dev/local/internal/loop/looptest"
 )
 
 func TestWhatATrialFindsIsReportedWithItsRemedy(t *testing.T) {
@@ -43,9 +45,7 @@ func TestATrialLeavesNothingBehind(t *testing.T) {
 		t.Errorf("the trial left %v, %v", left, err)
 	}
 	// Another trial may run on this machine.
-	if left, err := loop.Under("nobody", dir); err != nil || len(left) > 0 {
-		t.Errorf("the trial left the loop devices %q, %v", left, err)
-	}
+	looptest.AwaitNone(t, func() ([]string, error) { return loop.Under("nobody", dir) })
 	if left, err := exec.Command("nft", "list", "tables").CombinedOutput(); err != nil || strings.Contains(string(left), "trial") {
 		t.Errorf("the trial left nftables rules: %s, %v", left, err)
 	}
@@ -81,4 +81,25 @@ func TestAPortThatIsUsedAtEveryAddressIsReported(t *testing.T) {
 	if taken := takenPorts([]int{port(elsewhere), port(everywhere)}); len(taken) != 1 || !strings.Contains(taken[0], "is used by another program") {
 		t.Errorf("of a port that is used at every address this is reported: %q", taken)
 	}
+}
+
+func TestClustersThatStartAtTheSameTimeShareTheirPorts(t *testing.T) {
+	some, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := some.Addr().(*net.TCPAddr).Port
+	t.Cleanup(func() { _ = some.Close() })
+	var looking sync.WaitGroup
+	for range 8 {
+		looking.Go(func() {
+			for range 500 {
+				if taken := takenPorts([]int{port}); len(taken) > 0 {
+					t.Errorf("one that only looks takes another for a program that listens: %q", taken)
+					return
+				}
+			}
+		})
+	}
+	looking.Wait()
 }

@@ -1,6 +1,6 @@
-// Package image keeps container images without a registry. It builds the two images that every node
-// needs, stores the archives that the user loads, and imports them into a node's containerd. It
-// does not build the user's images.
+// Package image keeps container images without a registry: it builds the two images that every node needs, stores
+// the archives that the user loads, and imports them into a node's containerd. It must not build the user's
+// images.
 package image
 
 import (
@@ -21,7 +21,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// FromBinary writes the archive of an image with one static program.
+// FromBinary writes the image of one static program.
 func FromBinary(ref, binary, archive string) error {
 	program, err := os.ReadFile(binary)
 	if err != nil {
@@ -55,8 +55,7 @@ func FromBinary(ref, binary, archive string) error {
 	return nil
 }
 
-// oneFile returns a layer with a program in the root folder, and the mount points that a read-only
-// root file system must have.
+// The layer has the mount points that a read-only root must have.
 func oneFile(file string, program []byte) ([]byte, error) {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)

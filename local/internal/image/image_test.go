@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// archive writes a tar file and returns its path; the same files make the
-// same bytes.
+// The same files make the same bytes.
 func archive(t *testing.T, files map[string]string) string {
 	t.Helper()
 	var buf bytes.Buffer

@@ -11,13 +11,12 @@ import (
 )
 
 const (
-	// namespace is the kubelet's namespace in containerd.
-	namespace = "k8s.io"
-	// archiveLabel labels an image in containerd with the digest of its archive.
+	// The kubelet uses this namespace.
+	namespace    = "k8s.io"
 	archiveLabel = "drydock.dev/archive"
 )
 
-// Sync imports every archive of the store into the containerd behind a socket.
+// Sync imports every archive into the containerd at socket.
 func (s Store) Sync(ctx context.Context, socket string) error {
 	archives, err := s.List()
 	if err != nil {

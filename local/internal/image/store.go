@@ -24,14 +24,14 @@ import (
 type Archive struct {
 	// Digest is the SHA-256 of the archive in hex, which is also its file's name.
 	Digest string `json:"digest"`
-	// Refs are the full names of its images.
+	// Refs are full names.
 	Refs []string `json:"refs"`
 }
 
-// Store is the folder of the archives. Nodes get their images from it whenever they start.
+// Store is the folder of the archives. A starting node gets its images from it.
 type Store struct{ dir string }
 
-// NewStore returns the store in a folder, which Add creates.
+// NewStore returns a store. Add creates its folder.
 func NewStore(dir string) Store { return Store{dir: dir} }
 
 // Path returns the file of an archive.
@@ -53,7 +53,7 @@ func (s Store) List() ([]Archive, error) {
 	return archives, nil
 }
 
-// Add stores a copy of an archive. It removes archives all of whose names are in the new one.
+// Add copies an archive. It removes those all of whose names are in the new one.
 func (s Store) Add(file string) (Archive, error) {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return Archive{}, fmt.Errorf("making the folder of the images: %w", err)
@@ -90,7 +90,7 @@ func (s Store) Add(file string) (Archive, error) {
 	return added, nil
 }
 
-// merge adds an archive to a list. A name belongs to the last archive that has it.
+// A name belongs to the last archive that has it.
 func merge(old []Archive, added Archive) (kept, dropped []Archive) {
 	for _, a := range old {
 		if a.Digest == added.Digest {
@@ -106,7 +106,6 @@ func merge(old []Archive, added Archive) (kept, dropped []Archive) {
 	return append(kept, added), dropped
 }
 
-// copyIn copies an archive into the folder and reads its names and digest on the way.
 func (s Store) copyIn(file string) (Archive, error) {
 	in, err := os.Open(file)
 	if err != nil {
@@ -122,7 +121,7 @@ func (s Store) copyIn(file string) (Archive, error) {
 	both := io.TeeReader(in, io.MultiWriter(out, hash))
 	refs, err := names(both)
 	if err == nil {
-		// The copy includes data after the end mark of the tar.
+		// The copy includes data after the tar's end mark.
 		_, err = io.Copy(io.Discard, both)
 	}
 	a := Archive{Digest: hex.EncodeToString(hash.Sum(nil)), Refs: refs}
@@ -138,7 +137,7 @@ func (s Store) copyIn(file string) (Archive, error) {
 	return a, nil
 }
 
-// names reads the image names from an archive in Docker's or OCI layout.
+// The layout is Docker's or OCI's.
 func names(archive io.Reader) ([]string, error) {
 	var docker []struct{ RepoTags []string }
 	var oci struct {
@@ -180,7 +179,7 @@ func names(archive io.Reader) ([]string, error) {
 	return slices.DeleteFunc(slices.Compact(refs), func(ref string) bool { return ref == "" }), nil
 }
 
-// FullName returns a name in the kubelet's form, with registry and tag; empty for an invalid one.
+// FullName returns the kubelet's form, with registry and tag; empty for an invalid name.
 func FullName(ref string) string {
 	named, err := reference.ParseDockerRef(ref)
 	if err != nil {
@@ -189,7 +188,7 @@ func FullName(ref string) string {
 	return named.String()
 }
 
-// AddBinary stores an image with one static program.
+// AddBinary stores the image of one static program.
 func (s Store) AddBinary(ref, binary string) error {
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return fmt.Errorf("making the folder of the images: %w", err)

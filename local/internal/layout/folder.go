@@ -63,12 +63,11 @@ func (c Cluster) Claim(found bool) (Cluster, error) {
 			return c, err
 		}
 	}
-	// An older cluster with foreign files in its folder stays unmarked.
+	// An older cluster with foreign files stays unmarked.
 	c.Alone = len(names) == 0
 	return c, nil
 }
 
-// realDir creates a folder and resolves symbolic links.
 func realDir(dir string) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("making the data folder: %w", err)
@@ -87,8 +86,8 @@ func some(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// Purgeable returns an error if a cluster's data must not be deleted. It reads the record again,
-// because only the disk's state counts.
+// Purgeable returns an error if the data must not be deleted. It reads the record again: only the disk's state
+// counts.
 func (c Cluster) Purgeable() error {
 	now, found, err := Load(c.Name, c.Dir)
 	if err != nil {
@@ -111,7 +110,7 @@ func (c Cluster) Purgeable() error {
 	return nil
 }
 
-// Purge deletes Drydock's files in the cluster's folder, and the folder if nothing else is in it.
+// Purge deletes Drydock's files, and the folder if it is empty.
 func (c Cluster) Purge() error {
 	if err := c.Purgeable(); err != nil {
 		return err

@@ -18,7 +18,6 @@ func fill(t *testing.T, dir string, files ...string) {
 	}
 }
 
-// shortDir is a folder with a short name, without symbolic links in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "layout")
@@ -32,7 +31,6 @@ func shortDir(t *testing.T) string {
 	return dir
 }
 
-// made is a new cluster with some data, as `up` makes it.
 func made(t *testing.T, dir string) Cluster {
 	t.Helper()
 	c, found, err := Load("c", dir)
@@ -181,8 +179,7 @@ func TestAnEarlierBuildsClusterAlone(t *testing.T) {
 	}
 }
 
-// TestTheOtherWayToAFolder uses a symbolic link: both names must mean one cluster, with the same names of interfaces
-// and cgroups.
+// TestTheOtherWayToAFolder uses a symbolic link: both names must mean one cluster.
 func TestTheOtherWayToAFolder(t *testing.T) {
 	base := shortDir(t)
 	fill(t, base, "real/x")

@@ -1,6 +1,5 @@
-// Package layout defines the folders, addresses, interface names and cgroups of an embedded
-// cluster. It owns the cluster's record on disk and nothing else: it starts no process and touches
-// no kernel object.
+// Package layout defines the folders, addresses, interface names and cgroups of an embedded cluster. It owns the
+// cluster's record on disk: it must start no process and touch no kernel object.
 package layout
 
 import (
@@ -24,7 +23,7 @@ const (
 	// service range begins at 10.N.128.0.
 	MaxNodes = 63
 
-	// maxDir keeps DIR/run/supervisor.sock below the 108 bytes of a socket address.
+	// DIR/run/supervisor.sock must fit the 108 bytes of a socket address.
 	maxDir = 80
 )
 
@@ -43,21 +42,20 @@ var Ports = []int{EtcdPort, EtcdPeerPort, APIServerPort, ControllerManagerPort, 
 
 var validName = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,18}[a-z0-9])?$`)
 
-// Cluster is an embedded cluster. Its methods derive everything else from these fields.
+// Cluster is an embedded cluster: everything else derives from these fields.
 type Cluster struct {
 	Name string `json:"name"`
 	// Dir is the data folder. The record contains it so that a copy of the record in another folder
 	// does not own that folder.
 	Dir string `json:"dir,omitempty"`
-	// Alone means that the folder was empty when the cluster was created, so all entries with the
-	// names of a cluster's parts are the cluster's.
+	// Alone means that the folder was empty at first, so all entries with a cluster's names are the cluster's.
 	Alone bool `json:"alone,omitempty"`
-	// Net is the second octet of the cluster's 10.Net.0.0/16.
+	// Net is the second octet of 10.Net.0.0/16.
 	Net   int      `json:"net"`
 	Nodes []string `json:"nodes"`
 }
 
-// Check rejects names and folders that do not fit the limits of kernel objects.
+// Check rejects names and folders beyond the limits of kernel objects.
 func Check(name, dir string) error {
 	if !validName.MatchString(name) {
 		return fmt.Errorf("checking the cluster name %q: it must be 1 to 20 lower-case letters, digits and inner hyphens", name)
@@ -74,7 +72,7 @@ func Check(name, dir string) error {
 // NodeName returns the name of the i-th node, counted from zero.
 func NodeName(i int) string { return fmt.Sprintf("node%d", i+1) }
 
-// ID distinguishes clusters with the same name in different folders.
+// ID distinguishes equal names in different folders.
 func (c Cluster) ID() string { return c.Name + "-" + c.hash()[:6] }
 
 func (c Cluster) hash() string {
@@ -82,7 +80,7 @@ func (c Cluster) hash() string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Index returns the position of a node, -1 if the cluster has no such node.
+// Index is -1 if the cluster has no such node.
 func (c Cluster) Index(node string) int {
 	for i, n := range c.Nodes {
 		if n == node {
@@ -104,12 +102,12 @@ func (c Cluster) addr(third, fourth int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(c.Net), byte(third), byte(fourth)})
 }
 
-// Addresses. One /16 per cluster: .0.0/24 machines, .64.0/18 pods, .128.0/20 services.
+// One /16 per cluster: .0.0/24 machines, .64.0/18 pods, .128.0/20 services.
 
-// Subnet contains every address of the cluster.
+// Subnet has every address of the cluster.
 func (c Cluster) Subnet() netip.Prefix { return Subnet(c.Net) }
 
-// Subnet returns the range of a cluster whose second octet is net.
+// Subnet returns a range by its second octet.
 func Subnet(net int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(net), 0, 0}), 16)
 }
@@ -117,7 +115,7 @@ func Subnet(net int) netip.Prefix {
 // MachineNet is the network of the host's bridge and the nodes.
 func (c Cluster) MachineNet() netip.Prefix { return netip.PrefixFrom(c.addr(0, 0), 24) }
 
-// HostIP is the host's address on the bridge, on which the control plane listens.
+// HostIP is the control plane's address, on the bridge.
 func (c Cluster) HostIP() netip.Addr { return c.addr(0, 1) }
 
 // NodeIP is the address of a node on the bridge.
@@ -143,15 +141,15 @@ func (c Cluster) DNSIP() netip.Addr { return c.addr(128, 10) }
 // APIServer is the URL of the API server.
 func (c Cluster) APIServer() string { return fmt.Sprintf("https://%s:%d", c.HostIP(), APIServerPort) }
 
-// Kernel objects. Interface names have at most 15 bytes, hence the hash.
+// Interface names have at most 15 bytes, hence the hash.
 
-// Bridge is the name of the host's bridge.
+// Bridge is the host's bridge.
 func (c Cluster) Bridge() string { return "dd" + c.hash()[:6] }
 
-// Veth is the name of the host's end of a node's veth pair.
+// Veth is the host's end of a node's pair.
 func (c Cluster) Veth(node string) string { return fmt.Sprintf("%s.%d", c.Bridge(), c.Index(node)+1) }
 
-// Table is the name of the host's nftables table.
+// Table is the host's nftables table.
 func (c Cluster) Table() string { return "drydock-" + c.ID() }
 
 // Cgroup is the path of the cgroup of all processes of the cluster, including pods.
@@ -192,10 +190,10 @@ func (c Cluster) PKI(file string) string { return c.path("pki", file) }
 // Etcd is etcd's data folder.
 func (c Cluster) Etcd() string { return c.path("etcd") }
 
-// Config is a rendered configuration or a component's kubeconfig.
+// Config is a rendered configuration or a kubeconfig.
 func (c Cluster) Config(file string) string { return c.path("config", file) }
 
-// Log is the log file of a control plane component.
+// Log is a control plane component's.
 func (c Cluster) Log(component string) string { return c.path("logs", component+".log") }
 
 // AuditLog is written by the API server.
@@ -204,7 +202,7 @@ func (c Cluster) AuditLog() string { return c.path("logs", "audit.log") }
 // Images is the folder of the loaded image archives.
 func (c Cluster) Images() string { return c.path("images") }
 
-// RunDir has files that don't outlive the cluster's processes.
+// RunDir has files that end with the cluster's processes.
 func (c Cluster) RunDir() string { return c.path("run") }
 
 // Socket is the supervisor's socket.
@@ -220,7 +218,7 @@ func (c Cluster) QuiesceSocket(node string) string { return c.path("run", node+"
 // SupervisorLock is held by the supervisor as long as it lives.
 func (c Cluster) SupervisorLock() string { return c.path("run", "supervisor.lock") }
 
-// Shared is the folder that every node has at /srv/shared.
+// Shared is at /srv/shared on every node.
 func (c Cluster) Shared() string { return c.path("shared") }
 
 // Node is a path in a node's folder.
@@ -237,8 +235,8 @@ const Multus = "multus"
 // SharedDisk is the name of the disk that all nodes share.
 const SharedDisk = "shared"
 
-// Disks maps each disk to the folder of its volumes. The paths are the same on the nodes, and the
-// kernel reports them to every process.
+// Disks maps each disk to its volumes' folder. The paths are the same on the nodes, and the kernel reports them
+// to every process.
 func (c Cluster) Disks() map[string]string {
 	disks := map[string]string{SharedDisk: filepath.Join(c.Shared(), "csi")}
 	for _, node := range c.Nodes {

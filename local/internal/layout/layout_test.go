@@ -15,7 +15,7 @@ func TestAddressesOfACluster(t *testing.T) {
 	if got := c.NodePodNet("node2").String(); got != "10.77.65.0/24" {
 		t.Errorf("the pod network of node2 is %s", got)
 	}
-	// Whatever the number of nodes, ranges must be in their networks and must not overlap.
+	// Ranges must be in their networks and must not overlap.
 	seen := []netip.Prefix{c.MachineNet(), c.ServiceNet()}
 	for _, node := range c.Nodes {
 		p := c.NodePodNet(node)

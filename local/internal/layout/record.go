@@ -99,8 +99,8 @@ func WriteFile(path string, data []byte, mode os.FileMode) error {
 	return nil
 }
 
-// WithNodes returns the cluster with at least count nodes. It never removes a node, whose pods and
-// disks would be lost silently.
+// WithNodes returns the cluster with at least count nodes. It never removes one, whose pods and disks would be
+// lost silently.
 func (c Cluster) WithNodes(count int) (Cluster, error) {
 	if count < 1 || count > MaxNodes {
 		return c, fmt.Errorf("choosing the number of nodes: %d is not between 1 and %d", count, MaxNodes)

@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Mode has the options of a new device.
+// Mode has a new device's options.
 type Mode struct {
-	// Tag names the owner and the device's purpose, in at most 63 bytes.
+	// Tag names owner and purpose, in at most 63 bytes.
 	Tag string
-	// AutoClear frees the device with its last user, such as a mount.
+	// AutoClear frees the device with its last user.
 	AutoClear bool
 	ReadOnly  bool
 }
@@ -47,8 +47,8 @@ func Attach(file string, mode Mode) (*os.File, error) {
 			return nil, fmt.Errorf("asking for a loop device: %w", err)
 		}
 		device, err := configure(fmt.Sprintf("/dev/loop%d", number), backing, mode)
-		if errors.Is(err, unix.EBUSY) {
-			continue // another program was faster
+		if taken(err) {
+			continue
 		}
 		if err != nil {
 			return nil, fmt.Errorf("making a loop device of %s: %w", file, err)
@@ -57,6 +57,10 @@ func Attach(file string, mode Mode) (*os.File, error) {
 	}
 	return nil, fmt.Errorf("making a loop device of %s: every free one was taken by others, %d times", file, attempts)
 }
+
+// taken reports whether another program was faster. It may be detaching its file again: then the device can't be
+// opened (ENXIO).
+func taken(err error) bool { return errors.Is(err, unix.EBUSY) || errors.Is(err, unix.ENXIO) }
 
 // configure sets up the device in one step, so that it never exists without its tag.
 func configure(path string, backing *os.File, mode Mode) (*os.File, error) {

@@ -1,6 +1,6 @@
-// Package loop manages the loop devices of a cluster. It creates them for volumes, which are files, finds them, and
-// frees those that a dead node has left. The kernel stores the owner's tag with a device, so ownership does not
-// depend on paths, which differ between mount namespaces. The package must not touch another owner's device.
+// Package loop manages the loop devices of a cluster: it creates them for volumes, finds them, and frees those
+// that a dead node has left. The kernel stores the owner's tag with a device, because paths differ between mount
+// namespaces. It must not touch another owner's device.
 package loop
 
 import (
@@ -15,10 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is the kernel's state of a loop device in use.
 type device struct {
 	path string
-	// backing is the file's path as seen from our mount namespace.
+	// backing is a path in our mount namespace.
 	backing string
 	info    unix.LoopInfo64
 	number  uint64
@@ -26,7 +25,6 @@ type device struct {
 
 func (d device) tag() string { return unix.ByteSliceToString(d.info.File_name[:]) }
 
-// list returns every loop device that has a file.
 func list() ([]device, error) {
 	files, err := filepath.Glob("/sys/block/loop*/loop/backing_file")
 	if err != nil {
@@ -71,8 +69,8 @@ func (d *device) readFrom(f *os.File) error {
 	return nil
 }
 
-// Under lists the loop devices with a tag or one below it, those whose files are in a folder, and those stacked on
-// one of these: the kubelet stacks a second device on a block volume's to hold it open.
+// Under lists the loop devices with a tag or one below it, those with files in a folder, and those stacked on one
+// of these: the kubelet stacks a second device on a block volume's to hold it open.
 func Under(tag, dir string) ([]string, error) {
 	found, err := under(tag, dir)
 	return paths(found), err
@@ -110,10 +108,10 @@ func under(tag, dir string) ([]device, error) {
 }
 
 // patience is the wait for a device after its last user: a mount namespace is removed a moment after its last
-// process.
-const patience = 5 * time.Second
+// process, and its file systems write what they hold before.
+const patience = time.Minute
 
-// Detach frees the loop devices that Under lists and waits until they are gone.
+// Detach frees the devices that Under lists and waits until they are gone.
 func Detach(ctx context.Context, tag, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -139,7 +137,7 @@ func Detach(ctx context.Context, tag, dir string) error {
 	}
 }
 
-// Free detaches the devices with exactly this tag. One that is still open is freed with its last user.
+// Free detaches the devices with exactly this tag. An open one is freed with its last user.
 func Free(tag string) error {
 	found, err := withTag(tag)
 	for _, d := range found {
@@ -152,6 +150,9 @@ func Free(tag string) error {
 // can't change owner again.
 func (d device) free() error {
 	f, err := os.OpenFile(d.path, os.O_RDWR, 0)
+	if errors.Is(err, unix.ENXIO) {
+		return nil // somebody else is detaching it
+	}
 	if err != nil {
 		return fmt.Errorf("opening the loop device %s: %w", d.path, err)
 	}
@@ -170,7 +171,6 @@ func (d device) free() error {
 	return nil
 }
 
-// same reports whether both have the same file and tag.
 func (d device) same(other device) bool {
 	return d.info.Device == other.info.Device && d.info.Inode == other.info.Inode && d.tag() == other.tag()
 }

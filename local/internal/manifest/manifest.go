@@ -1,5 +1,5 @@
-// Package manifest reads Kubernetes objects from manifests and kustomize folders, sorts them for
-// applying, and annotates pods with the contents of their loaded images. It talks to no cluster.
+// Package manifest reads Kubernetes objects from manifests and kustomize folders, sorts them for applying, and
+// annotates pods with their images' contents. It must talk to no cluster.
 package manifest
 
 import (
@@ -20,7 +20,7 @@ import (
 // ImagesAnnotation on a pod template has the digests of its images.
 const ImagesAnnotation = "drydock.dev/images"
 
-// Read returns the objects of a manifest or a kustomize folder.
+// Read reads a manifest or a kustomize folder.
 func Read(path string) ([]*unstructured.Unstructured, error) {
 	text, err := load(path)
 	if err != nil {
@@ -88,7 +88,7 @@ func rank(kind string) int {
 	return 2
 }
 
-// Name returns kind, namespace and name of an object for messages.
+// Name returns kind, namespace and name for messages.
 func Name(object *unstructured.Unstructured) string {
 	name := object.GetName()
 	if ns := object.GetNamespace(); ns != "" {

@@ -46,16 +46,14 @@ const (
 	forward = "forward"
 )
 
-// accepted is a rule that lets the cluster's packets through a firewall of the host.
 type accepted struct {
 	hook string
-	// nft and iptables are the same condition for the two programs.
+	// The same condition for the two programs.
 	nft, iptables string
 }
 
-// needs returns the rules for the cluster's connections: nodes and pods reach the API server, the
-// host's name server, each other and the world, and the host reaches them. The administrator's
-// firewall decides about other services of the host.
+// Nodes and pods reach the API server, the host's name server, each other and the world, and the host reaches
+// them. The administrator's firewall decides about other services of the host.
 func needs(c layout.Cluster) []accepted {
 	from, to := fmt.Sprintf("iifname %q", c.Bridge()), fmt.Sprintf("oifname %q", c.Bridge())
 	in, out := "-i "+c.Bridge(), "-o "+c.Bridge()
@@ -71,7 +69,7 @@ func needs(c layout.Cluster) []accepted {
 	}
 }
 
-// openFirewall loads our table and inserts our rules at the top of the host's firewalls.
+// Our rules come first in the host's firewalls.
 func openFirewall(c layout.Cluster) error {
 	if err := nft(ownTable(c)); err != nil {
 		return err
@@ -83,7 +81,6 @@ func closeFirewall(c layout.Cluster) error {
 	return errors.Join(nft(fmt.Sprintf("table ip %[1]s\ndelete table ip %[1]s\n", c.Table())), throughFirewalls(c, nil))
 }
 
-// throughFirewalls replaces our rules in all firewalls of the host.
 func throughFirewalls(c layout.Cluster, rules []accepted) error {
 	managed, err := throughIPTables(c, rules)
 	if err != nil {
@@ -92,8 +89,7 @@ func throughFirewalls(c layout.Cluster, rules []accepted) error {
 	return throughNFTables(c, rules, managed)
 }
 
-// throughIPTables replaces our rules in the chains of iptables. managed is false if iptables is not
-// installed, its table does not exist, or only nft can read the table.
+// managed is false if iptables is not installed, its table does not exist, or only nft can read it.
 func throughIPTables(c layout.Cluster, rules []accepted) (managed bool, err error) {
 	if !hasFilterTable() {
 		return false, nil

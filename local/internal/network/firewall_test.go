@@ -19,7 +19,7 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// testHost is a host with a cluster of two nodes and a neighbor in its LAN, each in a network namespace of its own. The
+// testHost is a host with a cluster of two nodes and a neighbor in its LAN, each in a network namespace. The
 // test's thread is in the host's.
 type testHost struct {
 	t              *testing.T
@@ -99,7 +99,7 @@ func (h *testHost) open() {
 	}
 }
 
-// within runs a function on a thread in a namespace. The thread ends with it.
+// The thread ends with the function.
 func within(ns netns.NsHandle, do func() error) error {
 	done := make(chan error)
 	go func() {
@@ -162,7 +162,6 @@ func (h *testHost) blocked(what string, from, to netns.NsHandle, source, address
 	}
 }
 
-// whatTheClusterNeeds must work under every firewall of the host.
 func (h *testHost) whatTheClusterNeeds() {
 	h.t.Helper()
 	api, node1 := h.c.HostIP().String(), h.c.NodeIP("node1").String()
@@ -188,7 +187,6 @@ const (
 	}'`
 )
 
-// leftovers returns all traces of our rules, table, interfaces and routes.
 func (h *testHost) leftovers() string {
 	h.t.Helper()
 	return run(h.t, fmt.Sprintf("(nft list ruleset 2>/dev/null; ip -o link; ip route) | grep -E '%s|%s|10\\.77\\.' || true", h.c.Table(), h.c.Bridge()))
@@ -260,7 +258,7 @@ func TestRulesComeFirstAgain(t *testing.T) {
 	h.remove()
 }
 
-// TestNothingIsMadeForAFirewallThatIsNotThere: a host with nftables must not get an empty table of iptables.
+// A host with nftables must not get an empty table of iptables.
 func TestNothingIsMadeForAFirewallThatIsNotThere(t *testing.T) {
 	h := newTestHost(t, nftDeny)
 	if tables := run(t, "nft list tables"); strings.Contains(tables, "table ip filter") {

@@ -15,9 +15,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Lans are the bridges that every node has beside the pods' bridge. The bridges with the same name
-// form one layer 2 network, like a VLAN of a switch: a veth pair connects each two nodes. If the
-// kernel supports VLAN filtering, each carries all VLAN tags (decision 410).
+// Lans are bridges that every node has beside the pods'. Those of one name form one layer 2 network: a veth pair
+// connects each two nodes. If the kernel can, each carries all VLAN tags (decision 410).
 var Lans = []string{"lan1", "lan2", "lan3", "lan4"}
 
 // The tagged VLANs of a cable. VLAN 1 is untagged.
@@ -59,7 +58,6 @@ func ConnectLans(c layout.Cluster, node Member, others []Member) error {
 	return nil
 }
 
-// nodeNet is a handle on a node's network namespace.
 type nodeNet struct {
 	*netlink.Handle
 	node string
@@ -84,7 +82,7 @@ func (m *nodeNet) Close() {
 	_ = m.ns.Close()
 }
 
-// ensureLan creates a bridge of which the node itself is not a member.
+// The node itself is not a member of the bridge.
 func (m *nodeNet) ensureLan(lan string) error {
 	filter := true
 	attributes := netlink.NewLinkAttrs()
@@ -113,7 +111,6 @@ func filters(link netlink.Link) bool {
 	return ok && bridge.VlanFiltering != nil && *bridge.VlanFiltering
 }
 
-// layCables creates the missing veth pairs between two nodes.
 func layCables(c layout.Cluster, m, far *nodeNet) error {
 	for _, lan := range Lans {
 		near, end := cableEnd(c, lan, far.node), cableEnd(c, lan, m.node)
@@ -133,7 +130,6 @@ func cableEnd(c layout.Cluster, lan, to string) string {
 	return fmt.Sprintf("%s.%d", lan, c.Index(to)+1)
 }
 
-// layCable creates a veth pair with one end on each of two nodes.
 func layCable(near, far *nodeNet, nearEnd, farEnd string) error {
 	_, nearErr := near.LinkByName(nearEnd)
 	_, farErr := far.LinkByName(farEnd)
@@ -193,7 +189,7 @@ func (m *nodeNet) plug(end, lan string) error {
 func KeepOutOfLans() error {
 	for _, lan := range Lans {
 		for path, value := range map[string]string{
-			"ipv4/conf/" + lan + "/arp_ignore":   "1", // no ARP replies for addresses of other interfaces
+			"ipv4/conf/" + lan + "/arp_ignore":   "1", // no ARP replies for other interfaces
 			"ipv4/conf/" + lan + "/forwarding":   "0",
 			"ipv6/conf/" + lan + "/disable_ipv6": "1",
 		} {

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// startMember starts a process in a network namespace of its own, like a node's init.
 func startMember(t *testing.T, node string) (Member, func()) {
 	t.Helper()
 	cmd := exec.Command("sleep", "1000")
@@ -45,7 +44,6 @@ func inside(t *testing.T, member Member) *nodeNet {
 	return m
 }
 
-// cables returns a node's ends of cables, with their indices.
 func cables(t *testing.T, member Member) map[string]int {
 	t.Helper()
 	links, err := inside(t, member).LinkList()
@@ -61,7 +59,6 @@ func cables(t *testing.T, member Member) map[string]int {
 	return ends
 }
 
-// onLan gives a node an address on its first lan.
 func onLan(t *testing.T, member Member, address string) {
 	t.Helper()
 	m := inside(t, member)
@@ -83,7 +80,7 @@ func onLan(t *testing.T, member Member, address string) {
 	}
 }
 
-// reach connects to a closed port of an address: a refusal shows that the address is there.
+// A closed port's refusal shows that the address is there.
 func reach(t *testing.T, from Member, address string) {
 	t.Helper()
 	ended, ns := make(chan error, 1), inside(t, from).ns
@@ -108,8 +105,7 @@ func reach(t *testing.T, from Member, address string) {
 	}
 }
 
-// TestEachNodeReachesEachOnALan: three nodes join one after the other, one of them dies and comes back, and a broadcast
-// frame must reach each once.
+// Three nodes join, one dies and comes back, and a broadcast frame must reach each once.
 func TestEachNodeReachesEachOnALan(t *testing.T) {
 	c := layout.Cluster{Name: "lans", Nodes: []string{"node1", "node2", "node3"}}
 	var members []Member

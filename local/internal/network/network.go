@@ -1,6 +1,6 @@
-// Package network creates the networks of a cluster: the bridge on the host, one veth pair per
-// node, the routes to the pods, the masquerading of outgoing packets, and the lans between nodes.
-// It removes what it creates on the host; interfaces in a node's namespace vanish with the node.
+// Package network creates the networks of a cluster: the host's bridge, a veth pair per node, routes,
+// masquerading, and the lans between nodes. It must remove what it creates on the host; interfaces in a node's
+// namespace vanish with it.
 package network
 
 import (
@@ -18,12 +18,14 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// NodeLink is the name of a node's interface.
+// NodeLink is a node's interface.
 const NodeLink = "eth0"
 
 // Taken lists the destinations of the host's routes.
 func Taken() ([]netip.Prefix, error) {
-	routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	routes, err := complete(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the host's routes: %w", err)
 	}
@@ -39,9 +41,8 @@ func Taken() ([]netip.Prefix, error) {
 	return taken, nil
 }
 
-// ChooseSubnet gives a new cluster an address range that nothing on the host uses. An existing
-// cluster keeps its range. If another network has taken it while the cluster was down, the result
-// is an error.
+// ChooseSubnet gives a new cluster an unused range. An existing cluster keeps its own, and fails if another
+// network has taken it.
 func ChooseSubnet(c layout.Cluster, found bool) (layout.Cluster, error) {
 	taken, err := Taken()
 	if err != nil {
@@ -62,7 +63,7 @@ func ChooseSubnet(c layout.Cluster, found bool) (layout.Cluster, error) {
 
 // MTU returns the MTU of the host's default route, at most 1500 and 1500 without one.
 func MTU() (int, error) {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := complete(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_V4) })
 	if err != nil {
 		return 0, fmt.Errorf("listing the host's routes: %w", err)
 	}
@@ -102,7 +103,7 @@ func EnsureHost(c layout.Cluster, mtu int) error {
 		}
 	}
 	if len(c.Nodes) > 0 {
-		// Service addresses work from the host too: the first node translates them.
+		// Service addresses work from the host, too: the first node translates them.
 		if err := addRoute(netlink.RouteReplace, link, c.ServiceNet(), c.NodeIP(c.Nodes[0])); err != nil {
 			return err
 		}
@@ -113,7 +114,7 @@ func EnsureHost(c layout.Cluster, mtu int) error {
 	return openFirewall(c)
 }
 
-// AttachNode connects a node, whose init has the PID, to the bridge.
+// AttachNode connects a node, whose init is pid, to the bridge.
 func AttachNode(c layout.Cluster, node string, pid, mtu int) error {
 	ns, err := netns.GetFromPid(pid)
 	if err != nil {
@@ -196,7 +197,7 @@ func addCable(c layout.Cluster, node string, ns netns.NsHandle, mtu int) error {
 // Remove removes the cluster's interfaces and rules from the host.
 func Remove(c layout.Cluster) error {
 	var errs []error
-	links, err := netlink.LinkList()
+	links, err := complete(netlink.LinkList)
 	if err != nil {
 		return fmt.Errorf("listing the host's interfaces: %w", err)
 	}
@@ -234,7 +235,7 @@ func ipnet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-// Present reports whether the cluster's bridge exists.
+// Present reports whether the bridge exists.
 func Present(c layout.Cluster) bool {
 	_, err := netlink.LinkByName(c.Bridge())
 	return err == nil

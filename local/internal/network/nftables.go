@@ -78,7 +78,6 @@ func replaceRules(script *strings.Builder, c layout.Cluster, chain baseChain, ru
 	return nil
 }
 
-// filterChains lists the IPv4 filter chains of the hooks input and forward.
 func filterChains() ([]baseChain, error) {
 	var listed struct {
 		NFTables []struct{ Chain *baseChain }

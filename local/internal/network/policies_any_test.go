@@ -17,8 +17,7 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// TestTheKernelTakesWhateverPoliciesSay: if nft refused one namespace's policy, those of all others, and new pods,
-// would have to wait.
+// If nft refused one namespace's policy, those of all others, and new pods, would have to wait.
 func TestTheKernelTakesWhateverPoliciesSay(t *testing.T) {
 	ownNamespace(t)
 	seed := rand.Uint64()

@@ -30,7 +30,6 @@ type policyNode struct {
 	at    map[string]place
 }
 
-// place is the namespace and the address of a sender.
 type place struct {
 	ns      netns.NsHandle
 	address string
@@ -77,7 +76,6 @@ func (n *policyNode) addresses(name string) []netip.Addr {
 	return []netip.Addr{netip.MustParseAddr(n.at[name].address)}
 }
 
-// enforce loads the rules of policies of the namespace shop, whose specs are given as YAML.
 func (n *policyNode) enforce(specs ...string) {
 	n.t.Helper()
 	n.state.Policies = nil
@@ -226,8 +224,7 @@ func TestConnectionsOutliveThePolicyThatWouldRefuseThem(t *testing.T) {
 	n.check(nil, []string{"guest -> web:81"})
 }
 
-// TestNoWayAroundByIPv6: pods of one node are on one bridge, where a guest can assign itself an address that no policy
-// knows.
+// Pods of one node are on one bridge, where a guest can assign itself an address that no policy knows.
 func TestNoWayAroundByIPv6(t *testing.T) {
 	n := newPolicyNode(t)
 	dial := func(patience time.Duration) error {
@@ -296,7 +293,6 @@ func TestDrydocksOwnPoliciesAdmitWhatItNeeds(t *testing.T) {
 	n.check([]string{"guest -> db:8443"}, []string{"guest -> db:8445", "far -> db:8443", "guest -> db:8080"})
 }
 
-// manifests returns the policies of Drydock's own namespace, and the policies' view of its pods.
 func manifests(t *testing.T) (policies []*networkingv1.NetworkPolicy, pods map[string]podpolicy.Pod) {
 	t.Helper()
 	pods = map[string]podpolicy.Pod{}

@@ -10,8 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ownNamespace gives the test a network namespace of its own. The thread is never unlocked: the runtime ends it with
-// the test's goroutine.
+// The thread is never unlocked: it ends with the test's goroutine.
 func ownNamespace(t *testing.T) {
 	t.Helper()
 	runtime.LockOSThread()

@@ -1,6 +1,6 @@
-// Package nodeinit is the first process of a node. It runs in the node's namespaces, mounts the node's file system,
-// reaps orphans and keeps containerd, the kubelet, kube-proxy, the NetworkPolicy agent and the CSI driver running.
-// The node ends with it.
+// Package nodeinit is the first process of a node, in the node's namespaces: it mounts the node's file system,
+// reaps orphans and keeps the node's components running. The node ends with it. It must not decide their
+// configuration.
 package nodeinit
 
 import (
@@ -25,7 +25,7 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// GoFD is the descriptor of the pipe that signals that the node's network exists.
+// GoFD is a pipe that signals that the node's network exists.
 const GoFD = 3
 
 // Command is the hidden subcommand that calls Run.
@@ -36,7 +36,7 @@ func Argv(c layout.Cluster, node string) []string {
 	return []string{"drydock", Command, c.Name, c.Dir, node}
 }
 
-// Find returns the PID of the node's init among pids.
+// Find returns the PID of the node's init.
 func Find(pids []int, c layout.Cluster, node string) (pid int, found bool) {
 	return proc.FindWhere(pids, func(pid int) bool { return slices.Equal(proc.Argv(pid), Argv(c, node)) })
 }
@@ -81,7 +81,7 @@ type machine struct {
 	self    string
 }
 
-// enter sets up the node's namespaces, which are copies of the host's so far.
+// The namespaces are copies of the host's so far.
 func (n *machine) enter() error {
 	tree, err := cgroup.Open(n.facts.CgroupV2)
 	if err != nil {
@@ -181,7 +181,7 @@ func (n *machine) kubelet(containerd *proc.Task) proc.Component {
 	}
 }
 
-// CSINode is the program of the CSI node service.
+// CSINode is the CSI node service's program.
 const CSINode = "drydock-csi-node"
 
 func (n *machine) csi() proc.Component {
@@ -196,7 +196,7 @@ func (n *machine) csi() proc.Component {
 	}
 }
 
-// Policies is the program that enforces NetworkPolicies on the node.
+// Policies is the program that enforces NetworkPolicies.
 const Policies = "drydock-policies"
 
 func (n *machine) policies() proc.Component {

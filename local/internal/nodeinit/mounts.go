@@ -14,10 +14,8 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// bind mounts a folder of this node at the path that it has on every node.
 type bind struct{ from, to string }
 
-// binds returns the differences between a node's file system and the host's.
 func binds(c layout.Cluster, node string) []bind {
 	return []bind{
 		{c.Node(node, "kubelet"), render.KubeletRoot},
@@ -31,8 +29,7 @@ func binds(c layout.Cluster, node string) []bind {
 	}
 }
 
-// mountAll sets up the node's file system. It runs in the node's mount namespace, so that the
-// mounts are invisible outside.
+// The mounts are invisible outside of the node's mount namespace.
 func mountAll(c layout.Cluster, node string) error {
 	// First hide the node's mounts from the host, then share them within the node, because a
 	// privileged pod may use mount propagation Bidirectional. Unmounts on the host propagate to the
@@ -74,8 +71,7 @@ func makeDir(path string) error {
 // copied.
 var plugins = []string{podnetwork.Program, "bridge", "host-local", "loopback", "portmap", "static"}
 
-// installPlugins copies the CNI plugins into the node's folder. Other writers to that folder must
-// not touch the originals.
+// Other writers to the folder must not touch the originals.
 func installPlugins(from, to string) error {
 	for _, plugin := range plugins {
 		data, err := os.ReadFile(filepath.Join(from, plugin))

@@ -13,7 +13,6 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// containerdReady returns an error until containerd serves.
 func containerdReady(ctx context.Context) error {
 	// containerd.New blocks for ten seconds without a socket, so try the socket first.
 	conn, err := net.DialTimeout("unix", render.ContainerdSocket, time.Second)

@@ -9,8 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reap waits for orphans, all of which become children of a node's init. It also reaps our own
-// children: proc watches them by pidfd and does not need their status.
+// All orphans become children of a node's init. Our own children need no status: proc watches them by pidfd.
 func reap(ctx context.Context) {
 	dead := make(chan os.Signal, 1)
 	signal.Notify(dead, unix.SIGCHLD)

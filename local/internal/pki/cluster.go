@@ -42,9 +42,9 @@ var authorities = map[string]string{
 // never checked, so it can't expire.
 const serviceAccounts = "sa"
 
-// Unusable returns a reason for each authority that must be replaced: it expires soon, or was
-// created with a wrong clock. During a replacement, no component that trusts the authority may run.
-// A missing authority is not included, because no component can trust it.
+// Unusable returns a reason for each authority that must be replaced: it expires soon, or was created with a
+// wrong clock. Meanwhile no component that trusts it may run. No component can trust a missing authority, which
+// is not included.
 func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err
@@ -77,8 +77,7 @@ func checkClock(now time.Time) error {
 	return nil
 }
 
-// Ensure creates the missing and the unusable certificates and kubeconfigs of a cluster, including
-// authorities. It keeps valid ones.
+// Ensure creates missing and unusable certificates, authorities and kubeconfigs.
 func Ensure(c layout.Cluster, now time.Time) error {
 	if err := checkClock(now); err != nil {
 		return err
@@ -103,8 +102,8 @@ func Ensure(c layout.Cluster, now time.Time) error {
 	return err
 }
 
-// Renew replaces certificates that expire soon, but no authorities, and returns their file names.
-// Running components read the files again.
+// Renew replaces certificates that expire soon, but no authorities, and returns their files. Running components
+// read them again.
 func Renew(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err
@@ -139,7 +138,6 @@ type signed struct {
 	by   string
 }
 
-// admin is the user of the administrator's kubeconfig.
 const admin = "admin"
 
 func leaves(c layout.Cluster) map[string]signed {
@@ -168,7 +166,6 @@ func leaves(c layout.Cluster) map[string]signed {
 
 func userFile(user string) string { return "user-" + user }
 
-// users maps the components' kubeconfigs to their certificates.
 func users(c layout.Cluster) map[string]Leaf {
 	all := map[string]Leaf{
 		"controller-manager": {Name: controllerManager},
@@ -183,9 +180,8 @@ func users(c layout.Cluster) map[string]Leaf {
 	return all
 }
 
-// writeKubeconfigs writes all kubeconfigs. The components' refer to files, because client-go
-// reloads changed files. The administrator's contains its certificates, because it is copied to
-// other machines.
+// client-go reloads changed files, to which the components' kubeconfigs refer. The administrator's contains its
+// certificates, because it is copied to other machines.
 func writeKubeconfigs(c layout.Cluster) error {
 	for user, leaf := range users(c) {
 		err := writeKubeconfig(c, c.Config(user+".kubeconfig"), leaf.Name,

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// etcdListener listens as etcd does: with etcd's own code for TLS and the files from its rendered command line.
+// TLS is etcd's own code, and the files are from its rendered command line.
 func etcdListener(t *testing.T, c layout.Cluster) net.Listener {
 	t.Helper()
 	flags := map[string]string{}
@@ -50,7 +50,6 @@ func etcdListener(t *testing.T, c layout.Cluster) net.Listener {
 	return listener
 }
 
-// admitted connects with a client certificate and reports why etcd refuses it.
 func admitted(c layout.Cluster, listener net.Listener, name string) error {
 	pair, err := tls.LoadX509KeyPair(c.PKI(name+".crt"), c.PKI(name+".key"))
 	if err != nil {
@@ -75,8 +74,8 @@ func admitted(c layout.Cluster, listener net.Listener, name string) error {
 	return err
 }
 
-// TestEtcdAdmitsTheAPIServerOnly: a client of etcd reads every secret, whatever RBAC says, and every node, component
-// and user has a certificate of the cluster.
+// A client of etcd reads every secret, whatever RBAC says, and every node, component and user has a certificate
+// of the cluster.
 func TestEtcdAdmitsTheAPIServerOnly(t *testing.T) {
 	c := newCluster(t)
 	ensure(t, c, time.Now())
@@ -107,8 +106,7 @@ func TestEtcdAdmitsTheAPIServerOnly(t *testing.T) {
 	}
 }
 
-// TestAnOlderClustersEtcdGetsItsOwnAuthority starts from an earlier build's files: etcd's certificates are signed by
-// the cluster's CA.
+// In an earlier build, the cluster's CA signed etcd's certificates.
 func TestAnOlderClustersEtcdGetsItsOwnAuthority(t *testing.T) {
 	c := newCluster(t)
 	ca, err := newAuthority(authorities[clusterCA], c.PKI("ca.crt"), c.PKI("ca.key"), time.Now())

@@ -1,6 +1,5 @@
-// Package pki creates the cluster's certificates and kubeconfigs. It creates authorities once and
-// keeps them while they are usable. It renews other certificates before they expire, at `up` and
-// while the cluster runs. It only writes files: the supervisor makes components read them again.
+// Package pki creates the cluster's certificates and kubeconfigs. It keeps usable authorities, and renews other
+// certificates before they expire. It must only write files: the supervisor makes components read them again.
 package pki
 
 import (
@@ -71,7 +70,6 @@ func (a *Authority) unusable(now time.Time) error {
 	return nil
 }
 
-// fits reports whether the key belongs to the certificate.
 func fits(key crypto.Signer, cert *x509.Certificate) bool {
 	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	return ok && public.Equal(cert.PublicKey)
@@ -99,7 +97,6 @@ func (a *Authority) stale(pair Pair, leaf Leaf, now time.Time) error {
 	return nil
 }
 
-// hosts returns names and addresses, sorted for comparison.
 func hosts(names []string, ips []net.IP) []string {
 	all := slices.Clone(names)
 	for _, ip := range ips {
@@ -141,8 +138,8 @@ func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, er
 	if err != nil {
 		return nil, err
 	}
-	// The key is written first: a certificate on disk implies its key. An old certificate beside a
-	// new key gets both replaced.
+	// The key is written first: a certificate on disk implies its key. An old certificate beside a new key gets
+	// both replaced.
 	if err := layout.WriteFile(keyFile, pair.Key, 0o600); err != nil {
 		return nil, err
 	}
@@ -180,7 +177,7 @@ func (a *Authority) ensure(leaf Leaf, certFile, keyFile string, now time.Time) (
 	return true, layout.WriteFile(certFile, pair.Cert, 0o644)
 }
 
-// readPair reads a certificate and its key; a missing file counts as empty.
+// A missing file counts as empty.
 func readPair(certFile, keyFile string) (Pair, error) {
 	cert, certErr := os.ReadFile(certFile)
 	key, keyErr := os.ReadFile(keyFile)
@@ -192,7 +189,7 @@ func readPair(certFile, keyFile string) (Pair, error) {
 	return Pair{Cert: cert, Key: key}, nil
 }
 
-// config returns the configuration of a certificate that does not outlive its authority.
+// The certificate does not outlive its authority.
 func (a *Authority) config(leaf Leaf, now time.Time) pkiutil.CertConfig {
 	c := pkiutil.CertConfig{
 		Config: certutil.Config{

@@ -82,7 +82,7 @@ func snapshot(t *testing.T, c layout.Cluster) map[string]string {
 	return all
 }
 
-// TestAClusterThatRunsForYears checks the certificates once a day, as the supervisor does, until the CA itself expires.
+// The supervisor checks once a day, until the CA itself expires.
 func TestAClusterThatRunsForYears(t *testing.T) {
 	c := newCluster(t)
 	c.Nodes = c.Nodes[:1]
@@ -213,7 +213,7 @@ func TestComponentsReferToFilesThatTheyReadAgain(t *testing.T) {
 	}
 }
 
-// TestTheOrderOfHostsIsNoReasonToRenew: certificates of earlier builds name the hosts in another order, and must stay.
+// Earlier builds' certificates name the hosts in another order, and must stay.
 func TestTheOrderOfHostsIsNoReasonToRenew(t *testing.T) {
 	c := newCluster(t)
 	now := time.Now()

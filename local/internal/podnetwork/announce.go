@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// Sandbox is a pod with addresses, as announced to the node's policy agent.
+// Sandbox is a pod with addresses, as announced to the policy agent.
 type Sandbox struct {
-	// Container is the container runtime's ID of the pod's sandbox.
 	Container string       `json:"container"`
 	Namespace string       `json:"namespace"`
 	Name      string       `json:"name"`
@@ -22,7 +21,7 @@ type Sandbox struct {
 	Addresses []netip.Addr `json:"addresses"`
 }
 
-// Answer is the agent's reply. It has an error if the pod's policies are not enforced.
+// Answer has an error if the pod's policies are not enforced.
 type Answer struct {
 	Error string `json:"error,omitempty"`
 }
@@ -30,7 +29,7 @@ type Answer struct {
 // AgentSocket returns the agent's socket in its folder.
 func AgentSocket(folder string) string { return filepath.Join(folder, "agent.sock") }
 
-// SandboxFile returns the agent's file for a sandbox. The container runtime chooses the container's ID.
+// SandboxFile returns a sandbox's file. The container runtime chooses the ID.
 func SandboxFile(folder, container string) string {
 	return filepath.Join(folder, "sandboxes", filepath.Base("/"+container))
 }
@@ -44,7 +43,7 @@ type announcement struct {
 	PrevResult json.RawMessage `json:"prevResult"`
 }
 
-// Announces reports whether a configuration is for the last plugin of the chain.
+// Announces reports whether a configuration is the last plugin's.
 func Announces(configuration []byte) bool {
 	var a announcement
 	return json.Unmarshal(configuration, &a) == nil && a.Policies != ""
@@ -86,7 +85,6 @@ func Announce(configuration []byte, env func(string) string) (string, error) {
 	return string(a.PrevResult), err
 }
 
-// addressesOf returns the pod's IPv4 addresses from the result of the plugins.
 func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 	var said struct {
 		IPs []struct {
@@ -115,7 +113,6 @@ func arguments(text string) map[string]string {
 	return args
 }
 
-// tell announces a sandbox and waits for the agent's answer.
 func tell(folder string, sandbox Sandbox) error {
 	deadline := time.Now().Add(patience)
 	conn, err := dial(AgentSocket(folder), deadline)
@@ -139,7 +136,7 @@ func tell(folder string, sandbox Sandbox) error {
 	return nil
 }
 
-// dial retries until the deadline, because the agent may be starting.
+// The agent may be starting.
 func dial(socket string, deadline time.Time) (net.Conn, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

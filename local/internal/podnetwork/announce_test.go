@@ -10,7 +10,6 @@ import (
 	"testing"
 )
 
-// agentOf answers each announcement, and records it as the agent does.
 func agentOf(t *testing.T, folder, answer string) <-chan Sandbox {
 	t.Helper()
 	listener, err := net.Listen("unix", AgentSocket(folder))
@@ -49,7 +48,7 @@ func announcing(folder string) []byte {
 	return fmt.Appendf(nil, `{"type":"drydock-cni","policies":%q,"prevResult":%s}`, folder, result)
 }
 
-// TestThePluginWaitsForTheAgent: the pod must get the result of the other plugins only after the agent's answer.
+// The pod must get the other plugins' result only after the agent's answer.
 func TestThePluginWaitsForTheAgent(t *testing.T) {
 	folder := t.TempDir()
 	told := agentOf(t, folder, `{}`)

@@ -1,7 +1,7 @@
-// Package podnetwork decides which CNI plugin connects a pod of the embedded cluster: the node's main
-// plugin, or Multus for a pod with secondary networks (decision 410). It also announces connected pods to
-// the node's NetworkPolicy agent (decision 650). Its program runs for every pod, so it links only the
-// standard library. It starts no program and talks only to the agent.
+// Package podnetwork decides which CNI plugin connects a pod: the node's main plugin, or Multus for a pod with
+// secondary networks (decision 410). It also announces connected pods to the node's NetworkPolicy agent
+// (decision 650). Its program runs for every pod, so it must link only the standard library. It starts no program
+// and talks only to the agent.
 package podnetwork
 
 import (
@@ -11,10 +11,10 @@ import (
 	"maps"
 )
 
-// Program is the name of the deciding plugin.
+// Program is the deciding plugin.
 const Program = "drydock-cni"
 
-// Annotations is the CNI capability with which containerd passes a pod's annotations.
+// Annotations is the CNI capability for a pod's annotations.
 const Annotations = "io.kubernetes.cri.pod-annotations"
 
 // asking are the annotations that request secondary networks, or another default network, from Multus.
@@ -23,7 +23,7 @@ var asking = []string{"k8s.v1.cni.cncf.io/networks", "v1.multus-cni.io/default-n
 // Object is a JSON object with unknown fields.
 type Object map[string]json.RawMessage
 
-// Config is the plugin's configuration on a node, with the fields that the runtime adds to each call.
+// Config is the plugin's configuration, with the runtime's fields of each call.
 type Config struct {
 	Type         string          `json:"type"`
 	Capabilities map[string]bool `json:"capabilities"`
@@ -43,14 +43,14 @@ type RuntimeConfig struct {
 	Annotations map[string]string `json:"io.kubernetes.cri.pod-annotations"`
 }
 
-// Call is a plugin and its configuration. Program is a path or a plugin's name.
+// Call is a plugin and its configuration. Program is a path or a name.
 type Call struct {
 	Program string
 	Config  []byte
 }
 
-// Choose returns the plugin call for a configuration. The runtime passes the annotations from the pod's
-// creation, so the same plugin connects and disconnects it.
+// Choose returns the plugin's call. The annotations are from the pod's creation, so the same plugin connects and
+// disconnects it.
 func Choose(configuration []byte) (Call, error) {
 	var c Config
 	if err := json.Unmarshal(configuration, &c); err != nil {
@@ -74,7 +74,6 @@ func Choose(configuration []byte) (Call, error) {
 	return call(c.MultusProgram, c, c.Multus, Object{"delegates": delegates})
 }
 
-// asks reports whether a pod requests other networks than the default.
 func asks(annotations map[string]string) bool {
 	for _, name := range asking {
 		if annotations[name] != "" {

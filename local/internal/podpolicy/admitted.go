@@ -55,7 +55,7 @@ func (b *builder) peers(namespace, address string, peers []networkingv1.NetworkP
 	return conditions
 }
 
-// block returns the condition for an address range. An IPv6 range matches no packet of a pod.
+// An IPv6 range matches no packet of a pod.
 func (b *builder) block(namespace, address string, block *networkingv1.IPBlock) (string, bool) {
 	within, err := netip.ParsePrefix(block.CIDR)
 	if err != nil || !within.Addr().Is4() || !b.spend(namespace, len(block.Except)) {
@@ -79,7 +79,7 @@ func (b *builder) block(namespace, address string, block *networkingv1.IPBlock) 
 	return condition, true
 }
 
-// disjoint removes prefixes within others, because nft rejects overlapping sets.
+// nft rejects overlapping sets.
 func disjoint(prefixes []netip.Prefix) []netip.Prefix {
 	slices.SortFunc(prefixes, func(x, y netip.Prefix) int { return x.Bits() - y.Bits() })
 	var kept []netip.Prefix
@@ -158,7 +158,6 @@ func (b *builder) set(namespace, kind, key string, elements func() []string) str
 	return name
 }
 
-// protocols maps the protocols of policies to nft's names.
 var protocols = map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp", corev1.ProtocolSCTP: "sctp"}
 
 // ports returns nft conditions, one of which must match a rule's ports, in the form of peers.
@@ -227,7 +226,7 @@ func (b *builder) named(namespace string, direction networkingv1.PolicyType, nam
 	})
 }
 
-// span is a range of ports with both ends.
+// A span includes both ends.
 type span struct{ first, last int32 }
 
 func (s span) String() string {
@@ -237,7 +236,7 @@ func (s span) String() string {
 	return fmt.Sprintf("%d-%d", s.first, s.last)
 }
 
-// merged joins ranges that touch, because nft rejects overlapping sets.
+// nft rejects overlapping sets.
 func merged(spans []span) []span {
 	slices.SortFunc(spans, func(x, y span) int { return int(x.first - y.first) })
 	var joined []span

@@ -1,5 +1,5 @@
 // Package podpolicy decides which packets the cluster's NetworkPolicies permit on one node. It renders pods,
-// namespaces and policies to an nft script. It starts no program and has no I/O.
+// namespaces and policies to an nft script. It must start no program and have no I/O.
 //
 // A node filters the packets of its own pods: sent ones by egress rules, received ones by ingress rules, both in
 // the forward hook, after service addresses are translated and before pod addresses are masqueraded. Packets
@@ -23,18 +23,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Table is the name of the node's nftables table.
+// Table is the node's nftables table.
 const Table = "drydock-policies"
 
-// Pod has the fields of a pod that matter to policies.
+// Pod has the fields that matter to policies.
 type Pod struct {
 	UID       types.UID
 	Namespace string
 	Labels    map[string]string
 	Addresses []netip.Addr
-	// Ports are the named ports, one per name and protocol.
+	// Ports are named, one per name and protocol.
 	Ports []Port
-	// Local means that the pod is on the node whose rules are rendered.
+	// Local pods are on the rendered node.
 	Local bool
 }
 
@@ -45,19 +45,18 @@ type Port struct {
 	Number   uint16
 }
 
-// State is the complete input of a node's rules. No two pods have the same address.
+// State is the input of a node's rules. No two pods have the same address.
 type State struct {
-	// Bridge is the interface that connects all pods of the node.
+	// Bridge connects all pods of the node.
 	Bridge string
-	// Host is the machine that runs all nodes. It may reach every pod, as a node may reach its own.
+	// Host runs all nodes, and may reach every pod, as a node its own.
 	Host       netip.Addr
 	Pods       []Pod
 	Namespaces map[string]labels.Set
 	Policies   []*networkingv1.NetworkPolicy
 }
 
-// PodOf returns the fields of a pod that matter to policies. ok is false for pods without own addresses: they use
-// the node's network, or have ended.
+// PodOf returns a pod, ok false for one without own addresses: it uses the node's network, or has ended.
 func PodOf(p *corev1.Pod, node string) (pod Pod, ok bool) {
 	if p.Spec.HostNetwork || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
 		return Pod{}, false
@@ -79,8 +78,8 @@ func PodOf(p *corev1.Pod, node string) (pod Pod, ok bool) {
 	return pod, true
 }
 
-// name adds named ports. The first port of a name counts, as for a Service, so that a pod can't inflate the sets of
-// other namespaces' rules.
+// The first port of a name counts, as for a Service, so that a pod can't inflate the sets of other namespaces'
+// rules.
 func (p *Pod) name(ports []corev1.ContainerPort) {
 	for _, port := range ports {
 		protocol := cmp.Or(port.Protocol, corev1.ProtocolTCP)
@@ -91,7 +90,6 @@ func (p *Pod) name(ports []corev1.ContainerPort) {
 	}
 }
 
-// governs reports whether a policy applies to a direction.
 func governs(policy *networkingv1.NetworkPolicy, direction networkingv1.PolicyType) bool {
 	if len(policy.Spec.PolicyTypes) > 0 {
 		return slices.Contains(policy.Spec.PolicyTypes, direction)

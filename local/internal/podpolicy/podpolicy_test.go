@@ -34,7 +34,7 @@ func state(pods []Pod, policies ...*networkingv1.NetworkPolicy) State {
 	}
 }
 
-// TestTheScript has a whole script. internal/network tests such scripts in the kernel.
+// internal/network tests such scripts in the kernel.
 func TestTheScript(t *testing.T) {
 	pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
 	got, over := Rules(state(pods,
@@ -71,7 +71,7 @@ table inet drydock-policies {
 	}
 }
 
-// TestTheScriptDependsOnTheStateAlone: caches list in any order, and an unchanged script must not be loaded.
+// Caches list in any order, and an unchanged script must not be loaded.
 func TestTheScriptDependsOnTheStateAlone(t *testing.T) {
 	pods := []Pod{local("shop", "web", 2), local("shop", "db", 3), local("lab", "guest", 4)}
 	policies := []*networkingv1.NetworkPolicy{
@@ -101,8 +101,7 @@ func TestWithoutIsolatedPodsThereIsNoTable(t *testing.T) {
 	}
 }
 
-// TestOneNamespaceCanNotFillTheTable: rules above the limit must admit nobody, the pods must stay isolated, and another
-// namespace's policies must hold.
+// Rules above the limit must admit nobody, the pods stay isolated, and another namespace's policies hold.
 func TestOneNamespaceCanNotFillTheTable(t *testing.T) {
 	policies := []*networkingv1.NetworkPolicy{policy(t, "lab", "all", `{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {team: red}}}]}]}`)}
 	for i := range 60 {
@@ -156,7 +155,7 @@ func TestAPodHasOnePortOfAName(t *testing.T) {
 	}
 }
 
-// TestSetsOfDifferentSelectorsAreDifferent: no text in a label's key may make one selector look like another.
+// No text in a label's key may make one selector look like another.
 func TestSetsOfDifferentSelectorsAreDifferent(t *testing.T) {
 	friend, stranger := local("shop", "friend", 3), local("lab", "stranger", 4)
 	friend.Labels = map[string]string{"app.kubernetes.io/name": "web"}
@@ -277,7 +276,7 @@ func TestWhatPoliciesSeeOfAPod(t *testing.T) {
 	}
 }
 
-// TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody: the API server refuses them, but an object in etcd may have one.
+// The API server refuses them, but an object in etcd may have one.
 func TestSelectorsThatCanNotBeReadIsolateAndAdmitNobody(t *testing.T) {
 	broken := `{matchExpressions: [{key: app, operator: Bad}]}`
 	for name, spec := range map[string]string{

@@ -33,8 +33,7 @@ type side struct {
 	direction networkingv1.PolicyType
 	// own and peer are the nft expressions for the addresses of the isolated pod and of its peer.
 	own, peer string
-	// chain is the prefix of its chains' names.
-	chain string
+	chain     string
 }
 
 var sides = []side{
@@ -42,8 +41,8 @@ var sides = []side{
 	{networkingv1.PolicyTypeIngress, "ip daddr", "ip saddr", "ingress"},
 }
 
-// Rules returns the script that replaces the node's table, and the namespaces whose policies are above the limit.
-// The script is deterministic.
+// Rules returns the script that replaces the node's table, and the namespaces above the limit. It is
+// deterministic.
 func Rules(s State) (script string, over []string) {
 	b := newBuilder(s)
 	var jumps []string
@@ -78,10 +77,9 @@ type builder struct {
 	byNamespace map[string][]Pod
 	policies    map[string][]selecting
 	// sets maps a set's key to its name, "" for an empty set.
-	sets         map[string]string
-	declarations strings.Builder
-	chains       strings.Builder
-	// left and selectors are the remaining limits of each namespace.
+	sets            map[string]string
+	declarations    strings.Builder
+	chains          strings.Builder
 	left, selectors map[string]int
 	over            map[string]bool
 }
@@ -110,7 +108,6 @@ func newBuilder(s State) *builder {
 	return b
 }
 
-// selecting is a policy with its pod selector.
 type selecting struct {
 	*networkingv1.NetworkPolicy
 	pods labels.Selector
@@ -142,7 +139,6 @@ func (b *builder) read(namespace string, policies []selecting) []selecting {
 	return policies
 }
 
-// afford deducts a selector from its namespace's limit, and reports whether the limit permits it.
 func (b *builder) afford(namespace string, selector *metav1.LabelSelector) bool {
 	if selector == nil {
 		return !b.over[namespace]
@@ -159,7 +155,6 @@ func (b *builder) afford(namespace string, selector *metav1.LabelSelector) bool 
 	return true
 }
 
-// groups returns the pods of this node that are isolated in a direction.
 func (b *builder) groups(direction networkingv1.PolicyType) []group {
 	var groups []group
 	for _, namespace := range slices.Sorted(maps.Keys(b.policies)) {
@@ -192,7 +187,6 @@ func (b *builder) groups(direction networkingv1.PolicyType) []group {
 	return groups
 }
 
-// governing returns the policies that apply to a direction.
 func governing(all []selecting, direction networkingv1.PolicyType) []selecting {
 	var policies []selecting
 	for _, policy := range all {
@@ -246,8 +240,8 @@ func (b *builder) spend(namespace string, n int) bool {
 	return true
 }
 
-// script assembles the table. It accepts packets of secondary networks, and packets that a pod sends to itself by a
-// service. It drops IPv6 between pods: they have only link-local addresses, which no policy can name.
+// script accepts packets of secondary networks, and those that a pod sends to itself by a service. It drops IPv6
+// between pods: they have only link-local addresses, which no policy can name.
 func (b *builder) script(isolated map[netip.Addr]bool, jumps []string) string {
 	var own []string
 	for _, addr := range slices.SortedFunc(maps.Keys(isolated), netip.Addr.Compare) {

@@ -6,7 +6,7 @@
 // for the next agent. Sandboxes are stored in files, which the CNI plugin deletes with the sandbox, so
 // a pod is isolated as long as it runs, even if its object was deleted by force.
 //
-// The package decides no rule and writes nothing to the API server (decision 650).
+// It must decide no rule and write nothing to the API server (decision 650).
 package policyagent
 
 import (
@@ -36,14 +36,13 @@ const (
 // Config describes the agent's node.
 type Config struct {
 	Node string
-	// Bridge is the interface that connects the node's pods.
+	// Bridge connects the node's pods.
 	Bridge string
 	Host   netip.Addr
-	// Folder has the agent's socket and sandbox files. It ends with the node.
+	// Folder has the socket and the sandboxes' files. It ends with the node.
 	Folder string
 }
 
-// cluster is the agent's view of the API server.
 type cluster interface {
 	Pods() []*corev1.Pod
 	Namespaces() []*corev1.Namespace
@@ -56,8 +55,7 @@ type agent struct {
 	Config
 	cluster   cluster
 	sandboxes *sandboxes
-	// load loads a script into the kernel.
-	load func(script string) error
+	load      func(script string) error
 	// wake has one element after a change.
 	wake chan struct{}
 
@@ -74,7 +72,6 @@ func newAgent(c Config, of cluster, load func(string) error) (*agent, error) {
 	return &agent{Config: c, cluster: of, sandboxes: noted, load: load, wake: make(chan struct{}, 1)}, nil
 }
 
-// changed schedules an update of the rules.
 func (a *agent) changed() {
 	select {
 	case a.wake <- struct{}{}:
@@ -82,7 +79,6 @@ func (a *agent) changed() {
 	}
 }
 
-// run updates the rules until the context ends.
 func (a *agent) run(ctx context.Context) {
 	for {
 		pause := interval
@@ -104,7 +100,6 @@ func (a *agent) run(ctx context.Context) {
 	}
 }
 
-// apply loads the current rules into the kernel, if they have changed.
 func (a *agent) apply() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -125,8 +120,7 @@ func (a *agent) apply() error {
 	return nil
 }
 
-// state collects the input of the rules. A sandbox keeps its addresses, whatever a pod's status
-// claims; among statuses the youngest pod wins.
+// A sandbox keeps its addresses, whatever a pod's status claims; among statuses the youngest pod wins.
 func (a *agent) state() podpolicy.State {
 	s := podpolicy.State{Bridge: a.Bridge, Host: a.Host, Policies: a.cluster.Policies(), Namespaces: map[string]labels.Set{}}
 	for _, namespace := range a.cluster.Namespaces() {
@@ -159,7 +153,7 @@ func claim(pod podpolicy.Pod, taken map[netip.Addr]bool) podpolicy.Pod {
 	return pod
 }
 
-// admit enforces a new pod's policies before it returns.
+// admit returns when a new pod's policies are enforced.
 func (a *agent) admit(ctx context.Context, s sandbox) error {
 	pod, err := a.cluster.Pod(ctx, s.Namespace, s.Name, s.UID)
 	if err != nil {

@@ -20,7 +20,6 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// model is a cluster, and a kernel with the last script.
 type model struct {
 	pods     []*corev1.Pod
 	policies []*networkingv1.NetworkPolicy
@@ -54,7 +53,6 @@ func (m *model) load(script string) error {
 	return m.broken
 }
 
-// pod is a pod of the shop, with an address in its status unless it is empty.
 func pod(name, uid, ip string) *corev1.Pod {
 	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(uid), Labels: map[string]string{"app": name}}}
 	p.Spec.NodeName = "node1"
@@ -64,7 +62,6 @@ func pod(name, uid, ip string) *corev1.Pod {
 	return p
 }
 
-// denyAll isolates the pods of the shop with these labels, or all without any.
 func denyAll(labels map[string]string) *networkingv1.NetworkPolicy {
 	return &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deny"},
@@ -87,7 +84,7 @@ func announced(container, name, uid, ip string) sandbox {
 
 func (m *model) isolates() bool { return strings.Contains(m.kernel, "10.77.64.2 : jump ingress") }
 
-// TestAPodIsJudgedBeforeItsContainersStart: no status has its address yet, and the watch may not even know it.
+// No status has the pod's address yet, and the watch may not know it.
 func TestAPodIsJudgedBeforeItsContainersStart(t *testing.T) {
 	for name, m := range map[string]*model{
 		"the watch knows the pod": {pods: []*corev1.Pod{pod("web", "u1", "")}},

@@ -17,7 +17,6 @@ import (
 	"drydock.dev/local/internal/podpolicy"
 )
 
-// sandbox is a pod of the node with its addresses.
 type sandbox struct {
 	podnetwork.Sandbox
 	// Object is the UID of the pod's object. Labels and Ports are from its last observation.
@@ -80,7 +79,6 @@ func (s *sandboxes) forget(container string) error {
 	return nil
 }
 
-// pods returns the pods of the existing sandboxes, with labels from the given objects.
 func (s *sandboxes) pods(objects []*corev1.Pod, node string) []podpolicy.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +102,6 @@ func (s *sandboxes) pods(objects []*corev1.Pod, node string) []podpolicy.Pod {
 	return pods
 }
 
-// dropDeleted drops sandboxes whose files are gone.
 func (s *sandboxes) dropDeleted() {
 	for container := range s.known {
 		if _, err := os.Stat(s.file(container)); errors.Is(err, fs.ErrNotExist) {

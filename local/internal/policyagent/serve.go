@@ -19,10 +19,8 @@ import (
 )
 
 const (
-	// maxAnnouncement limits the size of an announcement.
 	maxAnnouncement = 64 << 10
-	// patience is the time limit for one announcement.
-	patience = 15 * time.Second
+	patience        = 15 * time.Second
 )
 
 // Run enforces the policies until the context ends.
@@ -52,7 +50,7 @@ func Run(ctx context.Context, c Config, kubeconfig string) error {
 	return a.serve(ctx)
 }
 
-// loadRules replaces the table in one transaction, so that no packet passes without it.
+// One transaction: no packet passes without the table.
 func loadRules(script string) error {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(script)
@@ -62,7 +60,6 @@ func loadRules(script string) error {
 	return nil
 }
 
-// serve answers announcements of the CNI plugin.
 func (a *agent) serve(ctx context.Context) error {
 	path := podnetwork.AgentSocket(a.Folder)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -31,7 +31,7 @@ type watches struct {
 	pods, namespaces, policies cache.SharedIndexInformer
 }
 
-// newWatches returns stopped informers. They call changed when the rules may change.
+// The informers are stopped. They call changed when the rules may change.
 func newWatches(kubeconfig string, changed func()) (*watches, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -72,7 +72,7 @@ func newWatches(kubeconfig string, changed func()) (*watches, error) {
 	return w, nil
 }
 
-// client returns a client for one API group, which links no other.
+// The client links no other API group.
 func client(config *rest.Config, path string, group schema.GroupVersion, types func(*runtime.Scheme) error) (rest.Interface, error) {
 	scheme := runtime.NewScheme()
 	metav1.AddToGroupVersion(scheme, schema.GroupVersion{Version: "v1"})
@@ -108,8 +108,7 @@ func (w *watches) run(ctx context.Context, ready func()) {
 	}
 }
 
-// awaitRights waits for the RBAC objects that `up` creates, because a watch that fails at first
-// retries only after a delay.
+// A watch that fails at first retries only after a delay: `up` creates the RBAC objects.
 func (w *watches) awaitRights(ctx context.Context) bool {
 	said := ""
 	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
@@ -122,7 +121,6 @@ func (w *watches) awaitRights(ctx context.Context) bool {
 	}) == nil
 }
 
-// trim drops the fields that don't matter to the rules.
 func trim(object any) (any, error) {
 	switch o := object.(type) {
 	case *corev1.Pod:
@@ -163,7 +161,6 @@ func metaOf(o *metav1.ObjectMeta) metav1.ObjectMeta {
 	}
 }
 
-// differ compares two objects except for their resource versions.
 func differ(before, after any) bool {
 	x, okX := before.(runtime.Object)
 	y, okY := after.(runtime.Object)
@@ -179,13 +176,13 @@ func differ(before, after any) bool {
 	return !reflect.DeepEqual(x, y)
 }
 
-// Pods lists the pods of all nodes.
+// Pods are those of all nodes.
 func (w *watches) Pods() []*corev1.Pod { return listed[*corev1.Pod](w.pods) }
 
 // Namespaces lists the namespaces.
 func (w *watches) Namespaces() []*corev1.Namespace { return listed[*corev1.Namespace](w.namespaces) }
 
-// Policies lists the policies of all namespaces.
+// Policies are those of all namespaces.
 func (w *watches) Policies() []*networkingv1.NetworkPolicy {
 	return listed[*networkingv1.NetworkPolicy](w.policies)
 }

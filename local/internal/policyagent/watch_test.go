@@ -65,7 +65,6 @@ func (s *apiServer) answer(w http.ResponseWriter, resource string) {
 	}
 }
 
-// kubeconfig is for an API server by plain HTTP.
 func kubeconfig(t *testing.T, url string) string {
 	t.Helper()
 	data, err := json.Marshal(map[string]any{

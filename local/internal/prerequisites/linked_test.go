@@ -15,7 +15,6 @@ import (
 	"drydock.dev/local/internal/prerequisites/executed"
 )
 
-// linked is another project's package that our programs link.
 type linked struct {
 	ImportPath string
 	Dir        string
@@ -25,7 +24,6 @@ type linked struct {
 	Module     *struct{ Main bool }
 }
 
-// ofTheBuild lists the packages that the build's programs link, with the files that are compiled for this system.
 func ofTheBuild(t *testing.T, dir string, cgo string, packages ...string) []linked {
 	t.Helper()
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-tags=seccomp", "-json=ImportPath,Dir,GoFiles,CgoFiles,Standard,Module"}, packages...)...)
@@ -50,10 +48,8 @@ func ofTheBuild(t *testing.T, dir string, cgo string, packages ...string) []link
 	}
 }
 
-// foreignMain matches other projects' programs in the build's source.
 var foreignMain = regexp.MustCompile(`"(github\.com/(?:containerd|containernetworking|opencontainers|coredns)/[^"]+)"`)
 
-// foreignMains returns the other projects' programs that the build's source names.
 func foreignMains(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(repository, "local", "build", "*.go"))
@@ -147,7 +143,6 @@ func covered(path string, used map[string]bool) bool {
 	return false
 }
 
-// executedBy reads a package if it executes anything at all.
 func executedBy(t *testing.T, p linked) []executed.Call {
 	t.Helper()
 	var files []string

@@ -1,6 +1,6 @@
-// Package prerequisites owns the table of the programs that Drydock executes on a machine, with
-// their Debian packages. It reports missing programs and the command that installs them. It
-// installs nothing and only reads the file system.
+// Package prerequisites owns the table of the programs that Drydock executes on a machine, with their Debian
+// packages. It reports missing programs and the command that installs them. It must not install anything: it only
+// reads the file system.
 package prerequisites
 
 import (
@@ -33,16 +33,16 @@ var purposes = []Purpose{Build, Run, Test, User, Never, Inside}
 
 // Program is a line of the table.
 type Program struct {
-	// Name is the program's name, or the absolute path of a file.
+	// Name may be the absolute path of a file.
 	Name string
-	// Package is its Debian package, empty if Drydock installs none.
+	// Package is Debian's, empty if Drydock installs none.
 	Package  string
 	Purposes []Purpose
-	// By is the user of the program, for messages.
+	// By is the program's user, for messages.
 	By string
 }
 
-// String returns the program, its package and its user.
+// String returns program, package and user.
 func (p Program) String() string {
 	if p.Package == "" {
 		return fmt.Sprintf("%s (for %s)", p.Name, p.By)
@@ -54,7 +54,7 @@ func (p Program) String() string {
 func All() []Program {
 	programs, err := parse(table)
 	if err != nil {
-		panic(err) // the table is embedded, and a test parses it
+		panic(err) // a test parses the embedded table
 	}
 	return programs
 }
@@ -66,7 +66,7 @@ func For(wanted ...Purpose) []Program {
 	})
 }
 
-// Missing returns the programs for any of the purposes that this machine lacks.
+// Missing returns those that this machine lacks.
 func Missing(wanted ...Purpose) []Program {
 	return missing(For(wanted...), func(name string) bool { return present(name, os.Getenv("PATH")) })
 }
@@ -97,7 +97,7 @@ func InstallCommand(packages []string) []string {
 // root's after a plain `su`.
 var systemFolders = []string{"/usr/local/sbin", "/usr/sbin", "/sbin"}
 
-// CompletePath returns a PATH that includes the system folders.
+// CompletePath adds the system folders to a PATH.
 func CompletePath(path string) string {
 	folders := filepath.SplitList(path)
 	for _, folder := range systemFolders {

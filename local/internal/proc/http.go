@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// HTTPReady returns a single probe of a health endpoint.
+// HTTPReady returns a probe of a health endpoint.
 func HTTPReady(url string) func(context.Context) error {
 	return probeWith(&http.Client{Timeout: 2 * time.Second}, url)
 }
 
-// HTTPSReady returns a single probe of a health endpoint. It reads the client's certificates at
-// each call, because they are renewed at run time.
+// HTTPSReady returns a probe that reads the client's certificates at each call: they are renewed at run time.
 func HTTPSReady(client func() (*tls.Config, error), url string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		config, err := client()
@@ -29,7 +28,7 @@ func HTTPSReady(client func() (*tls.Config, error), url string) func(context.Con
 	}
 }
 
-// SocketReady returns a single probe of a Unix socket.
+// SocketReady returns a probe of a Unix socket.
 func SocketReady(path string) func(context.Context) error {
 	return func(ctx context.Context) error {
 		var d net.Dialer

@@ -215,6 +215,18 @@ func TestAChildThatHasJustBeenForkedIsNotTakenForItsParent(t *testing.T) {
 	}
 }
 
+// TestAChildThatIsGoneMeanwhileIsNotTakenForItsParent: it was looked at between its fork and its exec.
+func TestAChildThatIsGoneMeanwhileIsNotTakenForItsParent(t *testing.T) {
+	child := exec.Command("sleep", "0")
+	if err := child.Run(); err != nil {
+		t.Fatal(err)
+	}
+	pids := []int{child.Process.Pid, os.Getpid()}
+	if pid, found := FindWhere(pids, func(int) bool { return true }); !found || pid != os.Getpid() {
+		t.Errorf("found process %d (%v) of %v, of which only the second is there", pid, found, pids)
+	}
+}
+
 func TestWaitEndsWithItsContext(t *testing.T) {
 	p, err := Start(sleeper(t, "1007").Spec)
 	if err != nil {
@@ -228,6 +240,26 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	}
 	if err := p.Stop(5 * time.Second); err != nil { // an interrupted Wait must not affect the next
 		t.Error(err)
+	}
+}
+
+// TestAWaitThatEndsWithItsContextLeavesNoDeadline: the process is dead and the context ends meanwhile.
+func TestAWaitThatEndsWithItsContextLeavesNoDeadline(t *testing.T) {
+	p, err := Start(sleeper(t, "1008").Spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	if err := p.Stop(patience); err != nil {
+		t.Fatal(err)
+	}
+	for range 10_000 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_ = p.Wait(ctx) // it says either of the two
+		if err := p.Wait(t.Context()); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -1,5 +1,5 @@
-// Package proc runs long-lived programs. It starts them, reports when they are ready, restarts them when they die,
-// and adopts processes of an earlier supervisor. It does not know the programs.
+// Package proc runs long-lived programs: it starts them, reports when they are ready, restarts them when they
+// die, and adopts processes of an earlier supervisor. It must not know the programs.
 package proc
 
 import (
@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Process is a process with a pidfd. It need not be our child, and its PID can't be mistaken for a later process's.
+// Process has a pidfd: it need not be our child, and its PID can't be mistaken for a later process's.
 type Process struct {
 	PID  int
 	file *os.File
@@ -44,8 +44,16 @@ func (p *Process) Wait(ctx context.Context) error {
 	if err := p.file.SetReadDeadline(time.Time{}); err != nil {
 		return fmt.Errorf("watching process %d: %w", p.PID, err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = p.file.SetReadDeadline(time.Unix(1, 0)) })
-	defer stop()
+	interrupted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(interrupted)
+		_ = p.file.SetReadDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			<-interrupted // the deadline must not reach the next Wait
+		}
+	}()
 	err = raw.Read(func(fd uintptr) bool {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		return err == nil && n > 0
@@ -59,7 +67,7 @@ func (p *Process) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Signal sends a signal. It ignores that the process has died.
+// Signal ignores that the process has died.
 func (p *Process) Signal(sig unix.Signal) error {
 	raw, err := p.file.SyscallConn()
 	var sent error
@@ -91,7 +99,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	return p.Wait(context.Background())
 }
 
-// Close releases the process without a signal, and reaps it if it is a dead child.
+// Close releases the process without a signal, and reaps a dead child.
 func (p *Process) Close() (status string) {
 	status = "status unknown"
 	var ws unix.WaitStatus
@@ -109,16 +117,16 @@ type Spec struct {
 	Path string
 	// Argv includes the process's name.
 	Argv []string
-	// Env is the whole environment: nothing is inherited.
+	// Env is whole: nothing is inherited.
 	Env []string
 	Log string
 	// Attr is for programs with their own namespaces.
 	Attr *syscall.SysProcAttr
-	// Files are inherited as descriptors from 3 on.
+	// Files are descriptors from 3 on.
 	Files []*os.File
 }
 
-// Start starts a program with its output in its log.
+// Start starts a program with its log.
 func Start(s Spec) (*Process, error) {
 	log, err := openLog(s.Log)
 	if err != nil {
@@ -158,8 +166,8 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Find returns the process among pids with exactly this executable and these arguments. It ignores a process whose
-// executable was replaced since, such as by a new build: that one must be restarted.
+// Find returns the process with exactly this executable and these arguments. One whose executable was replaced
+// since, by a new build, must be restarted and does not count.
 func Find(pids []int, path string, argv []string) (pid int, found bool) {
 	return FindWhere(pids, func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
@@ -170,28 +178,22 @@ func Find(pids []int, path string, argv []string) (pid int, found bool) {
 // FindWhere returns the process among pids that matches and is not a fresh fork of another match.
 func FindWhere(pids []int, matches func(pid int) bool) (pid int, found bool) {
 	matching := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !matches(pid) })
-	i := slices.IndexFunc(matching, func(pid int) bool { return !justForked(pid, matching) })
+	i := slices.IndexFunc(matching, func(pid int) bool { return ofItsOwn(pid, matching) })
 	if i < 0 {
 		return 0, false
 	}
 	return matching[i], true
 }
 
-// justForked reports whether a process is the child of one that looks like it. A forked child has its parent's
-// executable and arguments until it calls exec.
-func justForked(pid int, alike []int) bool { return slices.Contains(alike, parent(pid)) }
-
-// parent returns 0 for a process that is gone.
-func parent(pid int) int {
+// ofItsOwn is false for a forked child, which has its parent's executable and arguments until it calls exec, and for a
+// process that is gone, which may have been one.
+func ofItsOwn(pid int, alike []int) bool {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
-		return 0
+		return false
 	}
 	stat, err := process.Stat()
-	if err != nil {
-		return 0
-	}
-	return stat.PPID
+	return err == nil && !slices.Contains(alike, stat.PPID)
 }
 
 // Argv returns the command line of a process, nil if it is gone.
@@ -215,7 +217,7 @@ func Program(argv []string) string {
 	return ""
 }
 
-// Outdated reports whether the executable of a process was replaced on disk since its start.
+// Outdated reports whether a process's executable was replaced since its start.
 func Outdated(pid int) bool {
 	exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 	return err == nil && strings.HasSuffix(exe, " (deleted)")

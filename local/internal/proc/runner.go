@@ -15,9 +15,8 @@ const (
 	maxDelay   = 5 * time.Second
 	// A process that lived for settled did not die of its start.
 	settled = 10 * time.Second
-	// stopGrace is the time between SIGTERM and SIGKILL.
-	stopGrace = 8 * time.Second
-	// probeEvery is the interval between probes of a component that is not ready.
+	// stopGrace is between SIGTERM and SIGKILL.
+	stopGrace  = 8 * time.Second
 	probeEvery = 50 * time.Millisecond
 )
 
@@ -25,14 +24,14 @@ const (
 type Component struct {
 	Name string
 	Spec Spec
-	// Needs blocks until the component's dependencies are ready. It may be nil.
+	// Needs awaits the dependencies. It may be nil.
 	Needs func(context.Context) error
 	// Ready is a single probe that returns nil when the component serves. If it is nil, the
 	// component is ready at once.
 	Ready func(context.Context) error
 }
 
-// Task is a component that a Runner runs.
+// Task is a running component.
 type Task struct {
 	Component
 	ready chan struct{}
@@ -142,7 +141,6 @@ func (r *Runner) adopt(t *Task) (*Process, error) {
 	return p, nil
 }
 
-// probe marks the task as ready after its first successful probe.
 func (t *Task) probe(ctx context.Context) {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
@@ -188,13 +186,13 @@ func (t *Task) Await(ctx context.Context) error {
 	}
 }
 
-// Stop ends the component and waits until it is gone.
+// Stop ends the component and waits for its end.
 func (t *Task) Stop() {
 	t.stop()
 	<-t.done
 }
 
-// PID returns the component's process, 0 if it has none.
+// PID is 0 without a process.
 func (t *Task) PID() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

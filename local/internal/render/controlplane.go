@@ -1,6 +1,5 @@
-// Package render renders the configuration of every component: command lines, configuration files
-// and manifests. Each is a pure function of the cluster's layout and the host's facts. The package
-// does no I/O.
+// Package render renders the configuration of every component: command lines, configuration files and manifests.
+// Each is a pure function of the cluster's layout and the host's facts. It must do no I/O.
 package render
 
 import (
@@ -9,8 +8,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Etcd returns etcd's command line. It listens only on the bridge, with mutual TLS and a separate
-// authority, because access to etcd bypasses RBAC.
+// Etcd listens only on the bridge, with mutual TLS and a separate authority, because access to etcd bypasses
+// RBAC.
 func Etcd(c layout.Cluster) []string {
 	client := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPort)
 	peer := fmt.Sprintf("https://%s:%d", c.HostIP(), layout.EtcdPeerPort)
@@ -33,13 +32,13 @@ func Etcd(c layout.Cluster) []string {
 		"--auto-compaction-retention=1h",
 		"--quota-backend-bytes=2147483648",
 		"--log-level=warn",
-		// A single member elects itself: it need not wait a second for rivals.
+		// A single member need not wait a second for rivals.
 		"--heartbeat-interval=50",
 		"--election-timeout=250",
 	}
 }
 
-// APIServer returns the API server's command line.
+// APIServer returns its command line.
 func APIServer(c layout.Cluster) []string {
 	ip := c.HostIP().String()
 	return []string{
@@ -65,7 +64,7 @@ func APIServer(c layout.Cluster) []string {
 		"--service-account-key-file=" + c.PKI("sa.key"),
 		"--service-account-signing-key-file=" + c.PKI("sa.key"),
 		"--service-cluster-ip-range=" + c.ServiceNet().String(),
-		// The aggregation layer calls extension API servers at their pods' addresses.
+		// Extension API servers are called at their pods' addresses.
 		"--requestheader-client-ca-file=" + c.PKI("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
@@ -84,7 +83,7 @@ func APIServer(c layout.Cluster) []string {
 	}
 }
 
-// ControllerManager returns the controller manager's command line.
+// ControllerManager returns its command line.
 func ControllerManager(c layout.Cluster) []string {
 	kubeconfig := c.Config("controller-manager.kubeconfig")
 	return []string{
@@ -103,7 +102,7 @@ func ControllerManager(c layout.Cluster) []string {
 		"--use-service-account-credentials=true",
 		"--service-cluster-ip-range=" + c.ServiceNet().String(),
 		"--allocate-node-cidrs=false",
-		// A single instance needs no leader election, which would delay its start.
+		// Leader election would delay a single instance's start.
 		"--leader-elect=false",
 		// A node is unhealthy 20 s after the last renewal of its lease, which the kubelet renews
 		// every 2.5 s (NodeLeaseDurationSeconds).
@@ -134,8 +133,7 @@ func Scheduler(c layout.Cluster) []string {
 	}
 }
 
-// AuditPolicy logs all writes, and the reads of Drydock's components: tests and benchmarks count
-// them.
+// AuditPolicy logs all writes, and the reads of Drydock's components: tests and benchmarks count them.
 func AuditPolicy() string {
 	return `apiVersion: audit.k8s.io/v1
 kind: Policy

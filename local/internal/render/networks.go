@@ -12,7 +12,7 @@ var networksManifest string
 var policiesManifest string
 
 const (
-	// PodBridge is the interface that connects a node's pods.
+	// PodBridge connects a node's pods.
 	PodBridge = "cni0"
 	// PoliciesFolder is the folder of a node's NetworkPolicy agent. It ends with the node.
 	PoliciesFolder = "/run/drydock-policies"
@@ -20,12 +20,11 @@ const (
 	PoliciesUser = "drydock:policies"
 )
 
-// Policies returns the manifest of the NetworkPolicy agents' RBAC objects.
+// Policies returns the agents' RBAC objects.
 func Policies() string { return strings.ReplaceAll(policiesManifest, "${USER}", PoliciesUser) }
 
-// NetworksDefinition is the name of the CRD of secondary networks.
+// NetworksDefinition is the CRD of secondary networks.
 const NetworksDefinition = "network-attachment-definitions.k8s.cni.cncf.io"
 
-// Networks returns the manifest of secondary networks: their CRD, and the nodes' right to read
-// them.
+// Networks returns their CRD, and the nodes' right to read them.
 func Networks() string { return networksManifest }

@@ -27,7 +27,7 @@ const (
 	ContainerdSocket = "/run/containerd/containerd.sock"
 	CNIConfig        = "/etc/cni/net.d"
 	CNIBin           = "/opt/cni/bin"
-	// CNINetworks has configurations of networks whose definitions have none.
+	// CNINetworks is for networks whose definitions have no configuration.
 	CNINetworks = "/etc/cni/net.d/multus/net.d"
 
 	// PauseImage holds a pod's namespaces open.
@@ -36,7 +36,7 @@ const (
 	DNSImage = "drydock.dev/coredns:1"
 )
 
-// Containerd returns the configuration of a node's containerd.
+// Containerd returns a node's configuration.
 func Containerd(f host.Facts, runc string) string {
 	return fmt.Sprintf(`version = 3
 root = %q
@@ -108,7 +108,7 @@ func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 	return string(data) + "\n"
 }
 
-// Kubelet returns the configuration of a node's kubelet.
+// Kubelet returns a node's configuration.
 func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 	return toYAML(kubeletv1beta1.KubeletConfiguration{
 		TypeMeta:                 metav1.TypeMeta{APIVersion: "kubelet.config.k8s.io/v1beta1", Kind: "KubeletConfiguration"},
@@ -126,7 +126,7 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		ClusterDomain:            "cluster.local",
 		ClusterDNS:               []string{c.DNSIP().String()},
 		ResolverConfig:           ptr.To(c.Node(node, "resolv.conf")),
-		// No rate limits: the single user would only wait for them.
+		// A single user would only wait for rate limits.
 		KubeAPIQPS: ptr.To[int32](200), KubeAPIBurst: 400,
 		EventRecordQPS:      ptr.To[int32](0),
 		RegistryPullQPS:     ptr.To[int32](0),
@@ -157,7 +157,7 @@ func oomScore(f host.Facts) int32 {
 	return 0
 }
 
-// KubeletFlags returns the kubelet's settings that exist only as flags.
+// KubeletFlags returns the settings that exist only as flags.
 func KubeletFlags(c layout.Cluster, node string) []string {
 	return []string{
 		"--config=" + c.Node(node, "kubelet.yaml"),
@@ -169,7 +169,7 @@ func KubeletFlags(c layout.Cluster, node string) []string {
 	}
 }
 
-// Proxy returns the configuration of a node's kube-proxy.
+// Proxy returns a node's kube-proxy configuration.
 func Proxy(c layout.Cluster, f host.Facts, node string) (string, error) {
 	cfg := proxyv1alpha1.KubeProxyConfiguration{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "kubeproxy.config.k8s.io/v1alpha1", Kind: "KubeProxyConfiguration"},
@@ -181,8 +181,7 @@ func Proxy(c layout.Cluster, f host.Facts, node string) (string, error) {
 		DetectLocalMode:    "ClusterCIDR",
 		ClusterCIDR:        c.PodNet().String(),
 		OOMScoreAdj:        ptr.To(oomScore(f)),
-		// The host owns the size of the connection table: a network namespace can't change it. Zero
-		// leaves it unchanged.
+		// A network namespace can't change the host's connection table. Zero leaves it unchanged.
 		Conntrack: proxyv1alpha1.KubeProxyConntrackConfiguration{
 			MaxPerCore: ptr.To[int32](0), Min: ptr.To[int32](0),
 			TCPEstablishedTimeout: &metav1.Duration{}, TCPCloseWaitTimeout: &metav1.Duration{},

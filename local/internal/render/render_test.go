@@ -13,8 +13,8 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// TestEverythingRendered compares all files of a cluster of two nodes with golden files, so that a change of
-// configuration appears as a diff of text. Rewrite them with: go test ./internal/render -update
+// A change of configuration appears as a diff of golden files. Rewrite them with: go test ./internal/render
+// -update
 func TestEverythingRendered(t *testing.T) {
 	c := layout.Cluster{Name: "golden", Dir: "/data", Net: 77, Nodes: []string{"node1", "node2"}}
 	old := host.Facts{KernelMajor: 5, KernelMinor: 10}

@@ -21,8 +21,8 @@ var snapshotClassManifest string
 
 var storageNames = strings.NewReplacer("${DRIVER}", StorageDriver, "${USER}", StorageUser)
 
-// Storage returns the manifest of the driver, its classes and its controller's RBAC objects.
+// Storage returns the driver, its classes and its controller's RBAC objects.
 func Storage() string { return storageNames.Replace(storageManifest) }
 
-// SnapshotClass returns the manifest of the snapshot class. It needs the CRDs of the snapshot API.
+// SnapshotClass needs the CRDs of the snapshot API.
 func SnapshotClass() string { return storageNames.Replace(snapshotClassManifest) }

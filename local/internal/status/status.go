@@ -1,5 +1,5 @@
-// Package status reports which parts of a cluster run. It looks at the processes and asks no
-// component, so it is right even after the supervisor was killed.
+// Package status reports which parts of a cluster run. It must ask no component, only look at the processes: so
+// it is right even after the supervisor was killed.
 package status
 
 import (
@@ -31,7 +31,7 @@ type Component struct {
 type Node struct {
 	Name string `json:"name"`
 	IP   string `json:"ip"`
-	// Init is the node's first process. The node dies with it.
+	// The node dies with Init.
 	Init       int         `json:"init"`
 	Ready      bool        `json:"ready"`
 	Components []Component `json:"components"`
@@ -121,7 +121,7 @@ func (c Cluster) Running() bool {
 		slices.ContainsFunc(c.Nodes, func(n Node) bool { return n.Init != 0 })
 }
 
-// Missing lists the components that don't run and the nodes that aren't ready.
+// Missing lists the parts that don't run or aren't ready.
 func (c Cluster) Missing() []string {
 	var missing []string
 	for _, p := range c.ControlPlane {

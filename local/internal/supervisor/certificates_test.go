@@ -16,7 +16,7 @@ import (
 
 var made = time.Date(2026, time.November, 22, 12, 0, 0, 0, time.UTC)
 
-// running is a supervisor whose control plane consists of real processes that sleep.
+// The control plane consists of real processes that sleep.
 func running(t *testing.T) *Supervisor {
 	t.Helper()
 	c := layout.Cluster{Name: "renew", Dir: t.TempDir(), Net: 77, Nodes: []string{"node1"}}
@@ -61,7 +61,7 @@ func apiServerCert(t *testing.T, s *Supervisor) string {
 	return string(data)
 }
 
-// TestCertificatesAreRenewedWhileComponentsRun simulates a year of a cluster without a restart.
+// A year passes without a restart.
 func TestCertificatesAreRenewedWhileComponentsRun(t *testing.T) {
 	s := running(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -71,7 +71,7 @@ func TestCertificatesAreRenewedWhileComponentsRun(t *testing.T) {
 		s.keepCertificates(ctx, times)
 	}()
 	first, cert := pids(s), apiServerCert(t, s)
-	// A time is received when the work for the previous one is done.
+	// A time is received when the previous work is done.
 	times <- made.Add(300 * 24 * time.Hour)
 	times <- made.Add(301 * 24 * time.Hour)
 	if apiServerCert(t, s) != cert {
@@ -124,7 +124,7 @@ func TestAnAuthorityIsNotReplacedUnderRunningComponents(t *testing.T) {
 	}
 }
 
-// awaitName waits until a started process has its name, a moment after its program has begun.
+// A started process has its name a moment after its program has begun.
 func awaitName(t *testing.T, pid int, name string) {
 	t.Helper()
 	for deadline, tick := time.Now().Add(4*time.Minute), time.Tick(time.Millisecond); proc.Program(proc.Argv(pid)) != name; <-tick {

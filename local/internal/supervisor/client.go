@@ -24,11 +24,10 @@ func NewClient(c layout.Cluster) Client {
 	return Client{http: &http.Client{Transport: &http.Transport{DialContext: dial}}}
 }
 
-// ErrGone means that the supervisor died before it answered, such as one that is being killed. The
-// call may be repeated with its successor.
+// ErrGone means that the supervisor died before it answered. The call may be repeated with its successor.
 var ErrGone = errors.New("the supervisor died before it answered; its log may say why")
 
-// Call runs a command and passes on each line of progress.
+// Call runs a command and passes on its progress.
 func (c Client) Call(ctx context.Context, path string, onProgress func(Progress)) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor"+path, http.NoBody)
 	if err != nil {
@@ -64,7 +63,7 @@ func (c Client) Call(ctx context.Context, path string, onProgress func(Progress)
 	}
 }
 
-// Down asks the supervisor to stop the cluster and itself.
+// Down stops the cluster and the supervisor.
 func (c Client) Down(ctx context.Context) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://supervisor/down", http.NoBody)
 	if err != nil {

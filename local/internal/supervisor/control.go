@@ -17,10 +17,10 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// Storage is the program of the storage controller.
+// Storage is the storage controller's program.
 const Storage = "drydock-storage"
 
-// controlPlane returns the components in the order of their dependencies.
+// The order is that of the dependencies.
 func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	url := func(port uint16, path string) string {
 		return "https://" + netip.AddrPortFrom(c.HostIP(), port).String() + path
@@ -38,7 +38,7 @@ func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	storage := proc.Component{
 		Name: Storage,
 		Spec: proc.Spec{Path: s.beside(Storage), Argv: []string{Storage, c.Name, c.Dir}, Env: env, Log: c.Log(Storage)},
-		// Its socket exists before its controllers' caches are filled: new claims wait in the API.
+		// The socket exists before the controllers' caches are filled: new claims wait in the API.
 		Ready: proc.SocketReady(c.StorageSocket()),
 	}
 	return []proc.Component{
@@ -50,8 +50,7 @@ func (s *Supervisor) controlPlane(c layout.Cluster) []proc.Component {
 	}
 }
 
-// startControlPlane starts the control plane once. It adopts processes of an earlier supervisor
-// that match a component, and ends the others.
+// Processes of an earlier supervisor are adopted if they match a component, and ended otherwise.
 func (s *Supervisor) startControlPlane(life context.Context, c layout.Cluster) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Progress is one line of the answer to a command. The last one has Done set.
+// Progress is one line of the answer. The last has Done set.
 type Progress struct {
 	Elapsed time.Duration `json:"elapsed"`
 	Text    string        `json:"text,omitempty"`
@@ -17,10 +17,9 @@ type Progress struct {
 	Done    bool          `json:"done,omitempty"`
 }
 
-// report sends a line of progress to the user.
 type report func(format string, args ...any)
 
-// handler serves the commands. A running command ends with its request or with the supervisor.
+// A running command ends with its request or with the supervisor.
 func (s *Supervisor) handler(life context.Context, end context.CancelFunc) http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, do func(context.Context, *http.Request, report) error) {

@@ -9,13 +9,11 @@ import (
 
 const (
 	watchLimit = "/proc/sys/fs/inotify/max_user_instances"
-	// A cluster of two nodes has some 35 inotify instances, and the kernel's default limit is 128
-	// per user. Programs above the limit fail in strange ways, such as kubectl logs -f or a device
-	// plugin.
+	// A cluster of two nodes has some 35 inotify instances, and the kernel's default limit is 128 per user.
+	// Programs above it fail in strange ways, such as kubectl logs -f or a device plugin.
 	watchesWanted = 1024
 )
 
-// raiseWatchLimit raises the limit of inotify instances for several clusters and their pods.
 func raiseWatchLimit() error {
 	data, err := os.ReadFile(watchLimit)
 	if err != nil {

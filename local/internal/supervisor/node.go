@@ -20,11 +20,9 @@ import (
 	"drydock.dev/local/internal/render"
 )
 
-// nodeGrace is the time for a node to stop its components.
 const nodeGrace = 20 * time.Second
 
-// node is a running node. A node that dies is not restarted: like a machine, it stays off until a
-// user starts it.
+// A node that dies is not restarted: like a machine, it stays off until a user starts it.
 type node struct {
 	name    string
 	process *proc.Process
@@ -55,14 +53,14 @@ func (n *node) stop() {
 	}
 }
 
-// signal logs a failure, because the caller waits for the node's death anyway.
+// The caller waits for the node's death anyway.
 func (n *node) signal(sig unix.Signal) {
 	if err := n.process.Signal(sig); err != nil {
 		fmt.Fprintf(os.Stderr, "stopping %s: %v\n", n.name, err)
 	}
 }
 
-// ensureNode starts a node, or adopts one of an earlier supervisor.
+// The node may be an earlier supervisor's.
 func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name string) error {
 	if n := s.node(name); n != nil && n.alive() {
 		return s.attach(c, name, n.process.PID)
@@ -94,7 +92,6 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	return nil
 }
 
-// attach connects a node to the host and to the running nodes.
 func (s *Supervisor) attach(c layout.Cluster, name string, pid int) error {
 	var others []network.Member
 	for _, other := range c.Nodes {
@@ -142,9 +139,8 @@ func watch(n *node) {
 	close(n.dead)
 }
 
-// bootNode starts a node in new namespaces and connects it.
 func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string) (*proc.Process, error) {
-	// First remove the remains of the node's previous life.
+	// The node's previous life may have left remains.
 	if err := s.clearNode(ctx, c, name); err != nil {
 		return nil, err
 	}
@@ -181,7 +177,6 @@ func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string
 	return p, nil
 }
 
-// clearNode removes the cgroups and loop devices of a dead node.
 func (s *Supervisor) clearNode(ctx context.Context, c layout.Cluster, name string) error {
 	if err := s.tree.Destroy(ctx, c.NodeCgroup(name)); err != nil {
 		return err

@@ -1,7 +1,6 @@
-// Package supervisor is the daemon of a cluster. It owns the processes of the control plane and the
-// nodes, and serves commands on a Unix socket. It has no persistent state: the cluster's record is
-// the desired state and the cluster's cgroup the actual one, so that another supervisor can replace
-// one that was killed.
+// Package supervisor is the daemon of a cluster. It owns the processes of the control plane and the nodes, and
+// serves commands on a Unix socket. It must have no persistent state: the record is the desired state and the
+// cluster's cgroup the actual one, so that another supervisor can take over.
 package supervisor
 
 import (

@@ -61,7 +61,7 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 	return boot.AwaitNetworks(ctx)
 }
 
-// reload reads the record again: the calling command may have added nodes.
+// The calling command may have added nodes.
 func (s *Supervisor) reload() (layout.Cluster, error) {
 	old := s.current()
 	c, found, err := layout.Load(old.Name, old.Dir)
@@ -77,7 +77,6 @@ func (s *Supervisor) reload() (layout.Cluster, error) {
 	return c, nil
 }
 
-// prepare creates the requirements of the first process.
 func (s *Supervisor) prepare(c layout.Cluster, say report) error {
 	if err := raiseWatchLimit(); err != nil {
 		return err
@@ -131,7 +130,6 @@ func (s *Supervisor) awaitNode(ctx context.Context, boot *bootstrap.Cluster, nam
 	return nil
 }
 
-// startNode starts a dead node.
 func (s *Supervisor) startNode(ctx, life context.Context, name string, say report) error {
 	c := s.current()
 	if err := c.Find(name); err != nil {
@@ -147,7 +145,6 @@ func (s *Supervisor) startNode(ctx, life context.Context, name string, say repor
 	return s.awaitNode(ctx, boot, name, say)
 }
 
-// syncImages loads new images into the running nodes.
 func (s *Supervisor) syncImages(ctx context.Context, say report) error {
 	c := s.current()
 	store := image.NewStore(c.Images())

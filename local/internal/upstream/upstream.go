@@ -1,6 +1,5 @@
-// Package upstream contains the programs of Kubernetes in the drydock binary, unchanged. Only the
-// command that runs is created, because two in one process would both claim the signal handler. It
-// must not decide their configuration.
+// Package upstream contains the programs of Kubernetes in the drydock binary, unchanged. Only the running command
+// is created: two in one process would both claim the signal handler. It must not decide their configuration.
 package upstream
 
 import (
@@ -23,7 +22,6 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
-// programs maps a program's name to the constructor of its command.
 var programs = map[string]func() *cobra.Command{
 	"kube-apiserver":          apiserver.NewAPIServerCommand,
 	"kube-controller-manager": controllermanager.NewControllerManagerCommand,
@@ -36,7 +34,7 @@ var programs = map[string]func() *cobra.Command{
 // every command.
 var flags = pflag.CommandLine
 
-// HideFlags removes Kubernetes' flags from commands that are created later. Kubectl restores them.
+// HideFlags hides Kubernetes' flags from later commands. Kubectl restores them.
 func HideFlags() { pflag.CommandLine = pflag.NewFlagSet(os.Args[0], pflag.ContinueOnError) }
 
 // Etcd is the only program that is not a cobra command.
@@ -66,7 +64,7 @@ func Kubectl(ctx context.Context, kubeconfig string, args []string) int {
 		return 1
 	}
 	pflag.CommandLine = flags
-	// kubectl reads os.Args to find plugins.
+	// kubectl finds plugins by os.Args.
 	os.Args = append([]string{"kubectl"}, args...)
 	command := cmd.NewDefaultKubectlCommand()
 	command.SetArgs(args)

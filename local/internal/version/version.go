@@ -7,7 +7,7 @@ import (
 	"k8s.io/component-base/version"
 )
 
-// Version is Drydock's version, set by the linker (-X) to the result of hack/version.
+// Version is set by the linker (-X) to the result of hack/version.
 var Version = "v0.0.0-devel"
 
 // Text formats both versions.

@@ -18,18 +18,18 @@ import (
 type Source struct {
 	Volume
 	shelf string
-	// path is the file or folder with its data.
+	// path is a file or folder.
 	path string
 	hold func(context.Context, Volume) (func() error, error)
 }
 
-// Key returns the source's name for locks.
+// Key is the source's name for locks.
 func (s *Source) Key() string { return filepath.Join(s.shelf, s.Name) }
 
-// FromVolume returns a volume as a source.
+// FromVolume makes a volume a source.
 func (s Store) FromVolume(id string) (*Source, error) { return s.source(volumes, id) }
 
-// FromSnapshot returns a snapshot as a source.
+// FromSnapshot makes a snapshot a source.
 func (s Store) FromSnapshot(id string) (*Source, error) { return s.source(snapshots, id) }
 
 func (s Store) source(shelf, id string) (*Source, error) {
@@ -44,7 +44,7 @@ func (s Store) source(shelf, id string) (*Source, error) {
 	return &Source{Volume: v, shelf: shelf, path: filepath.Join(root, shelf, v.Name, dataName), hold: s.Hold}, nil
 }
 
-// Fits returns an error if the wanted volume can't be made from the source.
+// Fits returns an error if the source does not fit.
 func (s *Source) Fits(want Volume) error {
 	switch {
 	case s.Kind != want.Kind:
@@ -85,7 +85,6 @@ func (s *Source) copyAtRest(ctx context.Context, data string) error {
 	return errors.Join(clone(ctx, s.path, data, s.Kind), release())
 }
 
-// repair repairs a filesystem that was not unmounted.
 func repair(ctx context.Context, data string) error {
 	err := run(ctx, "e2fsck", "-f", "-y", data)
 	var exit *exec.ExitError
@@ -95,7 +94,6 @@ func repair(ctx context.Context, data string) error {
 	return err
 }
 
-// blank creates the data of an empty volume.
 func blank(ctx context.Context, data string, v Volume) error {
 	if v.Kind == Folder {
 		return os.Mkdir(data, 0o755)
@@ -125,7 +123,7 @@ func lengthen(data string, bytes int64) error {
 	return nil
 }
 
-// clone copies data. It shares blocks if the filesystem can, and otherwise skips holes.
+// clone shares blocks if the filesystem can, and otherwise skips holes.
 func clone(ctx context.Context, from, to string, kind Kind) error {
 	if kind == Folder {
 		return run(ctx, "cp", "-a", "--reflink=auto", "--sparse=auto", "-T", from, to)
@@ -196,7 +194,7 @@ func copyRange(to, from *os.File, start, stop int64) error {
 	return nil
 }
 
-// run runs a program and returns its output in the error.
+// The error has the program's output.
 func run(ctx context.Context, program string, args ...string) error {
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {
@@ -217,7 +215,6 @@ func syncTree(dir string, kind Kind) error {
 	return errors.Join(syncDir(filepath.Join(dir, dataName)), syncDir(dir))
 }
 
-// syncDir flushes a file or folder to the disk.
 func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package volume keeps volumes and snapshots as files. It creates, copies, grows and deletes them.
-// It serves no protocol, mounts and attaches nothing, and has no other state than the files
-// (decision 093).
+// Package volume keeps volumes and snapshots as files. It creates, copies, grows and deletes them. It must serve no
+// protocol, mount and attach nothing, and have no other state than the files (decision 093).
 //
 // A disk is a folder: a node's own, or the one that all nodes share.
 //

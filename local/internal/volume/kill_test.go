@@ -25,7 +25,6 @@ func TestMain(m *testing.M) {
 
 var content = bytes.Repeat([]byte("drydock\n"), 1<<17)
 
-// work makes, copies and deletes volumes until it is killed.
 func work(s Store) {
 	ctx := context.Background()
 	from, err := s.FromVolume("node1.origin")
@@ -47,8 +46,7 @@ func work(s Store) {
 	os.Exit(1)
 }
 
-// TestKilledAtAnyMoment kills a process that works on volumes, again and again. Every volume that exists afterwards
-// must be complete, and the rest must be swept.
+// Every volume that exists after a kill must be complete, and the rest be swept.
 func TestKilledAtAnyMoment(t *testing.T) {
 	dir := t.TempDir()
 	s := testStore(dir)
@@ -57,8 +55,13 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole, swept := 0, 0
-	// On a busy machine the child's start takes longer than the first kills allow.
-	for i := 0; i < 25 || (whole == 0 || swept == 0) && i < 250; i++ {
+	// On a busy machine the child's start takes longer than the first kills allow: from the 25th on they come later and
+	// later.
+	late := 40 * time.Millisecond
+	for deadline, i := time.Now().Add(4*time.Minute), 1; i <= 25 || (whole == 0 || swept == 0) && time.Now().Before(deadline); i++ {
+		if i%25 == 0 {
+			late *= 2
+		}
 		var out bytes.Buffer
 		child := exec.Command(os.Args[0])
 		child.Env = append(os.Environ(), childFolder+"="+dir)
@@ -66,7 +69,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(10*time.Millisecond + rand.N(time.Duration(1+i/25)*40*time.Millisecond)) // the test varies the moment
+		time.Sleep(10*time.Millisecond + rand.N(late)) // the test varies the moment
 		_ = child.Process.Kill()
 		_ = child.Wait() // it was killed
 		if strings.Contains(out.String(), "failed") {

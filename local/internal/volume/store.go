@@ -21,15 +21,14 @@ import (
 
 // Store is the set of all disks.
 type Store struct {
-	// Disks returns the current disks by name, with their folders.
+	// Disks returns the disks' folders by name.
 	Disks func() (map[string]string, error)
 	// Hold freezes a volume during a copy. If release fails, the copy is invalid. Hold is nil for
 	// volumes without writers.
 	Hold func(context.Context, Volume) (release func() error, err error)
 }
 
-// Of returns the store of a cluster. It reads the cluster's record each time, because nodes may be
-// added.
+// Of returns a cluster's store. Nodes may be added, so it reads the record each time.
 func Of(name, dir string) Store {
 	return Store{Disks: func() (map[string]string, error) {
 		c, found, err := layout.Load(name, dir)
@@ -53,10 +52,10 @@ func (s Store) On(disk string) (string, error) {
 	return root, nil
 }
 
-// Volume reads a volume's record by its ID.
+// Volume reads a volume's record.
 func (s Store) Volume(id string) (Volume, error) { return s.read(volumes, id) }
 
-// Snapshot reads a snapshot's record by its ID.
+// Snapshot reads a snapshot's record.
 func (s Store) Snapshot(id string) (Volume, error) { return s.read(snapshots, id) }
 
 func (s Store) read(shelf, id string) (Volume, error) {
@@ -116,8 +115,7 @@ func (s Store) Snapshots() ([]Volume, error) {
 	return all, nil
 }
 
-// named finds a volume or snapshot on any disk. Names are unique over all disks, because the first
-// call may have chosen another disk.
+// Names are unique over all disks: the first call may have chosen another disk.
 func (s Store) named(shelf, name string) (Volume, error) {
 	if !validName.MatchString(name) {
 		return Volume{}, fmt.Errorf("checking the name %q: it must be letters, digits, dots, hyphens and underscores", name)
@@ -135,8 +133,7 @@ func (s Store) named(shelf, name string) (Volume, error) {
 	return Volume{}, fmt.Errorf("looking for %s: %w", name, ErrNotFound)
 }
 
-// Free returns the free bytes of a disk. Files are sparse and disks may share a filesystem, so it
-// is no reservation.
+// Free is in bytes. Files are sparse and disks may share a filesystem, so it is no reservation.
 func (s Store) Free(disk string) (int64, error) {
 	root, err := s.On(disk)
 	if err != nil {
@@ -208,7 +205,7 @@ func (s Store) Create(ctx context.Context, want Volume, from *Source) (Volume, e
 	})
 }
 
-// CreateSnapshot copies the current content of a volume, or returns the existing snapshot.
+// CreateSnapshot copies a volume's content, or returns the existing snapshot.
 func (s Store) CreateSnapshot(ctx context.Context, name string, of Volume) (Volume, error) {
 	have, err := s.named(snapshots, name)
 	if err == nil {
@@ -258,10 +255,10 @@ func (s Store) publish(shelf string, v Volume, fill func(data string) error) err
 	return syncDir(filepath.Dir(final))
 }
 
-// Delete removes a volume and ignores a missing one.
+// Delete ignores a missing volume.
 func (s Store) Delete(id string) error { return s.remove(volumes, id) }
 
-// DeleteSnapshot removes a snapshot and ignores a missing one.
+// DeleteSnapshot ignores a missing snapshot.
 func (s Store) DeleteSnapshot(id string) error { return s.remove(snapshots, id) }
 
 func (s Store) remove(shelf, id string) error {
@@ -284,7 +281,7 @@ func (s Store) remove(shelf, id string) error {
 	return nil
 }
 
-// Sweep removes the remains of interrupted calls. It must not run beside other calls.
+// Sweep removes the remains of interrupted calls. It must not run beside others.
 func (s Store) Sweep() error {
 	disks, err := s.Disks()
 	if err != nil {

@@ -46,7 +46,7 @@ func (v Volume) ID() string { return v.Disk + "." + v.Name }
 var (
 	// ErrNotFound means that the volume or snapshot does not exist.
 	ErrNotFound = errors.New("there is none of that name")
-	// ErrConflict means that a different one of that name exists.
+	// ErrConflict means that a different one exists.
 	ErrConflict = errors.New("one of that name exists and is different")
 	// ErrNoSpace means that the disk has too little space.
 	ErrNoSpace = errors.New("the disk has not enough space left")
@@ -56,7 +56,7 @@ var (
 
 var validName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,199}$`)
 
-// ParseID splits an ID; ok is false for an invalid one.
+// ParseID splits an ID, ok false for an invalid one.
 func ParseID(id string) (disk, name string, ok bool) {
 	disk, name, ok = strings.Cut(id, ".")
 	return disk, name, ok && validName.MatchString(disk) && validName.MatchString(name)
@@ -68,7 +68,7 @@ func Key(name string) string { return filepath.Join(volumes, name) }
 // SnapshotKey is a snapshot's name for locks, which no volume has.
 func SnapshotKey(name string) string { return filepath.Join(snapshots, name) }
 
-// Data returns the path of a volume's file or folder on a disk.
+// Data returns the path of a volume's file or folder.
 func Data(root, name string) string { return filepath.Join(root, volumes, name, dataName) }
 
 const (
@@ -78,7 +78,6 @@ const (
 	recordName = "volume.json"
 )
 
-// The granularity of sizes, and the minimum for a filesystem.
 const (
 	unit    = 1 << 20
 	minExt4 = 16 << 20
@@ -90,21 +89,20 @@ func (v Volume) fileBytes() int64 {
 	if v.Kind != Ext4 {
 		return v.Bytes
 	}
-	// Inodes, bitmaps and group descriptors take less than a fortieth. The kernel reserves a fiftieth, at most 4096
-	// blocks.
+	// Inodes, bitmaps and group descriptors take less than a fortieth. The kernel reserves a fiftieth, at most
+	// 4096 blocks.
 	own := v.Bytes/40 + min(v.Bytes/50, 4096*blockSize) + journalBytes(v.Bytes) + 3*unit
 	return (v.Bytes + own + unit - 1) / unit * unit
 }
 
-// blockSize is the block size of filesystems: a page.
+// blockSize is a page.
 const blockSize = 4096
 
-// journalBytes is the size of a filesystem's journal.
 func journalBytes(bytes int64) int64 {
 	return min(max(bytes/32, 4*unit), 64*unit) / unit * unit
 }
 
-// Size rounds a requested size up to a valid one. limit 0 means no limit.
+// Size rounds a size up. limit 0 means no limit.
 func Size(kind Kind, required, limit int64) (int64, error) {
 	size := (max(required, 1) + unit - 1) / unit * unit
 	if kind == Ext4 {

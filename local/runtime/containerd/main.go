@@ -1,10 +1,9 @@
-// Command containerd is a node's container runtime: containerd with only the plugins that a node of
-// the embedded cluster uses. It leaves out every snapshotter but overlayfs, tracing, metrics, the
-// debug socket, NRI, image verifiers, and the monitor that restarts containers, which is the
-// kubelet's work.
+// Command containerd is a node's container runtime: containerd with only the plugins that a node uses. It lacks
+// every snapshotter but overlayfs, tracing, metrics, the debug socket, NRI, image verifiers, and the monitor that
+// restarts containers, which is the kubelet's work.
 //
-// A missing plugin shows only when the server refuses a call. The test therefore starts the program
-// and checks the list and the health of its plugins.
+// A missing plugin shows only when the server refuses a call, so the test starts the program and checks its
+// plugins.
 package main
 
 import (
@@ -14,7 +13,7 @@ import (
 
 	"github.com/containerd/containerd/v2/cmd/containerd/command"
 
-	// The options that the kubelet's runtime handler passes to the shim.
+	// The kubelet's runtime handler passes these options to the shim.
 	_ "github.com/containerd/containerd/api/types/runc/options"
 
 	// The CRI service for the kubelet.
@@ -22,7 +21,6 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/cri/images"
 	_ "github.com/containerd/containerd/v2/plugins/cri/runtime"
 
-	// Images: content, layers and root file systems.
 	_ "github.com/containerd/containerd/v2/plugins/content/local/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/diff/walking/plugin"
 	_ "github.com/containerd/containerd/v2/plugins/mount"
@@ -38,11 +36,10 @@ import (
 	_ "github.com/containerd/containerd/v2/plugins/metadata"
 	_ "github.com/containerd/containerd/v2/plugins/sandbox"
 
-	// The sockets for the kubelet, `drydock image load` and the shims.
 	_ "github.com/containerd/containerd/v2/plugins/server/grpc"
 	_ "github.com/containerd/containerd/v2/plugins/server/ttrpc"
 
-	// The services of containerd's client, for other processes and for CRI.
+	// Other processes and CRI use these services.
 	_ "github.com/containerd/containerd/v2/plugins/services/containers"
 	_ "github.com/containerd/containerd/v2/plugins/services/content"
 	_ "github.com/containerd/containerd/v2/plugins/services/diff"

@@ -23,18 +23,15 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// nodeConfig is the configuration of a node's containerd.
 const nodeConfig = "../../internal/render/testdata/containerd-modern.toml"
 
 // withoutAddress is the plugin that does not start because no TCP port is configured: it comes with the one for the
 // socket.
 const withoutAddress = "grpc-tcp"
 
-// deadline bounds a whole test on a busy machine.
 const deadline = 2 * time.Minute
 
-// TestEveryPluginStartsWithANodesConfiguration starts the server as a node does and asks it for its plugins. A plugin's
-// error says what it lacks.
+// A plugin's error says what it lacks.
 func TestEveryPluginStartsWithANodesConfiguration(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("containerd needs root")
@@ -73,7 +70,6 @@ func TestEveryPluginStartsWithANodesConfiguration(t *testing.T) {
 
 func lastWord(name string) string { return name[strings.LastIndex(name, ".")+1:] }
 
-// TestTheVersionIsContainerds checks the version that the kubelet reports.
 func TestTheVersionIsContainerds(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0], "--version")
 	cmd.Env = append(os.Environ(), asContainerd+"=1")
@@ -83,7 +79,6 @@ func TestTheVersionIsContainerds(t *testing.T) {
 	}
 }
 
-// start runs containerd in folders of the test and waits until it serves.
 func start(ctx context.Context, t *testing.T) *containerd.Client {
 	t.Helper()
 	config, err := os.ReadFile(nodeConfig)

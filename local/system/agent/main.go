@@ -1,5 +1,5 @@
-// Command agent is the only program in the image of the system tests. Tests run it in pods to see
-// the network and the volumes as a pod does.
+// Command agent is the only program in the image of the system tests, which run it in pods to see the network and
+// the volumes as a pod does.
 package main
 
 import (
@@ -75,7 +75,6 @@ func put(path, text string) error {
 	return errors.Join(err, f.Close())
 }
 
-// head prints the beginning of a file or device.
 func head(path, count string) error {
 	n, err := strconv.ParseInt(count, 10, 64)
 	if err != nil {
@@ -90,7 +89,6 @@ func head(path, count string) error {
 	return err
 }
 
-// size prints the size of a device, or of a folder's filesystem.
 func size(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -110,7 +108,6 @@ func size(path string) error {
 	return nil
 }
 
-// serve answers every request with the pod's name.
 func serve(ctx context.Context) error {
 	name, err := os.Hostname()
 	if err != nil {

@@ -20,8 +20,7 @@ const (
 // port could only fail, because the kernel lets one process open it.
 type agents struct {
 	folder string
-	// run runs the agent on a port until the context ends.
-	run func(ctx context.Context, port string)
+	run    func(ctx context.Context, port string)
 
 	mu    sync.Mutex
 	ports map[string]agent
@@ -39,7 +38,6 @@ func superviseAgent(ctx context.Context, port string) {
 	supervise(ctx, agentProgram, "-m", "virtio-serial", "-p", "/dev/"+port, "-t", "/run")
 }
 
-// scan starts the agent on all existing ports.
 func (a *agents) scan(ctx context.Context) {
 	ports, err := os.ReadDir(a.folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -50,7 +48,6 @@ func (a *agents) scan(ctx context.Context) {
 	}
 }
 
-// add starts the agent on a port, if it is an agent's and has none yet.
 func (a *agents) add(ctx context.Context, port string) {
 	name, err := os.ReadFile(filepath.Join(a.folder, port, "name"))
 	if err != nil || strings.TrimSpace(string(name)) != agentPort {
@@ -73,7 +70,7 @@ func (a *agents) add(ctx context.Context, port string) {
 	}()
 }
 
-// remove ends the agent of an unplugged port, and returns when it has ended: the next port of that name gets a new one.
+// remove returns when the agent has ended: the next port of that name gets a new one.
 func (a *agents) remove(port string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

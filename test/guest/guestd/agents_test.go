@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 )
 
-// ports makes a folder like the kernel's, in which each port has a name.
 func ports(t *testing.T, names map[string]string) string {
 	t.Helper()
 	folder := t.TempDir()
@@ -30,7 +29,6 @@ func namePort(t *testing.T, folder, port, name string) {
 	}
 }
 
-// counter counts the starts and the running agents of each port.
 type counter struct {
 	mu      sync.Mutex
 	started map[string]int

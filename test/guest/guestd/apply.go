@@ -46,7 +46,6 @@ func (s *seed) apply() error {
 // guestID is the ID of every user except root.
 const guestID = 1000
 
-// accounts returns the users in the user data.
 func (u userData) accounts() map[string]bool {
 	names := map[string]bool{u.name(): true}
 	for name := range u.Passwords {
@@ -90,7 +89,6 @@ func appendTo(name, text string) error {
 	return errors.Join(err, file.Close())
 }
 
-// authorize lets the owners of the keys log in by SSH.
 func authorize(home string, id int, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -130,7 +128,6 @@ func (f userFile) write() error {
 	return errors.Join(err, file.Chmod(os.FileMode(mode)), file.Close())
 }
 
-// userScript is the path of the user's script when it runs.
 const userScript = "/var/lib/cloud/user-data"
 
 // run runs the user's script and commands, one after another, as root. Their output goes to cloud-init's usual log.

@@ -34,7 +34,6 @@ var distributions = map[string]distribution{
 	},
 }
 
-// chosenDistribution returns the distribution that the kernel's command line names.
 func chosenDistribution(cmdline string) (_ distribution, is bool, err error) {
 	for _, arg := range strings.Fields(cmdline) {
 		name, is := strings.CutPrefix(arg, distributionArg)
@@ -50,7 +49,6 @@ func chosenDistribution(cmdline string) (_ distribution, is bool, err error) {
 	return distribution{}, false, nil
 }
 
-// become makes the guest greet as the distribution on the kernel's command line, if there is one.
 func (s *seed) become() error {
 	cmdline, err := os.ReadFile("/proc/cmdline")
 	if err != nil {
@@ -64,7 +62,6 @@ func (s *seed) become() error {
 	return d.write()
 }
 
-// owns sets the distribution's default host name and user.
 func (d distribution) owns(s *seed) {
 	s.unnamed = d.hostname
 	if s.user.User != "" {
@@ -84,7 +81,6 @@ func (d distribution) owns(s *seed) {
 	s.user.Passwords = passwords
 }
 
-// write changes files of the root file system.
 func (d distribution) write() error {
 	profile := fmt.Sprintf("export PATH=/sbin:/usr/sbin:/bin:/usr/bin\nexport PS1='%s'\n", d.prompt)
 	sudo := fmt.Sprintf("#!/bin/sh\nif [ \"$*\" = su ]; then export HOME=/root PS1='%s'; exec /bin/sh; fi\nexec \"$@\"\n", d.rootPrompt)

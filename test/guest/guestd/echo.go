@@ -10,7 +10,6 @@ import (
 
 const echoAddress = ":7777"
 
-// serveEcho echoes the input of every connection.
 func serveEcho(ctx context.Context) error {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", echoAddress)

@@ -32,8 +32,7 @@ var topics = []struct {
 	{"uptime", func(w io.Writer) { line(w, strings.Fields(readText("/proc/uptime") + " ?")[0]) }},
 }
 
-// guestInfo prints facts about the guest. With topics it prints only those, and
-// without their names before them:
+// With topics it prints only those, without their names:
 //
 //	guestinfo            hostname vm1
 //	                     disks vda 67108864 ...
@@ -69,7 +68,7 @@ func topicNames() []string {
 
 func line(w io.Writer, fact string) { _, _ = fmt.Fprintln(w, fact) }
 
-// readText reads a small file of the kernel's; a missing one is empty.
+// A missing file is empty.
 func readText(name string) string {
 	data, err := os.ReadFile(name)
 	if err != nil {
@@ -169,7 +168,7 @@ func listDisks() []disk {
 	return disks
 }
 
-// diskSerial reads virtio's serial or SCSI's page 0x80, which libata has too.
+// The serial is virtio's or SCSI's page 0x80, which libata has, too.
 func diskSerial(folder string) string {
 	const pageHeader = 4
 	if serial := readText(folder + "/serial"); serial != "" {
@@ -184,7 +183,6 @@ func diskSerial(folder string) string {
 	})
 }
 
-// diskBus derives the bus from the device's path.
 func diskBus(device string) string {
 	switch {
 	case strings.Contains(device, "/ata"):

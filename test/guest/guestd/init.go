@@ -16,7 +16,7 @@ import (
 func initProcess(context.Context, []string) error {
 	signals := make(chan os.Signal, 16)
 	signal.Notify(signals, unix.SIGCHLD, unix.SIGUSR1, unix.SIGUSR2, unix.SIGTERM, unix.SIGINT)
-	// Now the kernel sends SIGINT for ctrl-alt-del instead of restarting at once.
+	// The kernel then sends SIGINT for ctrl-alt-del instead of restarting at once.
 	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_CAD_OFF); err != nil {
 		return fmt.Errorf("asking for ctrl-alt-del: %w", err)
 	}
@@ -54,7 +54,7 @@ func reap(pid int) (status unix.WaitStatus, ended bool) {
 	}
 }
 
-// describe formats the end of a process. A killed one ran into the kernel's lack of memory: nobody else kills here.
+// A killed process ran into the kernel's lack of memory: nobody else kills here.
 func describe(status unix.WaitStatus) string {
 	if status.Signaled() {
 		return "signal " + status.Signal().String()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"hash/crc64"
@@ -18,8 +19,8 @@ import (
 const (
 	// journalBlock is the size of a journal's blocks, and journalBlocks their number, at the end of its disk.
 	journalBlock, journalBlocks = 4096, 8
-	// journalInterval is the time between two blocks.
-	journalInterval = 50 * time.Millisecond
+	// journalInterval makes the blocks of a journal those of two seconds, and costs an emulated guest little.
+	journalInterval = 250 * time.Millisecond
 )
 
 // diskJournal writes numbered blocks to the end of each disk, one place after the other, until it is killed; or it
@@ -29,7 +30,7 @@ const (
 //	diskjournal -before DEVICE
 //
 // A block is its number as text, and spaces. When it is on the disk, its number is in /run/journal-NAME. A write that
-// fails is not noted there, and the next number is tried.
+// fails is noted in /run/journal-failed instead, and the next number is tried.
 func diskJournal(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("diskjournal", flag.ContinueOnError)
 	before := flags.Bool("before", false, "print the checksum of what is before the journal")
@@ -49,26 +50,26 @@ func diskJournal(ctx context.Context, args []string) error {
 	var all sync.WaitGroup
 	failed := make(chan error, flags.NArg())
 	for _, device := range flags.Args() {
-		all.Go(func() { failed <- journal(ctx, device, filepath.Join("/run", "journal-"+filepath.Base(device))) })
+		all.Go(func() {
+			failed <- journal(ctx, device, filepath.Join("/run", "journal-"+filepath.Base(device)), journalInterval)
+		})
 	}
 	all.Wait()
 	return <-failed
 }
 
-// journal keeps the journal of one disk until the context ends.
-func journal(ctx context.Context, device, done string) error {
+func journal(ctx context.Context, device, done string, interval time.Duration) error {
 	disk, first, err := openJournal(device, os.O_WRONLY)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = disk.Close() }()
-	ticker := time.NewTicker(journalInterval)
+	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for number := int64(1); ; number++ {
-		if writeNumber(disk, (first+number%journalBlocks)*journalBlock, number) == nil {
-			if err := note(done, number); err != nil {
-				return err
-			}
+		written := writeNumber(disk, (first+number%journalBlocks)*journalBlock, number)
+		if err := record(written, done, number); err != nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():
@@ -78,7 +79,6 @@ func journal(ctx context.Context, device, done string) error {
 	}
 }
 
-// openJournal opens a disk, and returns the first block of its journal.
 func openJournal(device string, mode int) (disk *os.File, first int64, err error) {
 	disk, err = os.OpenFile(device, mode, 0)
 	if err != nil {
@@ -121,7 +121,19 @@ func writeNumber(disk *os.File, at, number int64) error {
 	return disk.Sync()
 }
 
-// note replaces the number of the newest block on the disk. A reader never finds the file empty.
+func record(written error, done string, number int64) error {
+	if written == nil {
+		return note(done, number)
+	}
+	failed, err := os.OpenFile(filepath.Join(filepath.Dir(done), "journal-failed"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(failed, "%s %d: %v\n", filepath.Base(done), number, written)
+	return errors.Join(err, failed.Close())
+}
+
+// A reader never finds the file empty.
 func note(file string, number int64) error {
 	if err := os.WriteFile(file+".new", strconv.AppendInt(nil, number, 10), 0o644); err != nil {
 		return err

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -10,13 +11,12 @@ import (
 	"time"
 )
 
-// TestAJournalIsInTheLastBlocksOfItsDisk keeps a journal for a while. Each block must have the newest number of its
-// place, as text, and the blocks before the journal must be unchanged.
+// Each block must have the newest number of its place, and the blocks before the journal be unchanged.
 func TestAJournalIsInTheLastBlocksOfItsDisk(t *testing.T) {
 	disk, done := soakFile(t, 10*journalBlock+512), filepath.Join(t.TempDir(), "done")
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- journal(ctx, disk, done) }()
+	go func() { ended <- journal(ctx, disk, done, 10*time.Millisecond) }()
 	newest := 0
 	for newest < 2*journalBlocks {
 		text, err := os.ReadFile(done)
@@ -54,11 +54,29 @@ func TestAJournalIsInTheLastBlocksOfItsDisk(t *testing.T) {
 
 func TestAJournalNeedsADiskThatHoldsIt(t *testing.T) {
 	done := filepath.Join(t.TempDir(), "done")
-	if err := journal(t.Context(), soakFile(t, journalBlocks*journalBlock-1), done); err == nil {
+	if err := journal(t.Context(), soakFile(t, journalBlocks*journalBlock-1), done, time.Millisecond); err == nil {
 		t.Error("a disk of seven blocks was accepted")
 	}
 	if err := diskJournal(t.Context(), nil); err == nil {
 		t.Error("no disk was accepted")
+	}
+}
+
+func TestAJournalRecordsFailedWritesElsewhere(t *testing.T) {
+	folder := t.TempDir()
+	done := filepath.Join(folder, "journal-vda")
+	for number, err := range []error{nil, errors.New("input/output error"), nil, errors.New("no space left on device")} {
+		if err := record(err, done, int64(number)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, want := range map[string]string{
+		"journal-vda":    "2",
+		"journal-failed": "journal-vda 1: input/output error\njournal-vda 3: no space left on device\n",
+	} {
+		if text, err := os.ReadFile(filepath.Join(folder, name)); err != nil || string(text) != want {
+			t.Errorf("%s has %q, want %q (%v)", name, text, want, err)
+		}
 	}
 }
 

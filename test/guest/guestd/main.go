@@ -1,10 +1,10 @@
 // Command guestd is the only program that Drydock's test guest adds to busybox. As init it is the first process; as
 // guestd it brings the guest up and serves it: mounts, drivers, network, cloud-init, logins. As acpid it handles the
 // power button. Under other names it is one of the commands that tests type in the guest: guestinfo, disksoak,
-// diskjournal, tpmsend, tpmkey, tpmseal, tpmunseal, panic, shutdown and chpasswd.
+// diskjournal, diskcount, tpmsend, tpmkey, tpmseal, tpmunseal, panic, shutdown and chpasswd.
 //
-// It runs only in the guest and knows nothing of Drydock or Kubernetes. It is linked statically and must stay small:
-// every guest loads it.
+// It runs only in the guest and must know nothing of Drydock or Kubernetes. It is linked statically and must stay
+// small: every guest loads it.
 package main
 
 import (
@@ -23,6 +23,7 @@ var commands = map[string]func(ctx context.Context, args []string) error{
 	"guestinfo":   guestInfo,
 	"disksoak":    diskSoak,
 	"diskjournal": diskJournal,
+	"diskcount":   diskCount,
 	"tpmsend":     tpmSend,
 	"tpmkey":      tpmKey,
 	"tpmseal":     tpmSeal,

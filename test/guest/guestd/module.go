@@ -139,8 +139,7 @@ func usePluggedMemory() error {
 	return os.WriteFile("/sys/devices/system/memory/auto_online_blocks", []byte("online_movable"), 0o644)
 }
 
-// coldplug loads the drivers of all existing devices. Drivers make devices appear (a virtio card on its PCI device), so
-// it repeats until a round finds nothing new.
+// Drivers make devices appear (a virtio card on its PCI device), so it repeats until a round finds nothing new.
 func (d *drivers) coldplug() error {
 	if len(d.files) == 0 {
 		return nil
@@ -165,7 +164,7 @@ func (d *drivers) coldplug() error {
 	return errors.Join(errs...)
 }
 
-// modprobe is called by the kernel when it needs a module, for a file system say.
+// The kernel calls modprobe when it needs a module, for a file system say.
 func modprobe(_ context.Context, args []string) error {
 	drivers, err := newDrivers()
 	if err != nil {

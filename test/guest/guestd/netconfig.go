@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nicConfig is the configuration of one card in cloud-init's network data.
+// nicConfig is one card's in cloud-init's network data.
 type nicConfig struct {
 	name, mac   string
 	dhcp        bool
@@ -60,7 +60,6 @@ type ethernet struct {
 	} `json:"routes"`
 }
 
-// parseNetworkData reads cloud-init's network data, version 1 or 2.
 func parseNetworkData(data []byte) ([]nicConfig, error) {
 	var file networkFile
 	if err := yaml.Unmarshal(data, &file); err != nil {

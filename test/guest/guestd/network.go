@@ -62,7 +62,6 @@ func (n *network) add(ctx context.Context, name string) {
 	go n.configure(ctx, card)
 }
 
-// remove forgets a card that was unplugged.
 func (n *network) remove(name string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -13,8 +13,7 @@ import (
 
 const shadowFile = "/etc/shadow"
 
-// chpasswd sets passwords for the guest agent: lines of user:password on its standard input. With -e they are already
-// hashed.
+// The guest agent calls it: lines of user:password are on its standard input. With -e they are hashed.
 func chpasswd(_ context.Context, args []string) error {
 	return changePasswords(os.Stdin, slices.Contains(args, "-e"))
 }
@@ -39,7 +38,7 @@ func changePasswords(lines io.Reader, hashed bool) error {
 	return scanner.Err()
 }
 
-// setPassword writes a password from cloud-init to /etc/shadow. One with a hash's prefix is already hashed.
+// A password with a hash's prefix is hashed already.
 func setPassword(user, password string) error {
 	if !strings.HasPrefix(password, "$") {
 		var err error
@@ -72,7 +71,6 @@ func setHash(user, hash string) error {
 	return os.WriteFile(shadowFile, []byte(changed), 0o600)
 }
 
-// withHash returns the text of /etc/shadow with another hash for a user.
 func withHash(shadow, user, hash string) (string, error) {
 	entries := strings.Split(shadow, "\n")
 	i := slices.IndexFunc(entries, func(entry string) bool { return strings.HasPrefix(entry, user+":") })

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ending is one of halt, poweroff and reboot.
+// An ending is one of halt, poweroff and reboot.
 type ending struct {
 	words  string
 	action int
@@ -43,8 +43,7 @@ func shutdown(_ context.Context, args []string) error {
 	return unix.Kill(1, unix.SIGUSR2)
 }
 
-// end shuts the guest down: it asks programs to end, syncs and unmounts disks, and calls reboot(2). Only init may call
-// it, because nobody ends init.
+// Only init may call end, because nobody ends init.
 func end(way ending) error {
 	say("%s", way.words)
 	drainConsoles()
@@ -57,8 +56,8 @@ func end(way ending) error {
 	return nil
 }
 
-// drainConsoles waits until the consoles have sent their output. The end of a login hangs its terminal up, and the
-// kernel then discards unsent output. A console without a reader does not delay the shutdown.
+// The end of a login hangs its terminal up, and the kernel then discards unsent output. A console without a
+// reader does not delay the shutdown.
 func drainConsoles() {
 	sent := make(chan struct{})
 	go func() {
@@ -82,8 +81,7 @@ func drain(name string) error {
 	return errors.Join(unix.IoctlSetInt(int(console.Fd()), unix.TCSBRK, 1), console.Close())
 }
 
-// stopPrograms asks all programs except init to end, and waits until they have. An interactive shell reacts only to its
-// terminal's end.
+// An interactive shell reacts only to its terminal's end.
 func stopPrograms() {
 	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGHUP} {
 		if err := unix.Kill(-1, signal); err != nil {
@@ -103,7 +101,7 @@ func stopPrograms() {
 	_ = unix.Kill(-1, unix.SIGKILL) // for programs that ignored the other signals
 }
 
-// unmountDisks unmounts file systems on disks, the last mounted first.
+// The last mounted comes first.
 func unmountDisks() error {
 	table, err := os.ReadFile("/proc/mounts")
 	if err != nil {
@@ -139,7 +137,6 @@ func watchPowerButton(ctx context.Context, _ []string) error {
 	}
 }
 
-// powerButtons opens the input devices that are power buttons.
 func powerButtons() ([]*os.File, error) {
 	names, err := filepath.Glob("/sys/class/input/event*/device/name")
 	if err != nil {

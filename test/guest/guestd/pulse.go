@@ -19,17 +19,15 @@ import (
 const (
 	// pulseConfig has the guest's name and its disks (vda), separated by spaces. A guest has a pulse if cloud-init's
 	// data contain this file.
-	pulseConfig = "/etc/pulse"
-	// pulseAddress is the UDP address of the answers.
-	pulseAddress = ":7778"
-	// pulseInterval is the time between two beats.
+	pulseConfig   = "/etc/pulse"
+	pulseAddress  = ":7778"
 	pulseInterval = 250 * time.Millisecond
 	// leaseBlocks is the number of blocks at the end of a disk to which beats are written in turn.
 	leaseBlocks = 8
 )
 
-// pulse counts, and writes each number to the guest's disks. A test learns from its answers whether the guest runs, and
-// whether another guest has written to its disks.
+// pulse counts, and writes each number to the guest's disks. Its answers show whether the guest runs, and whether
+// another guest has written to its disks.
 type pulse struct {
 	name, boot string
 	leases     []*lease
@@ -39,7 +37,6 @@ type pulse struct {
 	trouble error
 }
 
-// servePulse beats and answers questions, if the guest has a configured pulse.
 func servePulse(ctx context.Context) error {
 	config, err := os.ReadFile(pulseConfig)
 	if errors.Is(err, os.ErrNotExist) {
@@ -93,7 +90,6 @@ func (p *pulse) beat(ctx context.Context) {
 	}
 }
 
-// answer answers questions until the connection ends.
 func (p *pulse) answer(conn net.PacketConn) {
 	question := make([]byte, 64)
 	for {
@@ -107,7 +103,7 @@ func (p *pulse) answer(conn net.PacketConn) {
 	}
 }
 
-// says returns the answer to a question: the question, the guest, the boot, the beats, and the first error.
+// The answer is the question, the guest, the boot, the beats, and the first error.
 func (p *pulse) says(question string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

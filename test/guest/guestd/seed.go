@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// seed has the guest's data from cloud-init.
 type seed struct {
 	instance string
 	hostname string
@@ -58,7 +57,7 @@ func findSeed() (*seed, error) {
 	return &seed{}, nil
 }
 
-// readSeed reads the data in a folder. It returns the readable parts and the errors of the others.
+// The readable parts are returned with the errors of the others.
 func readSeed(folder string, kind layout) (*seed, error) {
 	found := &seed{}
 	meta, metaErr := readOptional(filepath.Join(folder, kind.meta))
@@ -108,7 +107,6 @@ func parseNoCloud(data []byte, into *seed) error {
 	return err
 }
 
-// parseConfigDrive reads the metadata of OpenStack's configuration drive.
 func parseConfigDrive(data []byte, into *seed) error {
 	var meta struct {
 		InstanceID string          `json:"instance_id"`
@@ -129,7 +127,7 @@ func parseConfigDrive(data []byte, into *seed) error {
 	return err
 }
 
-// parseKeys reads public keys, which metadata hold as a list or as a map by name.
+// Metadata hold keys as a list or as a map by name.
 func parseKeys(data json.RawMessage) ([]string, error) {
 	if len(data) == 0 {
 		return nil, nil
@@ -149,7 +147,6 @@ func parseKeys(data json.RawMessage) ([]string, error) {
 	return list, nil
 }
 
-// findLabel returns the block device whose file system has a label.
 func findLabel(label string) string {
 	devices, err := os.ReadDir("/sys/class/block")
 	if err != nil {
@@ -164,7 +161,6 @@ func findLabel(label string) string {
 	return ""
 }
 
-// labelOf reads the label of an ISO 9660 or FAT file system.
 func labelOf(device string) string {
 	file, err := os.Open(device)
 	if err != nil {
@@ -192,7 +188,6 @@ func labelOf(device string) string {
 	return ""
 }
 
-// withMounted mounts a device while a function runs.
 func withMounted(device string, flags uintptr, use func(folder string) error) (err error) {
 	folder, err := os.MkdirTemp("/run", "mounted-")
 	if err != nil {
@@ -214,7 +209,6 @@ func withMounted(device string, flags uintptr, use func(folder string) error) (e
 // stateLabel is the label of the guest's own disk, if it booted from one.
 const stateLabel = "DRYDOCK"
 
-// scriptState gets the result of the user's script.
 const scriptState = "/run/user-script"
 
 // runOnce runs the user's script and commands, unless this instance ran them before. A guest that was booted without
@@ -242,7 +236,7 @@ func (s *seed) runOnce(ctx context.Context) error {
 	return os.WriteFile(scriptState, []byte("ran\n"), 0o644)
 }
 
-// mark records an instance in a folder and reports whether it was recorded before.
+// mark reports whether an instance was recorded before.
 func mark(folder, instance string) (bool, error) {
 	name := filepath.Join(folder, strings.Map(func(r rune) rune {
 		if strings.ContainsRune(`/\:*?"<>|`, r) {

@@ -57,7 +57,6 @@ func serve(ctx context.Context, _ []string) error {
 	return ctx.Err()
 }
 
-// report prints an error, if there is one.
 func report(what string, err error) {
 	if err != nil {
 		say("%s: %v", what, err)
@@ -82,7 +81,7 @@ func printLine(line string) {
 func consoles() []string {
 	var present []string
 	for _, name := range []string{"tty1", "ttyS0", "hvc0"} {
-		// The kernel makes nodes for four serial ports, existing or not; only a real one has a type.
+		// The kernel makes nodes for four serial ports; only a real one has a type.
 		if kind, err := os.ReadFile("/sys/class/tty/" + name + "/type"); err == nil && strings.TrimSpace(string(kind)) == "0" {
 			continue
 		}
@@ -118,7 +117,6 @@ func startServices(ctx context.Context) {
 	go supervise(ctx, "/usr/sbin/dropbear", "-F", "-R", "-E")
 }
 
-// hotplug handles devices that are plugged and unplugged.
 type hotplug struct {
 	drivers *drivers
 	network *network
@@ -135,20 +133,18 @@ func (h hotplug) handle(ctx context.Context, event uevent) {
 	case event.action == "remove" && event.subsystem == "net":
 		h.network.remove(event.iface)
 	case event.subsystem == "virtio-ports" && (event.action == "add" || event.action == "change"):
-		// A port gets its name after its creation, which is this event.
+		// A port gets its name after its creation, by this event.
 		h.agents.add(ctx, filepath.Base(event.devpath))
 	case event.subsystem == "virtio-ports" && event.action == "remove":
 		h.agents.remove(filepath.Base(event.devpath))
 	}
 }
 
-// openLog opens the log of a program.
 func openLog(program string) (*os.File, error) {
 	name := "/var/log/" + filepath.Base(program) + ".log"
 	return os.OpenFile(name, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 }
 
-// command runs a program and waits for its end.
 func command(name string, args ...string) error {
 	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("running %s %s: %w: %s", name, strings.Join(args, " "), err, strings.TrimSpace(string(out)))

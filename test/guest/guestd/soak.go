@@ -24,7 +24,6 @@ const (
 	soakGap = time.Second
 )
 
-// soakReport counts a disk's writes, errors and gaps.
 type soakReport struct {
 	writes, errors, gaps int
 	longest              time.Duration
@@ -126,7 +125,6 @@ func compareRead(disk io.ReaderAt, offset int64, written, read []byte) error {
 	return nil
 }
 
-// fillBlock fills a block with content that depends on its number.
 func fillBlock(block []byte, number uint64) {
 	for i := 0; i < len(block); i += 8 {
 		binary.LittleEndian.PutUint64(block[i:], number+uint64(i)<<32)
@@ -135,7 +133,7 @@ func fillBlock(block []byte, number uint64) {
 
 func alignedBlock() []byte { return alignedMemory(soakBlock) }
 
-// alignedMemory returns memory that is aligned for direct access.
+// Direct access needs aligned memory.
 func alignedMemory(length int) []byte {
 	memory := make([]byte, length+soakBlock)
 	start := soakBlock - int(uintptr(unsafe.Pointer(&memory[0]))%soakBlock)

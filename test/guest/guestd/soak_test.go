@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// soakFile makes a file on a file system that supports direct access.
+// The file system supports direct access.
 func soakFile(t *testing.T, size int64) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "disk")

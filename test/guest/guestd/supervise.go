@@ -21,7 +21,7 @@ const (
 // backoff computes the delay before a program's restart. The zero value is for a program that has not ended yet.
 type backoff struct{ last time.Duration }
 
-// next returns the delay after a run. It doubles as long as the program ends soon.
+// The delay doubles as long as the program ends soon.
 func (b *backoff) next(ran time.Duration) time.Duration {
 	if ran >= steady || b.last == 0 {
 		b.last = respawnDelay
@@ -31,7 +31,6 @@ func (b *backoff) next(ran time.Duration) time.Duration {
 	return b.last
 }
 
-// supervise restarts a program whenever it ends, until the context ends.
 func supervise(ctx context.Context, program string, args ...string) {
 	var delay backoff
 	for ctx.Err() == nil {

@@ -19,10 +19,9 @@ const (
 	tpmManaged = "/dev/tpmrm0"
 )
 
-// maxTPMResponse is the largest response of a TPM.
 const maxTPMResponse = 4096
 
-// tpmSend sends a command to the guest's TPM and prints the response, both in hexadecimal.
+// Command and response are hexadecimal.
 func tpmSend(_ context.Context, args []string) error {
 	command, err := hex.DecodeString(strings.Join(args, ""))
 	if err != nil {
@@ -66,7 +65,6 @@ func tpmSeal(_ context.Context, args []string) error {
 	})
 }
 
-// tpmUnseal prints a sealed text.
 func tpmUnseal(_ context.Context, args []string) error {
 	sealed, err := hex.DecodeString(strings.Join(args, ""))
 	if err != nil {
@@ -122,8 +120,8 @@ func withTPM(name string, use func(tpm) error) error {
 	return errors.Join(use(tpm{device}), device.Close())
 }
 
-// openTPM opens a device of the TPM. On a busy host the TPM's first answers may come later than the driver waits, which
-// then offers no tpmManaged: openTPM rebinds the driver.
+// On a busy host the TPM's first answers may come later than the driver waits, which then offers no tpmManaged:
+// openTPM rebinds the driver.
 func openTPM(name string) (int, error) {
 	const driver, device, attempts = "/sys/bus/acpi/drivers/tpm_crb/", "MSFT0101:00", 20
 	for i := 0; ; i++ {
@@ -137,7 +135,6 @@ func openTPM(name string) (int, error) {
 	}
 }
 
-// send executes a command of the TPM.
 func (t tpm) send(command []byte) ([]byte, error) {
 	if _, err := t.device.Write(command); err != nil {
 		return nil, fmt.Errorf("sending the command: %w", err)
@@ -183,7 +180,6 @@ func (t tpm) run(code uint32, handles []uint32, parameters ...[]byte) ([]byte, e
 	return response[4:], nil // the parameters' size
 }
 
-// primary loads the key of a hierarchy, and returns its public part.
 func (t tpm) primary(hierarchy uint32) (handle uint32, public []byte, err error) {
 	response, err := t.run(tpmCreatePrimary, []uint32{hierarchy}, sized(sized(nil), sized(nil)), sized(unhex(primaryTemplate)), sized(nil), make([]byte, 4))
 	if err != nil {
@@ -193,7 +189,7 @@ func (t tpm) primary(hierarchy uint32) (handle uint32, public []byte, err error)
 	return binary.BigEndian.Uint32(response), public, nil
 }
 
-// sized joins parts to a buffer with its length in front.
+// The length comes first.
 func sized(parts ...[]byte) []byte {
 	var body []byte
 	for _, part := range parts {
@@ -202,13 +198,12 @@ func sized(parts ...[]byte) []byte {
 	return append(binary.BigEndian.AppendUint16(nil, uint16(len(body))), body...)
 }
 
-// cutSized cuts a sized buffer off the front.
 func cutSized(data []byte) (buffer, rest []byte) {
 	n := 2 + int(binary.BigEndian.Uint16(data))
 	return data[2:n], data[n:]
 }
 
-// unhex decodes a template, which is a valid constant.
+// The template is a valid constant.
 func unhex(digits string) []byte {
 	data, err := hex.DecodeString(strings.ReplaceAll(digits, " ", ""))
 	if err != nil {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// uevent is the kernel's message that a device came, changed or went.
 type uevent struct {
 	action    string
 	devpath   string
@@ -20,7 +19,7 @@ type uevent struct {
 	iface     string // name of a network card
 }
 
-// parseUevent reads a kernel message: a head line and then KEY=value, each ended by a zero byte.
+// A message is a head line and then KEY=value, each ended by a zero byte.
 func parseUevent(message []byte) uevent {
 	var event uevent
 	for field := range bytes.SplitSeq(message, []byte{0}) {
@@ -41,7 +40,6 @@ func parseUevent(message []byte) uevent {
 	return event
 }
 
-// listenKernel opens a netlink socket on the groups of a protocol.
 func listenKernel(protocol int, groups uint32) (*os.File, error) {
 	socket, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
@@ -54,7 +52,6 @@ func listenKernel(protocol int, groups uint32) (*os.File, error) {
 	return file, nil
 }
 
-// messages calls handle for each kernel message until the context ends.
 func messages(ctx context.Context, socket *os.File, handle func([]byte)) {
 	stop := context.AfterFunc(ctx, func() { _ = socket.Close() })
 	defer stop()

@@ -11,12 +11,12 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// userData has the user's requests, from any form of cloud-init's user data that this guest understands.
+// userData has the requests that this guest understands.
 type userData struct {
 	// Script is the whole of user data that begin with #!.
 	Script   []byte
 	Hostname string
-	// User is the name of the default user, or "" for guest.
+	// User is "" for guest.
 	User      string
 	Keys      []string
 	Passwords map[string]string
@@ -109,7 +109,7 @@ func (l *lines) UnmarshalJSON(data []byte) error {
 
 const defaultUser = "guest"
 
-// parseUserData reads user data: a script, or cloud-init's configuration.
+// User data is a script, or cloud-init's configuration.
 func parseUserData(data []byte) (userData, error) {
 	data = bytes.TrimLeft(data, " \t\r\n")
 	switch {
@@ -171,7 +171,6 @@ func (u userData) name() string {
 	return u.User
 }
 
-// bytes decodes the file's content.
 func (f userFile) bytes() ([]byte, error) {
 	switch f.Encoding {
 	case "", "text/plain":
@@ -187,7 +186,7 @@ func (f userFile) bytes() ([]byte, error) {
 	}
 }
 
-// permissions parses the file's mode, in octal digits.
+// The mode is octal.
 func (f userFile) permissions() (uint32, error) {
 	if f.Permissions == "" {
 		return 0o644, nil

@@ -1,7 +1,5 @@
-// Package kernel builds the kernel of the test guest from Debian's source of Linux with only the options in the file
-// config, all built in. Its only purpose is a quick start of emulated guests.
-//
-// It decides nothing about the guest that runs it.
+// Package kernel builds the kernel of the test guest from Debian's source of Linux with only the options in the
+// file config, all built in, so that emulated guests start quickly. It must decide nothing about the guest.
 package kernel
 
 import (
@@ -24,27 +22,26 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// Package is the Debian package that has the source.
+// Package has the source.
 const Package = "linux-source"
 
-// recipe has the kernel's inputs beside the source.
+// recipe has the inputs beside the source.
 //
 //go:embed compile.go config
 var recipe embed.FS
 
 // Kernel is a built kernel.
 type Kernel struct {
-	// File is the image for a boot loader.
 	File string
-	// Key identifies its inputs: the source's version, the configuration, and the recipe.
+	// Key identifies the source's version, the configuration, and the recipe.
 	Key string
 }
 
 // unusedFor is the age at which an unused kernel is removed.
 const unusedFor = 30 * 24 * time.Hour
 
-// Folder returns the user's folder of kernels, so that each is built once for all checkouts, like Go's build cache. A
-// user without a cache folder has them in other.
+// Folder returns the user's folder of kernels, so that each is built once for all checkouts. A user without a
+// cache folder has them in other.
 func Folder(other string) string {
 	folder, err := os.UserCacheDir()
 	if err != nil {
@@ -53,9 +50,8 @@ func Folder(other string) string {
 	return filepath.Join(folder, "drydock")
 }
 
-// Build makes the kernel in the folder of kernels, from the source in a tree of Debian packages, or returns the
-// existing one with the same key. The source is unpacked below work. While another process builds the kernel, Build
-// waits.
+// Build makes the kernel from a tree's source, or returns the existing one with the same key. The source is
+// unpacked below work. While another process builds the kernel, Build waits.
 func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, error) {
 	archive, version, err := find(tree)
 	if err != nil {
@@ -99,7 +95,7 @@ func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, er
 	return built, removeUnused(kept, time.Now())
 }
 
-// copyFile copies a kernel. The two places may be in different file systems.
+// The two places may be in different file systems.
 func copyFile(from, to string) error {
 	text, err := os.ReadFile(from)
 	if err != nil {
@@ -126,7 +122,6 @@ func removeUnused(kept string, now time.Time) error {
 	return nil
 }
 
-// find returns the source's archive and the version of its package.
 func find(tree debian.Tree) (archive, version string, err error) {
 	found, err := tree.Glob("/usr/src/linux-source-*.tar.xz")
 	if err != nil {
@@ -143,7 +138,7 @@ func find(tree debian.Tree) (archive, version string, err error) {
 	return tree.Path(found[0]), owner.Version, nil
 }
 
-// buildKey identifies the source's version, the configuration and the recipe. Comments do not count.
+// Comments do not count.
 func buildKey(version string) (string, error) {
 	code, err := fs.ReadFile(recipe, "compile.go")
 	if err != nil {
@@ -160,7 +155,6 @@ func buildKey(version string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), nil
 }
 
-// writeTokens writes the tokens of a Go file without its comments.
 func writeTokens(to io.Writer, code []byte) {
 	var tokens scanner.Scanner
 	tokens.Init(token.NewFileSet().AddFile("compile.go", -1, len(code)), code, nil, 0)
@@ -176,7 +170,7 @@ func writeTokens(to io.Writer, code []byte) {
 	}
 }
 
-// writeOptions writes a configuration without its comments. An option that is off looks like a comment.
+// An option that is off looks like a comment.
 func writeOptions(to io.Writer, options []byte) {
 	for line := range bytes.Lines(options) {
 		line = bytes.TrimSpace(line)

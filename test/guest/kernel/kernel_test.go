@@ -48,7 +48,6 @@ func TestObjtoolIsLeftOut(t *testing.T) {
 	}
 }
 
-// sourceIn makes a tree with the package of a kernel's source.
 func sourceIn(t *testing.T, root string) {
 	t.Helper()
 	for name, text := range map[string]string{

@@ -18,7 +18,7 @@ import (
 	"drydock.dev/drydock/internal/certs/workertls"
 )
 
-// Secret returns an authority's data as cert-controller would, except for the kind of key.
+// Secret returns an authority's data like cert-controller's, with another kind of key.
 func Secret(t testing.TB) map[string][]byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -62,7 +62,7 @@ func Client(t testing.TB, by *workertls.Authority, name string) string {
 	return Folder(t, data)
 }
 
-// Folder returns a folder like a Secret that the kubelet mounted.
+// Folder returns a folder like a mounted Secret.
 func Folder(t testing.TB, data map[string][]byte) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -107,13 +107,7 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 }
 
 // Report implements concern.Concern.
-func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
-	for i := range facts.Interfaces {
-		if state, known := plan.Has[facts.Interfaces[i].Name]; known {
-			facts.Interfaces[i].Link = state
-		}
-	}
-}
+func (*Concern) Report(plan Plan, facts *vmihandler.Guest) { facts.Links = plan.Has }
 
 // Act implements concern.Concern. Switching the backend's link also switches that of the guest's device: a guest that
 // ignores its device's link sends nothing either.

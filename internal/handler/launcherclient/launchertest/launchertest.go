@@ -98,6 +98,15 @@ func (l *Launcher) Exit(exit launch.Exit) {
 	l.Vanish()
 }
 
+// Say sends a message, as a launcher may that its guest has taken over.
+func (l *Launcher) Say(message launch.Message) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		l.send(l.conn, message)
+	}
+}
+
 // Vanish ends the launcher without a message. It can be repeated.
 func (l *Launcher) Vanish() {
 	l.mu.Lock()
@@ -108,7 +117,7 @@ func (l *Launcher) Vanish() {
 	}
 }
 
-// send writes a message. The caller holds l.mu. Errors are ignored: the peer may have gone.
+// The caller holds l.mu. Errors are ignored: the peer may have gone.
 func (l *Launcher) send(conn net.Conn, message launch.Message) {
 	line, err := json.Marshal(message)
 	if err != nil {

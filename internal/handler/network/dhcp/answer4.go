@@ -35,7 +35,7 @@ func (l *Lease) answer4(request *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	for _, option := range l.options4() {
 		answer.UpdateOption(option)
 	}
-	// A network boot ROM reads the header's field and not the option.
+	// A network boot ROM reads the header's field, not the option.
 	answer.BootFileName = l.BootFile
 	return answer, nil
 }

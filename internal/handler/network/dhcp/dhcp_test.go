@@ -41,7 +41,6 @@ func message(t *testing.T, kind dhcpv4.MessageType, modifiers ...dhcpv4.Modifier
 // routers is the multicast address of routers.
 var routers = netip.MustParseAddr("ff02::2")
 
-// toRouters is a message of the guest to its routers.
 func toRouters(t testing.TB, message ndp.Message) []byte {
 	t.Helper()
 	frame, err := neighborFrame(endpoint{mac: guestMAC, addr: netip.MustParseAddr("fe80::2")}, endpoint{mac: serverMAC, addr: routers}, message)
@@ -51,7 +50,7 @@ func toRouters(t testing.TB, message ndp.Message) []byte {
 	return frame
 }
 
-// TestASolicitationIsAnsweredByAnAdvertisement compares the whole frame byte by byte, checksum included.
+// The whole frame is compared, checksum included.
 func TestASolicitationIsAnsweredByAnAdvertisement(t *testing.T) {
 	const want = "333300000001" + "020000090909" + "86dd" + // Ethernet: to all nodes
 		"6000000000203aff" + "fe800000000000000000000000000001" + "ff020000000000000000000000000001" + // IPv6
@@ -64,7 +63,6 @@ func TestASolicitationIsAnsweredByAnAdvertisement(t *testing.T) {
 	}
 }
 
-// Each story has the guest's DHCP messages and the answers.
 func TestAnswers(t *testing.T) {
 	address := func(s string) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptRequestedIPAddress(net.ParseIP(s))) }
 	server := func(s string) dhcpv4.Modifier { return dhcpv4.WithOption(dhcpv4.OptServerIdentifier(net.ParseIP(s))) }

@@ -11,7 +11,6 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// flood is a link with a guest that sends requests without a pause.
 type flood struct {
 	request []byte
 	reads   atomic.Int64

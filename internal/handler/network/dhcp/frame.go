@@ -38,7 +38,7 @@ type packet struct {
 
 var errNotForUs = errors.New("no packet for this server")
 
-// parse ignores checksums: a guest's virtio-net leaves them to hardware that does not exist.
+// A guest's virtio-net leaves checksums to hardware that does not exist: they are ignored.
 func parse(frame []byte) (packet, error) {
 	if len(frame) < ethernetHeader {
 		return packet{}, errNotForUs
@@ -86,7 +86,7 @@ func (p *packet) parse4(b []byte) []byte {
 	return b[header:total]
 }
 
-// parse6 returns the IPv6 payload. Neither DHCPv6 nor a router solicitation has extension headers.
+// Neither DHCPv6 nor a router solicitation has extension headers.
 func (p *packet) parse6(b []byte) []byte {
 	if len(b) < ipv6Header || b[0]>>4 != 6 {
 		return nil
@@ -106,8 +106,7 @@ type endpoint struct {
 	port uint16
 }
 
-// udpFrame returns the frame of a UDP packet, IPv4 or IPv6 by the addresses. It fills in all checksums: some DHCP
-// clients read raw frames and drop those without.
+// All checksums are filled in: some DHCP clients read raw frames and drop those without.
 func udpFrame(from, to endpoint, payload []byte) []byte {
 	datagram := make([]byte, 0, udpHeader+len(payload))
 	datagram = binary.BigEndian.AppendUint16(datagram, from.port)

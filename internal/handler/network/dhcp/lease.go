@@ -26,7 +26,7 @@ type Lease struct {
 	ServerID netip.Addr
 	// Address is the guest's address with its network's prefix length.
 	Address netip.Prefix
-	// Routes excludes the address's own network and includes the default route.
+	// Routes excludes the own network and includes the default route.
 	Routes []Route
 	MTU    int
 
@@ -44,7 +44,7 @@ type Lease struct {
 	IPv6 *Lease6
 }
 
-// Route is a route out of the guest's own network. Without a Gateway the destination is on the link.
+// Route leads out of the guest's network. Without a Gateway the destination is on the link.
 type Route struct {
 	Destination netip.Prefix
 	Gateway     netip.Addr
@@ -53,7 +53,7 @@ type Route struct {
 // Lease6 is the guest's IPv6 configuration.
 type Lease6 struct {
 	Address netip.Addr
-	// Router is the link-local address of the guest's default gateway.
+	// Router is the gateway's link-local address.
 	Router netip.Addr
 	DNS    []netip.Addr
 }

@@ -21,8 +21,7 @@ import (
 // advertisePeriod is the interval of unsolicited router advertisements; with it routerLifetime never runs out.
 const advertisePeriod = 10 * time.Minute
 
-// maxFrame is far more than any request needs. Each interface of each guest has such a buffer; a longer frame is cut
-// off and no longer a valid request.
+// maxFrame exceeds all valid requests. Each interface has such a buffer; a longer frame is cut off and invalid.
 const maxFrame = 4<<10 + ethernetHeader
 
 // A guest sends a few requests at boot and two in a lease's time. Further ones wait, and the kernel drops those that
@@ -113,7 +112,7 @@ func (s *Server) advertise() {
 	}
 }
 
-// send writes a frame. A guest without a running QEMU misses it and asks later.
+// A guest without a running QEMU misses the frame and asks later.
 func (s *Server) send(frame []byte) {
 	if _, err := s.link.Write(frame); err != nil && !s.over(err) {
 		s.log.V(1).Info("could not answer the guest", "reason", err.Error())
@@ -190,8 +189,8 @@ func (l *Lease) advertisementFrame() ([]byte, error) {
 	return neighborFrame(from, to, l.advertisement())
 }
 
-// Filter returns a socket filter that passes DHCPv4, DHCPv6 and router solicitations, so that the guest's other
-// traffic costs nothing here.
+// Filter returns a socket filter that passes DHCPv4, DHCPv6 and router solicitations: other traffic costs nothing
+// here.
 func Filter() ([]bpf.RawInstruction, error) {
 	const (
 		etherType    = 12

@@ -1,5 +1,5 @@
-// Package metricstest reads downward metrics like the tools in guests, for tests. It has its own knowledge of the
-// format, and must not import the package that writes it.
+// Package metricstest reads downward metrics like the tools in guests, for tests. It must not import the package
+// that writes the format.
 package metricstest
 
 import (
@@ -21,7 +21,7 @@ type Metric struct {
 // ErrBusy means that the disk's document is being written.
 var ErrBusy = errors.New("the disk is busy")
 
-// Disk returns the document on a disk, after checking its sum.
+// Disk returns the document, after checking its sum.
 func Disk(image []byte) ([]byte, error) {
 	if len(image) < 16 || string(image[:4]) != "mvbd" {
 		return nil, errors.New("there is no header")
@@ -45,7 +45,7 @@ func Disk(image []byte) ([]byte, error) {
 	return document, nil
 }
 
-// Document returns the metrics of a document, by context and name: "host HostName".
+// Document returns the metrics by context and name: "host HostName".
 func Document(text []byte) (map[string]Metric, error) {
 	var parsed struct {
 		XMLName xml.Name `xml:"metrics"`

@@ -17,11 +17,11 @@ const (
 	maxOverlap = 90 * 24 * time.Hour
 )
 
-// minCertificateStep is the minimum time between two rotations, and between a rotation and the end of the
-// replaced certificate. Workers get their certificate of a new authority within ten minutes.
+// minCertificateStep is the minimum between two rotations, and between a rotation and the end of the replaced
+// certificate. Workers get a certificate of a new authority within ten minutes.
 const minCertificateStep = 20 * time.Minute
 
-// Lifetime is the validity of a certificate and how long before its end it is replaced.
+// Lifetime is how long a certificate is valid, and how long before its end it is replaced.
 type Lifetime struct {
 	Duration, RenewBefore time.Duration
 }

@@ -1,7 +1,6 @@
-// Package clusterconfig chooses the effective KubeVirt object, converts it into the settings of Drydock's
-// components with every default filled in, and holds the newest settings for its callers.
-//
-// It owns the defaults only. It does not validate (admission does), write, or report status.
+// Package clusterconfig chooses the effective KubeVirt object, converts it into the settings of Drydock's components
+// with every default filled in, and holds the newest settings for its callers. It must not validate (admission does),
+// write, or report status.
 package clusterconfig
 
 import (
@@ -35,8 +34,8 @@ const DefaultMachineType = machinetype.Default
 // name, to those of this one (machinetype.Parse).
 const MachineTypesAnnotation = "drydock.dev/machine-types"
 
-// The feature gates that have an effect. They expose something of the nodes to everybody who may create VMs:
-// with HostDisk the node's files, with DownwardMetrics its usage figures (decision 603).
+// Feature gates expose something of the nodes to everybody who may create VMs: HostDisk the node's files,
+// DownwardMetrics its usage figures (decision 603).
 const (
 	GateHostDisk        = "HostDisk"
 	GateDownwardMetrics = "DownwardMetrics"
@@ -52,11 +51,10 @@ type Settings struct {
 	ImagePullPolicy corev1.PullPolicy
 	// RolloutStrategy is Stage by default.
 	RolloutStrategy v1.VMRolloutStrategy
-	// LiveUpdate bounds how far running guests can grow.
-	LiveUpdate LiveUpdate
+	LiveUpdate      LiveUpdate
 	// ReferencePolicy is reference by default (configuration.instancetype.referencePolicy).
 	ReferencePolicy v1.InstancetypeReferencePolicy
-	// CommonTypes deploys the instance types and preferences that come with Drydock
+	// CommonTypes deploys Drydock's instance types and preferences
 	// (configuration.commonInstancetypesDeployment.enabled), by default true.
 	CommonTypes bool
 	// MigratesGuests migrates guests whose launcher pods are outdated (spec.workloadUpdateStrategy).

@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TheOne returns the effective KubeVirt object, or nil. It may have any name and namespace, and admission
-// refuses a second one. If two exist nevertheless, created at the same moment or without admission, those in
-// home, the components' namespace, come first, then the oldest (decision 545).
+// TheOne returns the effective KubeVirt object, in any namespace, or nil. Admission refuses a second one. If two
+// exist nevertheless, created at the same moment or without admission, those in home, the components' namespace, come
+// first, then the oldest (decision 545).
 func TheOne(all []v1.KubeVirt, home string) *v1.KubeVirt {
 	var one *v1.KubeVirt
 	for i := range all {
@@ -33,7 +33,7 @@ func before(a, b *v1.KubeVirt, home string) bool {
 	) < 0
 }
 
-// Watched updates Current from the watch events of KubeVirt objects. It is safe for concurrent use.
+// Watched updates Current from watch events. It is safe for concurrent use.
 type Watched struct {
 	// Home is the components' namespace.
 	Home    string

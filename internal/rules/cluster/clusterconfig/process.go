@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// MaxVerbosity is the highest log level of a component. Above it, the API server's client logs the bodies of
-// responses, with the contents of Secrets (decision 591).
+// MaxVerbosity is the highest log level: above it, the API server's client logs the bodies of responses, with the
+// contents of Secrets (decision 591).
 const MaxVerbosity = 7
 
 // Verbosity is the log level of each component (developerConfiguration.logVerbosity): from 0, which suits an

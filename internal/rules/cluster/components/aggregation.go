@@ -16,7 +16,7 @@ const (
 	aggregatesTo = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
-// AggregatedRole reports whether one of Drydock's ClusterRoles extends one of Kubernetes.
+// AggregatedRole reports whether a ClusterRole extends one of Kubernetes.
 func AggregatedRole(name string) bool {
 	switch name {
 	case rolePrefix + "admin", rolePrefix + "edit", rolePrefix + "view":

@@ -2,10 +2,10 @@
 // deployments of virt-api and virt-controller and the daemon set of virt-handler, the aggregation of the user
 // roles (aggregation.go), and the objects for Prometheus's operator (monitoring.go).
 //
-// The manifests own these objects and may be applied at any time. This package owns only the fields that the
-// KubeVirt object sets, as server-side apply's Manager, and restores the manifests' values when the KubeVirt
-// object no longer sets them (decision 590). It is pure: it turns an object with its managed fields into an
-// apply configuration. It must not validate for admission (package validate does).
+// The manifests own these objects and may be applied at any time. This package owns only the fields that the KubeVirt
+// object sets, as server-side apply's Manager, and restores the manifests' values when the KubeVirt object no longer
+// sets them (decision 590). It turns an object with its managed fields into an apply configuration. It must not
+// validate for admission (package validate does).
 package components
 
 import (
@@ -26,8 +26,8 @@ const (
 	Handler    = "virt-handler"
 )
 
-// Manager is the field manager of the KubeVirt object's settings. It is not virt-controller's own name, which
-// also updates other fields.
+// Manager is the field manager of the KubeVirt object's settings: virt-controller's own name also updates other
+// fields.
 const Manager = "drydock-kubevirt-object"
 
 // Deployment returns the apply configuration for the live deployment, nil for none; kv may be nil.
@@ -52,7 +52,6 @@ func DaemonSet(live *appsv1.DaemonSet, kv *v1.KubeVirt, types managedfields.Type
 	})
 }
 
-// workload is the part of a workload that the KubeVirt object can change.
 type workload struct {
 	name     string
 	object   runtime.Object
@@ -90,7 +89,6 @@ func pullImages(pod *corev1.PodSpec, spec *v1.KubeVirtSpec) {
 	pod.ImagePullSecrets = union(pod.ImagePullSecrets, spec.ImagePullSecrets)
 }
 
-// union appends the missing entries of more to list.
 func union[T any](list, more []T) []T {
 	known := map[string]bool{}
 	var out []T

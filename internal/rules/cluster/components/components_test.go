@@ -365,8 +365,8 @@ customizeComponents:
 	}
 }
 
-// The kubelet probes from the start of a container on, and warns of each failed probe: the first probe must wait until
-// the component listens, and the second as long as a start may take.
+// The kubelet warns of each failed probe: the first must wait until the component listens, and the second as long as
+// a start may take.
 func TestAComponentThatStartsIsNotWarnedOf(t *testing.T) {
 	for _, name := range []string{API, Controller, Handler} {
 		_, template := newServer(t, name).workload()

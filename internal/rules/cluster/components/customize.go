@@ -32,8 +32,8 @@ var settable = map[string][]string{
 	Handler:    {"pprof-addr"},
 }
 
-// Ineffective returns why a patch can't have an effect on any workload, "" if it may have one: it is for an
-// object that is not Drydock's, or it would remove the manifests' fields or expand beyond its own size.
+// Ineffective returns why a patch can't have an effect, "" if it may: it is for an object that is not Drydock's, or
+// it would remove the manifests' fields or expand beyond its own size.
 func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	if kind, known := kinds[p.ResourceName]; !known || !strings.EqualFold(p.ResourceType, kind) {
 		return "it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"
@@ -43,7 +43,7 @@ func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	}
 	operations, err := jsonpatch.DecodePatch([]byte(p.Patch))
 	if err != nil {
-		return "" // an error, see CheckPatch
+		return "" // CheckPatch reports this.
 	}
 	for i, o := range operations {
 		if !slices.Contains([]string{"add", "replace", "test"}, o.Kind()) {
@@ -53,7 +53,7 @@ func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	return ""
 }
 
-// Flags returns the flags of each component in the KubeVirt object.
+// Flags returns each component's flags.
 func Flags(f *v1.Flags) map[string]map[string]string {
 	if f == nil {
 		return nil
@@ -83,8 +83,7 @@ func CheckPatch(p *v1.CustomizeComponentsPatch) error {
 	return nil
 }
 
-// customize applies the workload's patches in their order, and then its flags. It skips ineffective ones, about
-// which admission warns.
+// customize applies patches in their order, then flags. It skips ineffective patches, about which admission warns.
 func customize(w workload, c *v1.CustomizeComponents) error {
 	args := slices.Clone(argsOf(w.template))
 	for i := range c.Patches {
@@ -135,7 +134,6 @@ func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
 	return decodeInto(object, after)
 }
 
-// decodeInto replaces the object by the decoded text.
 func decodeInto(object runtime.Object, text []byte) error {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
@@ -148,7 +146,6 @@ func decodeInto(object runtime.Object, text []byte) error {
 	return decoder.Decode(object)
 }
 
-// argsOf returns the arguments of all containers.
 func argsOf(template *corev1.PodTemplateSpec) []string {
 	var all []string
 	for _, containers := range [][]corev1.Container{template.Spec.InitContainers, template.Spec.Containers} {

@@ -16,11 +16,11 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// ReplacedAnnotation holds the other managers' values of the fields that Manager has overwritten, as a part of
-// the object. One request writes both, so that neither exists without the other.
+// ReplacedAnnotation holds the other managers' values that Manager has overwritten, as a part of the object. One
+// request writes both, so that neither exists without the other.
 const ReplacedAnnotation = "drydock.dev/replaced-by-kubevirt-object"
 
-// whatItIs is in every object and has no owner.
+// No manager owns these fields.
 var whatItIs = fieldpath.NewSet(fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"))
 
 // Object is an API object of a Go type.
@@ -32,7 +32,6 @@ type Object interface {
 type planner struct {
 	kind  schema.GroupVersionKind
 	types managedfields.TypeConverter
-	// empty is an object of the Go type.
 	empty runtime.Object
 }
 
@@ -96,7 +95,7 @@ func (p planner) difference(base, after, earlier *typed.TypedValue, alone *field
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return nil, fmt.Errorf("listing the fields: %w", err)
 	}
-	// Additions below a new field count by their own fields, not by that one.
+	// Additions below a new field count by their own fields.
 	added := all.Difference(there)
 	if err := permit(added, changes.Modified); err != nil {
 		return nil, err
@@ -123,7 +122,6 @@ func (p planner) difference(base, after, earlier *typed.TypedValue, alone *field
 	return want.Merge(note)
 }
 
-// change applies change to the object as a Go type, and returns it before and after.
 func (p planner) change(before *typed.TypedValue, change func(runtime.Object) error) (base, after *typed.TypedValue, err error) {
 	fields, err := p.content(before)
 	if err != nil {
@@ -205,7 +203,6 @@ func (p planner) request(live Object, want *typed.TypedValue) (*unstructured.Uns
 	return out, nil
 }
 
-// content returns the fields of a value without kind and version; none for a null value.
 func (p planner) content(value *typed.TypedValue) (map[string]any, error) {
 	out := map[string]any{}
 	if value.AsValue().IsNull() {

@@ -33,7 +33,7 @@ const (
 	monitorLabel = "prometheus.kubevirt.io"
 )
 
-// ServiceMonitorKind is the kind that tells Prometheus's operator its targets.
+// ServiceMonitorKind tells Prometheus's operator its targets.
 var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
 
 // AuthoritiesKind is the kind of MetricsAuthorities.
@@ -104,7 +104,7 @@ func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	object.SetGroupVersionKind(ServiceMonitorKind)
 	object.SetNamespace(namespace)
 	object.SetName(ServiceMonitorName)
-	// The labels by which the Prometheus of OpenShift, and those of KubeVirt's users, select ServiceMonitors.
+	// The Prometheus of OpenShift, and those of KubeVirt's users, select by these labels.
 	labels := map[string]string{"openshift.io/cluster-monitoring": "", monitorLabel: "true", "k8s-app": "kubevirt"}
 	for key, value := range managedBy {
 		labels[key] = value

@@ -8,9 +8,8 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 )
 
-// permitted are the fields that the KubeVirt object can change, including those below. The others decide which
-// program runs, as which user, and with which rights on a node. Writing the KubeVirt object must not grant
-// these (decision 592).
+// permitted fields can be changed, with those below. The others decide which program runs, as which user, and with
+// which rights on a node. Writing the KubeVirt object must not grant these (decision 592).
 var permitted = regexp.MustCompile(`^(` + or(
 	`\.metadata\.annotations\..+`,
 	`\.spec\.(replicas|revisionHistoryLimit|progressDeadlineSeconds)`,
@@ -34,7 +33,6 @@ func or(patterns ...string) string {
 	return out
 }
 
-// permit returns an error for the first field that the KubeVirt object can't change.
 func permit(added, modified *fieldpath.Set) error {
 	refused := func(path string, allowed ...*regexp.Regexp) bool {
 		return path == recordPath || !slices.ContainsFunc(allowed, func(r *regexp.Regexp) bool { return r.MatchString(path) })

@@ -58,8 +58,7 @@ func bothNodeAffinities(a, b *corev1.NodeAffinity) *corev1.NodeAffinity {
 	return &out
 }
 
-// bothSelectors returns the intersection of two selectors. The terms of a selector are alternatives; all
-// requirements of a term must hold.
+// bothSelectors returns the intersection. A selector's terms are alternatives; all requirements of a term must hold.
 func bothSelectors(a, b *corev1.NodeSelector) *corev1.NodeSelector {
 	switch {
 	case a == nil:

@@ -40,7 +40,7 @@ func (a *Authority) PublishedIn(bundle []byte) bool {
 	return false
 }
 
-// Sign returns the certificate of a grant as PEM. It does not outlive the authority.
+// Sign returns a grant's certificate as PEM. It does not outlive the authority.
 func (a *Authority) Sign(grant Grant, now time.Time) ([]byte, error) {
 	failed := func(err error) ([]byte, error) {
 		return nil, fmt.Errorf("signing the certificate of the virt-handler on node %s: %w", grant.Node, err)
@@ -75,7 +75,6 @@ func (a *Authority) Sign(grant Grant, now time.Time) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
 }
 
-// single decodes exactly one PEM certificate.
 func single(text []byte) ([]byte, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" || len(bytes.TrimSpace(rest)) > 0 {

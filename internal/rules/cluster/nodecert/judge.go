@@ -11,7 +11,7 @@ import (
 // Act is virt-api's action on a request.
 type Act int
 
-// The actions. A request is approved and then signed, or it is refused.
+// A request is approved and then signed, or it is refused.
 const (
 	// Ignore a request that is for another signer or has ended.
 	Ignore Act = iota
@@ -32,8 +32,7 @@ type Verdict struct {
 	Condition certificatesv1.CertificateSigningRequestCondition
 }
 
-// Judge decides about a request. It does not trust an approval: a request is always checked here before it is
-// signed.
+// Judge does not trust an approval: a request is always checked here before it is signed.
 func Judge(request *certificatesv1.CertificateSigningRequest) Verdict {
 	if request.Spec.SignerName != SignerName || len(request.Status.Certificate) > 0 ||
 		has(request, certificatesv1.CertificateDenied) || has(request, certificatesv1.CertificateFailed) {

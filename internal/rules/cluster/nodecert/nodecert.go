@@ -62,7 +62,6 @@ const (
 	skew = time.Hour
 )
 
-// suffix follows the node's name in the certificate's name.
 const suffix = ".virt-handler." + clusterconfig.Namespace + ".svc"
 
 // DNSName returns the only name in the certificate of a node's virt-handler. No DNS server knows it.
@@ -92,5 +91,5 @@ func Calls(certificate *x509.Certificate) bool {
 	return slices.Contains(certificate.ExtKeyUsage, x509.ExtKeyUsageClientAuth)
 }
 
-// RequestName returns the name of the node's CertificateSigningRequest.
+// RequestName returns the name of a node's request.
 func RequestName(node string) string { return requestPrefix + node }

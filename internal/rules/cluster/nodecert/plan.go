@@ -14,13 +14,13 @@ import (
 // InUse is the certificate with which a virt-handler serves.
 type InUse struct {
 	Leaf *x509.Certificate
-	// Renew is when the next one is requested.
+	// Renew is when to request the next one.
 	Renew time.Time
 }
 
-// Renewal returns when a new certificate is to be renewed: after about half of its remaining time, and soon if
-// it can't be used to call other virt-handlers. spread, from 0 to 1, keeps nodes that started together from
-// making requests together.
+// Renewal returns when to renew a new certificate: after about half of its remaining time, and soon if it can't be
+// used to call other virt-handlers. spread, from 0 to 1, keeps nodes that started together from making requests
+// together.
 func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
 	left := leaf.NotAfter.Sub(now)
 	if !Calls(leaf) {
@@ -29,7 +29,7 @@ func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
 	return now.Add(left/2 - time.Duration(spread*float64(left)/10))
 }
 
-// Observation is virt-handler's observed state.
+// Observation is virt-handler's view.
 type Observation struct {
 	Node  string
 	Now   time.Time
@@ -44,7 +44,7 @@ type Observation struct {
 	Request *certificatesv1.CertificateSigningRequest
 }
 
-// Step is the next step of a virt-handler.
+// Step is virt-handler's next step.
 type Step int
 
 // The steps.
@@ -68,15 +68,14 @@ type Decision struct {
 	Until       time.Time
 	Certificate *tls.Certificate
 	Reason      error
-	// Usages are those of this request, otherwise of the next one. A virt-api of the release before migrations
-	// refuses to sign for a client; a node whose request for both was refused then requests the possible usage,
-	// so that its guests' consoles stay reachable.
-	Usages Usages
-	// refused means that the signer has refused the request.
+	// Usages are those of this request, or else of the next one. A virt-api of the release before migrations refuses
+	// to sign for a client; a refused node then requests the possible usage, so that its guests' consoles stay
+	// reachable.
+	Usages  Usages
 	refused bool
 }
 
-// Decide returns the next step towards a certificate that is valid until the next renewal, with no request left
+// Decide returns the next step towards a certificate that is valid until the next renewal, and leaves no request
 // behind. The certificate in use stays until there is another, whatever happens to the request.
 func Decide(o Observation) Decision {
 	decision := decide(&o)
@@ -120,8 +119,7 @@ func decide(o *Observation) Decision {
 	return Decision{Step: Take, Certificate: pair}
 }
 
-// due returns when another certificate is needed: at the renewal of the current one, and at once if peers no
-// longer accept it.
+// A certificate is due at its renewal, and at once if peers no longer accept it.
 func (o *Observation) due() time.Time {
 	if o.InUse == nil || o.Trust != nil && verify(o.InUse.Leaf, o.Node, o.Trust, o.Now) != nil {
 		return time.Time{}
@@ -129,7 +127,6 @@ func (o *Observation) due() time.Time {
 	return o.InUse.Renew
 }
 
-// issued returns the request's certificate with its key.
 func (o *Observation) issued() (*tls.Certificate, error) {
 	der, err := single(o.Request.Status.Certificate)
 	if err != nil {

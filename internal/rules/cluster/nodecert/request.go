@@ -25,7 +25,7 @@ const (
 	commonName = "virt-handler"
 )
 
-// Usages are the permitted usages of a certificate.
+// Usages are a certificate's permitted usages.
 type Usages int
 
 const (
@@ -35,7 +35,6 @@ const (
 	ServerOnly
 )
 
-// list returns the usages in a request.
 func (u Usages) list() []certificatesv1.KeyUsage {
 	list := []certificatesv1.KeyUsage{certificatesv1.UsageDigitalSignature, certificatesv1.UsageServerAuth}
 	if u == ServerAndClient {
@@ -44,7 +43,6 @@ func (u Usages) list() []certificatesv1.KeyUsage {
 	return list
 }
 
-// extended returns the usages in the certificate.
 func (u Usages) extended() []x509.ExtKeyUsage {
 	if u == ServerAndClient {
 		return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
@@ -63,7 +61,7 @@ func usagesOf(request *certificatesv1.CertificateSigningRequest) (u Usages, ok b
 	return 0, false
 }
 
-// New returns a request for the certificate of a node's key.
+// New returns a request for a node's key.
 func New(node string, key crypto.Signer, usages Usages) (*certificatesv1.CertificateSigningRequest, error) {
 	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
 		// A node's name may exceed the limit of a common name.
@@ -84,7 +82,7 @@ func New(node string, key crypto.Signer, usages Usages) (*certificatesv1.Certifi
 	return request, nil
 }
 
-// Grant is the approved content of a certificate. The zero value can't be signed.
+// Grant is an approved certificate. The zero value can't be signed.
 type Grant struct {
 	// Node is the one to which the requester's token is bound, by the API server.
 	Node string
@@ -120,7 +118,6 @@ func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
 	return Grant{Node: node, key: key, usages: usages, lifetime: lifetime(spec.ExpirationSeconds)}, nil
 }
 
-// requester returns the node of the virt-handler that made the request.
 func requester(spec *certificatesv1.CertificateSigningRequestSpec) (string, error) {
 	if spec.Username != Account {
 		return "", fmt.Errorf("only %s may ask for certificates of %s", Account, SignerName)
@@ -132,7 +129,6 @@ func requester(spec *certificatesv1.CertificateSigningRequestSpec) (string, erro
 	return nodes[0], nil
 }
 
-// parse decodes exactly one request.
 func parse(text []byte) (*x509.CertificateRequest, error) {
 	if len(text) > maxRequest {
 		return nil, fmt.Errorf("the request has %d bytes; %d are enough", len(text), maxRequest)
@@ -175,7 +171,6 @@ func keyOf(content *x509.CertificateRequest, node string) (*ecdsa.PublicKey, err
 	return key, nil
 }
 
-// lifetime returns the requested lifetime, at most Lifetime.
 func lifetime(seconds *int32) time.Duration {
 	if seconds == nil {
 		return Lifetime

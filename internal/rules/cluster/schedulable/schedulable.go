@@ -23,8 +23,8 @@
 //     them. It sees an earlier write. A later write would be for a later version of the node, and its
 //     list of pods would contain virt-handler's.
 //
-// It is pure. It must not judge virt-handler's health: the DaemonSet still wants one that is away
-// temporarily (an update, a crash), and the label stays.
+// It must not judge virt-handler's health: the DaemonSet still wants one that is away temporarily (an update, a
+// crash), and the label stays.
 package schedulable
 
 import (
@@ -59,21 +59,21 @@ const (
 	NeedPods    Question = "the node's pods and virt-handler's DaemonSet"
 )
 
-// Observed is the observed state of a node.
+// Observed is the state of a node.
 type Observed struct {
 	// Node is nil for none. Until NodeAsked it may contain only the fields that Candidate reads.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Guests means that the cache has a launcher pod on the node.
+	// Guests means that the cache has a launcher pod there.
 	Guests bool
 	// DaemonSet is virt-handler's, nil for none. With PodsAsked it is the API server's.
 	DaemonSet *appsv1.DaemonSet
-	// Pods are all pods on the node.
-	Pods      []corev1.Pod
+	// Keeping are the names of the pods on the node that keep the label, by Keeps.
+	Keeping   []string
 	PodsAsked bool
 }
 
-// Decide reports whether the node's label is to be false (Mark), and the next fact that it needs for that.
+// Decide reports whether to Mark the node, and the next fact that it needs for that.
 func Decide(o Observed) (left bool, needs Question) {
 	if o.Node == nil || !Candidate(o.Node) || o.Guests || !current(o.DaemonSet) {
 		return false, NeedNothing
@@ -87,17 +87,19 @@ func Decide(o Observed) (left bool, needs Question) {
 	if !o.PodsAsked {
 		return false, NeedPods
 	}
-	marked := Mark(o.Node)
-	for i := range o.Pods {
-		if pod := &o.Pods[i]; !podstatus.Terminal(pod) && (isGuestOrHandler(pod, o.DaemonSet) || fits(pod, o.Node) && !fits(pod, marked)) {
-			return false, NeedNothing
-		}
-	}
-	return true, NeedNothing
+	return len(o.Keeping) == 0, NeedNothing
 }
 
-// Candidate reports whether virt-handler is away from a node with the label true. The kubelet offers the
-// devices while virt-handler serves them.
+// Keeps reports whether a pod on the node keeps the label. A restarted kubelet would end a pod that selects by it.
+func (o *Observed) Keeps(pod *corev1.Pod) bool {
+	if o.Node == nil || o.DaemonSet == nil || podstatus.Terminal(pod) {
+		return false // Without them nothing is marked.
+	}
+	return isGuestOrHandler(pod, o.DaemonSet) || fits(pod, o.Node) && !fits(pod, Mark(o.Node))
+}
+
+// Candidate reports whether virt-handler is away from a node with the label true. The kubelet offers the devices
+// while virt-handler serves them.
 func Candidate(node *corev1.Node) bool {
 	devices := node.Status.Allocatable[layout.ResourceTUN]
 	return node.Labels[v1.NodeSchedulable] == yes && devices.IsZero()
@@ -116,11 +118,11 @@ func current(ds *appsv1.DaemonSet) bool {
 	return ds != nil && ds.DeletionTimestamp == nil && ds.Status.ObservedGeneration >= ds.Generation
 }
 
-// wants reports whether a DaemonSet has a pod on a node, or will have one again. In doubt it is true.
+// wants reports whether the DaemonSet has a pod on the node, or will have one again. In doubt it is true.
 func wants(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	template := &ds.Spec.Template.Spec
 	if namesLabel(template) {
-		// Setting the label to false would keep virt-handler from coming back.
+		// A false label would keep virt-handler from coming back.
 		return true
 	}
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(&corev1.Pod{Spec: *template}).Match(node)
@@ -131,7 +133,6 @@ func wants(ds *appsv1.DaemonSet, node *corev1.Node) bool {
 	return fits && !repelled
 }
 
-// namesLabel reports whether the template selects nodes by the label.
 func namesLabel(template *corev1.PodSpec) bool {
 	if _, named := template.NodeSelector[v1.NodeSchedulable]; named {
 		return true
@@ -146,11 +147,10 @@ func namesLabel(template *corev1.PodSpec) bool {
 	})
 }
 
-// passing are the prefixes of taints that Kubernetes adds and removes itself. A DaemonSet's pods tolerate most
-// of them, whatever their template says, and none of them means that a pod stays away.
+// passing are prefixes of taints that Kubernetes adds and removes itself. A DaemonSet's pods tolerate most of them,
+// whatever their template says, and none means that a pod stays away.
 var passing = []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"}
 
-// isPermanent reports whether an untolerated taint keeps a DaemonSet from a node permanently.
 func isPermanent(taint *corev1.Taint) bool {
 	if taint.Effect != corev1.TaintEffectNoSchedule && taint.Effect != corev1.TaintEffectNoExecute {
 		return false
@@ -158,8 +158,8 @@ func isPermanent(taint *corev1.Taint) bool {
 	return !slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(taint.Key, prefix) })
 }
 
-// isGuestOrHandler reports whether a pod is a guest's or virt-handler's, even one of a previous DaemonSet of its name.
-// Anybody can create pods with any labels; at worst the label stays true when it could be false.
+// isGuestOrHandler includes pods of a previous DaemonSet of the name. Anybody can create pods with any labels; at
+// worst the label stays true when it could be false.
 func isGuestOrHandler(pod *corev1.Pod, ds *appsv1.DaemonSet) bool {
 	if pod.Labels[v1.AppLabel] == layout.LauncherApp {
 		return true

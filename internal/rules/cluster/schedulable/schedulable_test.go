@@ -60,7 +60,9 @@ func pod(namespace, app string, changes ...func(*corev1.Pod)) func(*Observed) {
 		for _, change := range changes {
 			change(&p)
 		}
-		o.Pods = append(o.Pods, p)
+		if o.Keeps(&p) {
+			o.Keeping = append(o.Keeping, p.Name)
+		}
 	}
 }
 

@@ -1,8 +1,6 @@
-// Package hotplugpod renders the pod that holds a VMI's hotplugged volumes on its node, and its
-// PodDisruptionBudget.
+// Package hotplugpod renders the pod that holds a VMI's hotplugged volumes on its node, and its PodDisruptionBudget.
 //
-// It owns only the content of these objects. It is pure: it must not import a client or decide when a pod is
-// created; package hotplug does.
+// It owns only their content, and must not import a client. Package hotplug decides when a pod is created.
 package hotplugpod
 
 import (
@@ -36,10 +34,10 @@ const (
 // Input is the input of Render.
 type Input struct {
 	VMI *v1.VirtualMachineInstance
-	// Launcher is the guest's pod, which determines the node and owns the attachment pod.
+	// Launcher determines the node and owns the attachment pod.
 	Launcher      *corev1.Pod
 	AttachmentPod hotplug.AttachmentPod
-	// Block has the names of the claims with volumeMode Block.
+	// Block has the claims with volumeMode Block.
 	Block    map[string]bool
 	Settings clusterconfig.Settings
 	Image    string
@@ -47,7 +45,7 @@ type Input struct {
 	SELinux *corev1.SELinuxOptions
 }
 
-// Prefix returns the prefix of the names of this VMI's attachment pods only.
+// Prefix begins the names of this VMI's attachment pods only.
 func Prefix(vmi *v1.VirtualMachineInstance) string {
 	return layout.AttachmentPrefix + layout.LongDigest(string(vmi.UID))
 }
@@ -76,8 +74,8 @@ func Render(in Input) *corev1.Pod {
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			Affinity:                      onNode(in.Launcher.Spec.NodeName),
-			// The disks may be wherever the guest is, despite any taint: a cordon, a drain, pressure. A taint
-			// that ends the guest also ends this pod.
+			// The disks may be wherever the guest is, despite any taint. A taint that ends the guest also ends this
+			// pod.
 			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			PriorityClassName: in.Launcher.Spec.PriorityClassName,
 			SchedulerName:     in.Launcher.Spec.SchedulerName,
@@ -161,8 +159,8 @@ func Node(pod *corev1.Pod) string {
 	return fields[0].Values[0]
 }
 
-// onNode binds the pod to a node through the scheduler, which also binds a claim that waits for its first
-// consumer there, or reports why it can't.
+// onNode goes through the scheduler, which also binds a claim that waits for its first consumer there, or reports why
+// it can't.
 func onNode(node string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{

@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// Observe returns the observed state of an attachment pod. Stuck and Cooling depend on the time and are not
-// set.
+// Observe returns the pod's state without Stuck and Cooling, which depend on the time.
 func Observe(pod *corev1.Pod) hotplug.Pod {
 	out := hotplug.Pod{
 		Name: pod.Name, UID: pod.UID, Created: pod.CreationTimestamp.Time,
@@ -30,7 +29,7 @@ func Observe(pod *corev1.Pod) hotplug.Pod {
 	return out
 }
 
-// Status returns the status of the pod's container, nil if it is not known yet.
+// Status returns the status of the pod's container, nil if unknown.
 func Status(pod *corev1.Pod) *corev1.ContainerStatus {
 	return podstatus.Container(pod, layout.AttachmentContainer)
 }
@@ -61,7 +60,7 @@ func unschedulable(pod *corev1.Pod) *corev1.PodCondition {
 	return c
 }
 
-// Obstacle returns the reason in the pod's status why it does not run, "" for none.
+// Obstacle returns why the pod does not run, "" for none.
 func Obstacle(pod *corev1.Pod) string {
 	if c := unschedulable(pod); c != nil {
 		return fmt.Sprintf("the attachment pod %s can't be scheduled: %s", pod.Name, c.Message)

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 )
 
-// Protection returns the budget that keeps a drain from evicting the VMI's attachment pods before its guest has
-// left the node: it permits no eviction. virt-controller deletes the pods afterwards, which is no eviction.
+// Protection returns the budget that keeps a drain from evicting the VMI's attachment pods before its guest has left
+// the node: it permits no eviction. virt-controller's later deletion is none.
 func Protection(vmi *v1.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},

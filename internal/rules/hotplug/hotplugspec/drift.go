@@ -35,7 +35,7 @@ func names(text string) []string {
 	return list
 }
 
-// Added reports whether a volume was added to the VMI only.
+// Added reports whether only the VMI has the volume.
 func (o *Drift) Added(name string) bool { return slices.Contains(o.in, name) }
 
 func (o *Drift) removed(name string) bool { return slices.Contains(o.out, name) }
@@ -68,7 +68,6 @@ func (o *Drift) write(vmi *v1.VirtualMachineInstance) {
 	writeNames(vmi, RemovedAnnotation, o.out)
 }
 
-// writeNames removes the annotation for an empty list.
 func writeNames(vmi *v1.VirtualMachineInstance, annotation string, list []string) {
 	text := encode(list)
 	if text == "" {
@@ -81,7 +80,7 @@ func writeNames(vmi *v1.VirtualMachineInstance, annotation string, list []string
 	vmi.Annotations[annotation] = text
 }
 
-// NoteAdded records that a volume was added to the VMI only.
+// NoteAdded records a volume that only the VMI gets.
 func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
 	drift := ReadDrift(vmi.Annotations)
@@ -92,7 +91,7 @@ func NoteAdded(vmi *v1.VirtualMachineInstance, name string) {
 	drift.write(vmi)
 }
 
-// NoteRemoved records that a volume was removed from the VMI only.
+// NoteRemoved records a volume that only the VMI loses.
 func NoteRemoved(vmi *v1.VirtualMachineInstance, name string) {
 	forgetForced(vmi, name)
 	drift := ReadDrift(vmi.Annotations)

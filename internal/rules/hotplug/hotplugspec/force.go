@@ -11,7 +11,7 @@ import (
 // spec's volume of that name, so that it never forces a later removal.
 const ForcedAnnotation = "drydock.dev/forced-volumes"
 
-// Forced reports whether a volume's disk is to be removed by force.
+// Forced reports whether to remove a volume's disk by force.
 func Forced(vmi *v1.VirtualMachineInstance, name string) bool {
 	return detaching(vmi, name) && slices.Contains(names(vmi.Annotations[ForcedAnnotation]), name)
 }
@@ -51,7 +51,6 @@ func detaching(vmi *v1.VirtualMachineInstance, name string) bool {
 	return s != nil && s.Phase == v1.HotplugVolumeDetaching
 }
 
-// statusOf returns the status of a hotplugged volume, nil for none.
 func statusOf(vmi *v1.VirtualMachineInstance, name string) *v1.VolumeStatus {
 	for i := range vmi.Status.VolumeStatus {
 		if s := &vmi.Status.VolumeStatus[i]; s.Name == name && s.HotplugVolume != nil {

@@ -1,8 +1,7 @@
-// Package hotplugspec holds the rules about hotpluggable volumes in specs: which volumes and disks are valid,
-// how one is added and removed, and how a VMI follows its VM's template.
+// Package hotplugspec holds the rules about hotpluggable volumes in specs: which are valid, how one is added and
+// removed, and how a VMI follows its VM's template.
 //
-// It is pure: it must not import a client. Packages hotplug and handler/nodehotplug attach a volume to the node
-// and plug it into the guest.
+// It must not import a client. Packages hotplug and handler/nodehotplug attach and plug a volume.
 package hotplugspec
 
 import (
@@ -15,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// Refusal is the reason why a volume can't be added or removed. The text before the colon is KubeVirt's.
+// Refusal is why a volume can't be added or removed. The text before the colon is KubeVirt's.
 type Refusal struct {
 	verb, volume, why string
 }
@@ -24,7 +23,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("Unable to %s volume [%s] because %s", r.verb, r.volume, r.why)
 }
 
-// Add adds a volume and its disk to a spec. An existing, empty CD drive gets only the volume.
+// Add adds a volume and its disk. An empty CD drive gets only the volume.
 func Add(spec *v1.VirtualMachineInstanceSpec, o *v1.AddVolumeOptions) error {
 	refuse := func(format string, args ...any) error {
 		return &Refusal{"add", o.Name, fmt.Sprintf(format, args...)}
@@ -90,7 +89,6 @@ func settle(d *v1.Disk) (problem string) {
 	return busProblem(d)
 }
 
-// busProblem returns why a disk can't be hotplugged on its bus, "" if it can.
 func busProblem(d *v1.Disk) string {
 	switch bus := machine.HotBus(d); {
 	case d.LUN != nil && bus != v1.DiskBusSCSI:
@@ -103,7 +101,6 @@ func busProblem(d *v1.Disk) string {
 	return ""
 }
 
-// overfull returns the problem if a spec has more disks on a bus than the machine takes, "" otherwise.
 func overfull(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) string {
 	count := 0
 	for i := range spec.Domain.Devices.Disks {
@@ -123,7 +120,7 @@ func hotplugSource(spec *v1.VirtualMachineInstanceSpec, d *v1.Disk) bool {
 	return v != nil && machine.Hotpluggable(v) && d.CDRom == nil
 }
 
-// Remove removes a volume and its disk from a spec; a CD drive stays and loses only its medium.
+// Remove removes a volume and its disk; a CD drive loses only its medium.
 func Remove(spec *v1.VirtualMachineInstanceSpec, name string) error {
 	v := volumeclaim.Named(spec.Volumes, name)
 	switch {

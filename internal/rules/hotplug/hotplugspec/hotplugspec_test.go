@@ -171,8 +171,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestFollow changes the template and the VMI in random order. The VMI must end up with the last requested volumes, and
-// then stay unchanged.
+// TestFollow changes template and VMI in random order. The VMI must end up with the last requested volumes, and then
+// stay.
 func TestFollow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		template := machineSpec()

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// Judge validates a spec's hotpluggable volumes and their disks; at is the spec's path.
+// Judge validates the hotpluggable volumes and disks of the spec at a path.
 func Judge(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range spec.Volumes {

@@ -14,15 +14,14 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// History has the watched versions of one VMI and its attachment pods. It orders them by
-// resourceVersion, so several watches may deliver in any order. It is safe for concurrent use.
+// History has the watched versions of one VMI and its attachment pods. It orders them by resourceVersion, so several
+// watches may deliver in any order. It is safe for concurrent use.
 type History struct {
 	mu                sync.Mutex
 	moments           []moment
 	deletedExternally map[string]bool
 }
 
-// moment is a version of the VMI or of a pod.
 type moment struct {
 	version uint64
 	about   string
@@ -35,7 +34,7 @@ type moment struct {
 	gone bool
 }
 
-// VMI records a version of the VMI.
+// VMI records a version.
 func (h *History) VMI(vmi *v1.VirtualMachineInstance) {
 	m := moment{version: version(vmi.ResourceVersion), about: "VMI " + vmi.Name, isVMI: true, over: vmi.IsFinal()}
 	wanted := map[string]bool{}
@@ -52,7 +51,7 @@ func (h *History) VMI(vmi *v1.VirtualMachineInstance) {
 	h.add(m)
 }
 
-// Pod records a version of an attachment pod; gone means that it was deleted.
+// Pod records a version; gone means that it was deleted.
 func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	m := moment{version: version(pod.ResourceVersion), about: "pod " + pod.Name, gone: gone}
 	m.pod = Pod{UID: string(pod.UID), Terminating: pod.DeletionTimestamp != nil}
@@ -70,7 +69,7 @@ func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// DeleteExternally records that somebody other than the planner removed a pod.
+// DeleteExternally records that another than the planner removed a pod.
 func (h *History) DeleteExternally(uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,7 +94,7 @@ func version(text string) uint64 {
 	return n
 }
 
-// Check returns all violations of H1 and H2 in the history.
+// Check returns all violations of H1 and H2.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -125,7 +124,7 @@ func (h *History) Check() error {
 	return errors.Join(broken...)
 }
 
-// Pods returns the number of attachment pods that were ever seen, and of those that exist at the end.
+// Pods counts the attachment pods ever seen, and those at the end.
 func (h *History) Pods() (ever, now int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

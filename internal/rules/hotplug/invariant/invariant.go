@@ -26,7 +26,7 @@ type Volume struct {
 type Pod struct {
 	UID     string
 	Volumes []string
-	// Running includes a pod that is being deleted and still runs.
+	// Running includes terminating pods.
 	Running, Terminating bool
 	// DeletedExternally means that it was evicted or deleted by hand, or failed.
 	DeletedExternally bool
@@ -43,7 +43,6 @@ type Snapshot struct {
 func (p *Pod) holds(volume string) bool { return slices.Contains(p.Volumes, volume) }
 func (p *Pod) alive() bool              { return p.Running && !p.Terminating }
 
-// inUse reports whether the guest may use a volume in this phase.
 func inUse(phase v1.VolumePhase) bool {
 	return phase == v1.HotplugVolumeMounted || phase == v1.VolumeReady || phase == v1.HotplugVolumeDetaching
 }
@@ -63,7 +62,7 @@ func Held(s Snapshot) error {
 	return nil
 }
 
-// Deletable is H2 for a pod that is about to be deleted.
+// Deletable is H2 for a pod to be deleted.
 func Deletable(s Snapshot, uid string) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]

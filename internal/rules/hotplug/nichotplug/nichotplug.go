@@ -1,6 +1,5 @@
-// Package nichotplug decides how a running guest gets or loses interfaces: the networks of its
-// launcher pod, the changes that require another pod, and the NICs in QEMU. It is pure: it must not
-// import a client, and knows nothing of QMP.
+// Package nichotplug decides how a running guest gets or loses interfaces: the networks of its launcher pod, the
+// changes that require another pod, and the NICs in QEMU. It must not import a client, and knows nothing of QMP.
 //
 //	VM's template ──> VMI's spec ──> pod's annotation networks ──> attacher in place, if there is one ──┐
 //	                                        └─> MigrationRequired ──> migration: a pod that has all ────┤
@@ -53,7 +52,7 @@ import (
 // StatusAnnotation is Multus' or an attacher's report of a pod's attachments.
 const StatusAnnotation = "k8s.v1.cni.cncf.io/network-status"
 
-// Limits for reading a pod's annotations.
+// Limits of a pod's annotations.
 const (
 	MaxAnnotation  = 64 << 10
 	maxAttachments = 256
@@ -86,7 +85,7 @@ func ReadStatus(pod *corev1.Pod) Attached {
 	return has
 }
 
-// InPod returns the interfaces that are both reported and requested: an attacher may remove others at any moment.
+// InPod returns the interfaces both reported and requested: an attacher may remove others at any moment.
 func InPod(pod *corev1.Pod) Attached {
 	has, is := ReadStatus(pod), asked(pod)
 	maps.DeleteFunc(has, func(name, on string) bool {
@@ -96,7 +95,7 @@ func InPod(pod *corev1.Pod) Attached {
 	return has
 }
 
-// Devices maps the interfaces of a pod to the PCI addresses of their devices.
+// Devices maps a pod's interfaces to PCI addresses.
 type Devices map[string]string
 
 // ReadDevices reads the devices in StatusAnnotation. A device belongs to one interface only. An
@@ -124,7 +123,7 @@ func ReadDevices(pod *corev1.Pod) Devices {
 	return devices
 }
 
-// Among returns the devices that a container was given.
+// Among returns those that a container was given.
 func (d Devices) Among(given map[string]bool) Devices {
 	out := Devices{}
 	for name, address := range d {
@@ -152,7 +151,7 @@ func read(pod *corev1.Pod, annotation string, into any) bool {
 	return text != "" && len(text) <= MaxAnnotation && json.Unmarshal([]byte(text), into) == nil
 }
 
-// KeptAnnotations returns the pod's annotations that virt-handler reads.
+// KeptAnnotations returns those that virt-handler reads.
 func KeptAnnotations(pod *corev1.Pod) map[string]string {
 	var kept map[string]string
 	for _, name := range []string{StatusAnnotation, launcherpod.NetworksAnnotation} {
@@ -173,11 +172,11 @@ func (has Attached) lists(a launcherpod.Attachment) bool {
 
 func path(a launcherpod.Attachment) string { return a.Namespace + "/" + a.Name }
 
-// Networks returns the new value of the pod's annotation launcherpod.NetworksAnnotation, "" for
-// none, and whether it changes. Without networks in the VMI it leaves others' requests alone.
+// Networks returns launcherpod.NetworksAnnotation's new value, "" for none, and whether it changes. Without networks
+// in the VMI it leaves others' requests alone.
 //
-// An interface that the pod has keeps its network until the guest has another pod: an attacher
-// would remove it while the guest uses it (decision 392).
+// An interface that the pod has keeps its network until the guest has another pod: an attacher would remove it while
+// the guest uses it (decision 392).
 func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, changes bool) {
 	list, was, is := append(launcherpod.Attachments(vmi), bindings(pod)...), asked(pod), pod.Annotations[launcherpod.NetworksAnnotation]
 	if len(list) == 0 {
@@ -283,7 +282,6 @@ func plug(pod *corev1.Pod, name string, device, made, there bool) migrationrequi
 	return need
 }
 
-// move returns the need of an interface in the guest whose pod is on another network.
 func move(pod *corev1.Pod, name, from string, to launcherpod.Attachment, made bool) migrationrequired.Need {
 	if !networkName.MatchString(from) {
 		from = "another"
@@ -295,7 +293,7 @@ func move(pod *corev1.Pod, name, from string, to launcherpod.Attachment, made bo
 	return need
 }
 
-// inVain returns the reason why another pod would not help.
+// inVain returns why another pod would not help.
 func inVain(pod *corev1.Pod) string {
 	return fmt.Sprintf("the launcher pod %s was made with it, and Multus has not said that it is there; "+
 		"look at the pod's annotation %s, and whether Multus runs on node %s", pod.Name, StatusAnnotation, pod.Spec.NodeName)
@@ -325,7 +323,7 @@ func InGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 // InfoSourceDomain is infoSource's prefix for an interface in QEMU.
 const InfoSourceDomain = "domain"
 
-// AttachmentOf returns the pod's attachment for an interface, nil if it is not on a Multus network.
+// AttachmentOf returns an interface's attachment, nil if it is not on Multus.
 func AttachmentOf(vmi *v1.VirtualMachineInstance, name string) *launcherpod.Attachment {
 	n := networkOf(vmi, name)
 	if n == nil {

@@ -77,7 +77,6 @@ func status(networks ...string) string {
 	return string(text)
 }
 
-// podWith is the pod of a VMI that was made with networks, with this network-status.
 func podWith(made *v1.VirtualMachineInstance, text string) *corev1.Pod {
 	pod := &corev1.Pod{}
 	pod.Name, pod.Spec.NodeName = "pod", "node1"

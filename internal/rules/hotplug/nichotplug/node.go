@@ -15,7 +15,6 @@ import (
 )
 
 const (
-	// askPause is the interval between requests to release an interface.
 	askPause = 10 * time.Second
 	// plugPause is the interval for plugging an interface again: a guest may release it, and the
 	// pod's report may be wrong.
@@ -36,7 +35,7 @@ type Node struct {
 	Loose map[string]bool
 	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
 	Asked, Since, Plugged map[string]time.Time
-	// Unsure means that an earlier virt-handler may have left remains of unplugged interfaces in the pod.
+	// Unsure means that an earlier virt-handler may have left remains in the pod.
 	Unsure bool
 	Now    time.Time
 }
@@ -69,7 +68,7 @@ func (s *Step) Any() bool {
 	return len(s.Plug)+len(s.Unplug)+len(s.Reconnect)+len(s.Clear) > 0 || s.Tidy
 }
 
-// Settled reports whether there is nothing to do whatever the pod has, as usual.
+// Settled reports whether there is nothing to do, whatever the pod has.
 func (n *Node) Settled() bool {
 	networks := false
 	for i := range n.VMI.Spec.Domain.Devices.Interfaces {
@@ -125,6 +124,22 @@ func (n *Node) Depart() Step {
 		n.release(&s, name, departPatience)
 	}
 	return s
+}
+
+// Departure reports whether a migration has to wait before the guest is sent: the guest has to release the node's
+// devices and unwanted interfaces, and the target starts QEMU with the interfaces in the VMI's status. refusal is why
+// the guest can't be sent, "" if it can. kept are the devices that Depart has found to be kept.
+func (n *Node) Departure(kept []string) (unsettled bool, refusal string) {
+	leaving := Leaving(n.VMI, n.NICs)
+	switch {
+	case len(kept) > 0:
+		refusal = fmt.Sprintf("the guest has not released devices of its node, which it can't take along (%s): its system may lack PCI hotplug, or use them",
+			strings.Join(kept, ", "))
+	case len(leaving) > 0:
+		refusal = fmt.Sprintf("the guest has not released interfaces that are to be unplugged (%s): it can be migrated when it has, or was restarted",
+			strings.Join(leaving, ", "))
+	}
+	return len(leaving)+len(DevicesOf(n.VMI, n.NICs)) > 0 || !Reported(n.VMI, n.NICs), refusal
 }
 
 // DevicesOf returns the NICs that are devices of the node.
@@ -203,8 +218,7 @@ func Reported(vmi *v1.VirtualMachineInstance, nics map[string]bool) bool {
 	return true
 }
 
-// Arriving returns the VMI for QEMU at a migration's target: with the interfaces that the status
-// shows in the guest, except devices of the node.
+// Arriving returns the VMI for the target's QEMU, with the interfaces in the guest except devices of the node.
 func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
 }

@@ -188,6 +188,33 @@ func TestWhichLinksStay(t *testing.T) {
 	}
 }
 
+func TestWhenAGuestCanBeSent(t *testing.T) {
+	reported := instance([]string{"red", "blue"}, inGuest("red", "domain"), inGuest("blue", "domain"))
+	withDevice := instance([]string{"red", "blue"}, device, inGuest("red", "domain"), inGuest("blue", "domain"))
+	absent := instance([]string{"red", "blue"}, state("blue", "absent"), inGuest("red", "domain"), inGuest("blue", "domain"))
+	all := set("default", "red", "blue")
+	for name, c := range map[string]struct {
+		vmi       *v1.VirtualMachineInstance
+		nics      map[string]bool
+		kept      []string
+		unsettled bool
+		refusal   string
+	}{
+		"with the interfaces of its status":   {vmi: reported, nics: all},
+		"with one that its status lacks":      {vmi: instance([]string{"red"}), nics: set("default", "red"), unsettled: true},
+		"without one that its status has":     {vmi: reported, nics: set("default", "red"), unsettled: true},
+		"with a device of the node":           {vmi: withDevice, nics: all, unsettled: true},
+		"with a device that it has kept":      {vmi: withDevice, nics: all, kept: []string{"blue"}, unsettled: true, refusal: "the guest has not released devices of its node, which it can't take along (blue): its system may lack PCI hotplug, or use them"},
+		"with one that is to be unplugged":    {vmi: absent, nics: all, unsettled: true, refusal: "the guest has not released interfaces that are to be unplugged (blue): it can be migrated when it has, or was restarted"},
+		"with one that the VMI does not have": {vmi: instance(nil), nics: set("default", "red"), unsettled: true, refusal: "the guest has not released interfaces that are to be unplugged (red): it can be migrated when it has, or was restarted"},
+	} {
+		unsettled, refusal := (&Node{VMI: c.vmi, NICs: c.nics}).Departure(c.kept)
+		if unsettled != c.unsettled || refusal != c.refusal {
+			t.Errorf("%s: unsettled %v, refusal %q", name, unsettled, refusal)
+		}
+	}
+}
+
 // Before a migration a guest must release its node's devices, including those to be unplugged, and nothing else.
 func TestAGuestThatLeavesItsNodeReleasesDevices(t *testing.T) {
 	vmi, all := instance([]string{"red", "blue"}, device), set("default", "red", "blue")

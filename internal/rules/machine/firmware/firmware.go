@@ -18,8 +18,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// legacyNamespace is the name space of the UUIDs that VMs had before they were persisted. It never changes:
-// guests are identified by these UUIDs.
+// legacyNamespace is that of the UUIDs before they were persisted. It never changes: these UUIDs identify guests.
 var legacyNamespace = uuid.MustParse("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 
 // Legacy returns the UUID that a VM of this name had before UUIDs were persisted: version 5, of the name alone,

@@ -208,7 +208,7 @@ func TestFormat(t *testing.T) {
 	}
 }
 
-// Whatever the object and the order of the writers, once a UUID is set no rule may remove or replace it.
+// Once a UUID is set no rule may remove or replace it.
 func TestUUIDIsStable(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := spec(rapid.SampledFrom([]types.UID{"", given}).Draw(t, "given"))

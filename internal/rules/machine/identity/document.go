@@ -15,7 +15,7 @@ const (
 	tableEnds   = "<!-- The end of what is generated. -->\n"
 )
 
-// InPage returns the page with the table inserted.
+// InPage returns the page with the table.
 func InPage(page []byte) ([]byte, error) {
 	before, rest, begins := bytes.Cut(page, []byte(tableBegins))
 	_, after, ends := bytes.Cut(rest, []byte(tableEnds))

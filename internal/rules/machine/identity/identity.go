@@ -1,14 +1,14 @@
 // Package identity is the table of the parts of a guest's identity, and of the effect of each operation on its
 // VM on them: they are kept or renewed. docs/identity.md has the same table, generated from this one.
 //
-// It owns the answers. Code that makes a VM from another one's manifest calls Of for each part of the manifest
-// and has no rule of its own. The package is pure: it must not import a client.
+// It owns the answers. Code that makes a VM from another one's manifest calls Of for each part of the manifest and
+// has no rule of its own. The package must not import a client.
 package identity
 
 // Part is a property by which a guest, or a system outside it, identifies it.
 type Part string
 
-// The parts of a guest's identity.
+// The parts.
 const (
 	FirmwareUUID  Part = "firmware UUID"
 	Serial        Part = "system serial"
@@ -20,7 +20,8 @@ const (
 	DiskSerial    Part = "disk serial"
 	SCSIDeviceID  Part = "SCSI device id"
 	PCIAddress    Part = "PCI address"
-	CloudInstance Part = "cloud-init instance-id"
+	CloudInstance Part = "cloud-init instance-id, NoCloud"
+	DriveInstance Part = "cloud-init instance-id, ConfigDrive"
 	Hostname      Part = "hostname by DHCP and cloud-init"
 	UEFIVariables Part = "UEFI variables"
 	KeptVariables Part = "UEFI variables, `efi.persistent`"
@@ -37,7 +38,6 @@ const (
 	Restart Verb = iota
 	LiveMigration
 	Upgrade
-	// RestoreInPlace restores the state of the snapshot.
 	RestoreInPlace
 	// RestoreToNew creates a second VM while the first may still run.
 	RestoreToNew
@@ -46,7 +46,6 @@ const (
 	verbs
 )
 
-// titles are the columns' titles.
 var titles = [verbs]string{"restart", "live migration", "upgrade of Drydock", "restore in place", "restore to a new VM", "clone"}
 
 // Rule is the effect on a part.
@@ -59,14 +58,13 @@ const (
 	Renew Rule = "renew"
 )
 
-// Answer is a rule with a qualification for the reader.
+// Answer is a rule with a qualification.
 type Answer struct {
 	Rule Rule
 	// How follows the rule in the table.
 	How string
 }
 
-// row is a part, its source and an answer for each operation.
 type row struct {
 	part    Part
 	from    string
@@ -98,7 +96,8 @@ var table = []row{
 	{DiskSerial, "the disk's `serial`; hotplugged: the volume's name", [verbs]Answer{keep, keep, keep, theSnapshots, keep, keep}},
 	{SCSIDeviceID, "the volume's name", [verbs]Answer{keep, keep, keep, keep, keep, keep}},
 	{PCIAddress, "the order in the spec, or `pciAddress`", [verbs]Answer{keep, keep, keep, {Keep, ": the snapshot's order"}, keep, keep}},
-	{CloudInstance, "name and namespace", [verbs]Answer{keep, keep, keep, keep, {Renew, " with the name"}, {Renew, " with the name"}}},
+	{CloudInstance, "firmware UUID", [verbs]Answer{keep, keep, keep, {Keep, " with the UUID"}, {Renew, " with the UUID"}, {Renew, " with the UUID"}}},
+	{DriveInstance, "name and namespace", [verbs]Answer{keep, keep, keep, keep, {Renew, " with the name"}, {Renew, " with the name"}}},
 	{Hostname, "`hostname`, else the name", [verbs]Answer{keep, keep, keep, keep, {Renew, " with the name"}, {Renew, " with the name"}}},
 	{UEFIVariables, "made at each start", [verbs]Answer{renew, keep, {Keep, " while it runs"}, renew, renew, renew}},
 	{KeptVariables, stateClaim, [verbs]Answer{keep, keep, keep, theSnapshots, keep, renew}},

@@ -8,15 +8,14 @@ import (
 	"testing"
 )
 
-// The two columns of restores, written by hand. A guest that meets its original must not be mistaken for it; one that
-// replaces its original must be taken for it.
+// A guest that meets its original must not be mistaken for it; one that replaces its original must be taken for it.
 func TestWhatARestoreKeeps(t *testing.T) {
 	for part, want := range map[Part][2]Rule{
 		FirmwareUUID: {Keep, Renew}, Serial: {Keep, Keep}, Chassis: {Keep, Keep}, MachineType: {Keep, Keep},
 		TemplateMAC: {Keep, Renew}, MasqueradeMAC: {Keep, Renew}, BridgeMAC: {Renew, Renew},
 		DiskSerial: {Keep, Keep}, SCSIDeviceID: {Keep, Keep}, PCIAddress: {Keep, Keep},
 		UEFIVariables: {Renew, Renew}, KeptVariables: {Keep, Keep}, TPMState: {Renew, Renew}, KeptTPMState: {Keep, Keep},
-		CloudInstance: {Keep, Renew}, Hostname: {Keep, Renew}, "a part that nobody knows": {None, None},
+		CloudInstance: {Keep, Renew}, DriveInstance: {Keep, Renew}, Hostname: {Keep, Renew}, "a part that nobody knows": {None, None},
 	} {
 		if got := [2]Rule{Of(part, RestoreInPlace).Rule, Of(part, RestoreToNew).Rule}; got != want {
 			t.Errorf("%s: restore in place and to a new VM say %v, want %v", part, got, want)
@@ -38,7 +37,7 @@ func TestWhatACloneKeeps(t *testing.T) {
 	}
 }
 
-// All parts of the identity on the claim of a VM's state must go the same way.
+// All parts of the identity on the state's claim must go the same way.
 func TestAVMsStateIsKeptOrRenewedAsAWhole(t *testing.T) {
 	for verb := range verbs {
 		variables, tpm := Of(KeptVariables, verb).Rule, Of(KeptTPMState, verb).Rule

@@ -1,7 +1,5 @@
-// Package machinetype knows the machine types of virt-launcher's QEMU, and chooses one of them for a VM that
-// names the type of another build of QEMU (decision 501).
-//
-// It is pure. It must not know the devices of a machine; package machine does.
+// Package machinetype knows the machine types of virt-launcher's QEMU, and chooses one of them for a VM that names
+// the type of another build of QEMU (decision 501). It must not know the devices of a machine; package machine does.
 package machinetype
 
 import (
@@ -12,8 +10,8 @@ import (
 	"strings"
 )
 
-// Default is the machine type of a new VM that names none, and of types of other builds: a versioned type, so
-// that an upgrade of QEMU changes no guest's hardware.
+// Default is the machine type of a new VM that names none, and of types of other builds. It is versioned, so that an
+// upgrade of QEMU changes no guest's hardware.
 const Default = "pc-q35-7.2"
 
 // versions are QEMU's versions of the q35 machine; a test compares them with QEMU.
@@ -65,7 +63,7 @@ type Entry struct{ Pattern, Type string }
 
 const maxEntries = 64
 
-// Parse parses entries of PATTERN=TYPE, separated by newlines or commas.
+// Parse reads entries of PATTERN=TYPE, separated by newlines or commas.
 func Parse(text string) (Map, error) {
 	var m Map
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' }) {
@@ -112,7 +110,7 @@ func (m Map) Gives(name string) bool {
 	return name == Default || slices.ContainsFunc(m, func(e Entry) bool { return e.Type == name })
 }
 
-// Allowed reports whether name matches a pattern; without patterns, everything is allowed.
+// Allowed reports whether name matches; without patterns, everything does.
 func Allowed(patterns []string, name string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(pattern string) bool {
 		matched, err := path.Match(pattern, name)

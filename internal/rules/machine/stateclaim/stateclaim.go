@@ -1,8 +1,8 @@
 // Package stateclaim holds the rules of the claim with the VM state that outlives its guests: its UEFI variables
 // and the state of its TPM.
 //
-// It decides which VMs have such a claim, its name, its spec, and the owner of a claim with that name. It is
-// pure. Package layout owns the paths on the claim; package vmicontroller decides when it is created.
+// It decides which VMs have such a claim, its name, its spec, and the owner of a claim with that name. Package layout
+// owns the paths on the claim; package vmicontroller decides when it is created.
 //
 // The name follows from the owner's name and UID, so that every creator, even with a stale cache, creates the
 // same one. The owner is the VM, with which the claim is deleted, or a VMI without a VM (decision 441).
@@ -22,15 +22,13 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Volume is the key of the state's claim among facts about claims by volume name. A volume's name has no slash,
-// so no volume can have it.
+// Volume is the key of the state's claim among facts by volume name. No volume's name has a slash.
 const Volume = "vm/state"
 
 // OwnerLabel has the name of the claim's VM, for people: the owner reference determines its owner.
 const OwnerLabel = "persistent-state-for"
 
-// size is the requested size: the variables take half a mebibyte, a TPM's state some kilobytes, and the file
-// system its own share.
+// The variables take half a mebibyte, a TPM's state some kilobytes, and the file system its own share.
 const size = "10Mi"
 
 // Kept reports whether a guest has state on a claim.
@@ -54,8 +52,8 @@ func Next(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// ClaimOf returns the name of the claim of a VM's state, "" for none. With a preference it always returns a
-// name: the preference may imply state that the template does not mention.
+// ClaimOf returns the claim of a VM's state, "" for none. With a preference it always returns a name: the preference
+// may imply state that the template does not mention.
 func ClaimOf(vm *v1.VirtualMachine) string {
 	if vm.Spec.Preference == nil && !Kept(&Next(vm).Spec) {
 		return ""
@@ -72,7 +70,7 @@ func ClaimName(vmi *v1.VirtualMachineInstance) string {
 	return layout.StateClaimName(owner.Name, string(owner.UID))
 }
 
-// ownerOf returns the VM of a VMI, or the VMI itself: the VMIs of a replica set each have their own state.
+// The VMIs of a replica set each have their own state.
 func ownerOf(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 	if owner := metav1.GetControllerOf(vmi); owner != nil && owner.Kind == v1.VirtualMachineGroupVersionKind.Kind {
 		return *owner
@@ -104,8 +102,8 @@ func Claim(vmi *v1.VirtualMachineInstance, class string, profile *cdiv1.StorageP
 	return claim
 }
 
-// accessMode returns ReadWriteMany, with which a guest can migrate, if the class is known to support it for
-// file systems. A claim with an unsupported mode is never bound.
+// accessMode is ReadWriteMany, with which a guest can migrate, if the class is known to support it for file systems.
+// A claim with an unsupported mode is never bound.
 func accessMode(profile *cdiv1.StorageProfile) corev1.PersistentVolumeAccessMode {
 	if profile == nil {
 		return corev1.ReadWriteOnce
@@ -142,8 +140,7 @@ func Check(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) 
 	return nil
 }
 
-// Immovable returns why a guest can't migrate because of its state's claim, "" if it can or has none. claim may
-// be nil if it is not known.
+// Immovable returns why its state's claim, nil if unknown, keeps a guest from migrating; "" if it does not.
 func Immovable(vmi *v1.VirtualMachineInstance, claim *v1.PersistentVolumeClaimInfo) string {
 	name := ClaimName(vmi)
 	switch {

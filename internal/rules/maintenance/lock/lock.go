@@ -1,8 +1,7 @@
 // Package lock defines the maintenance lock of a machine: its labels, annotations and finalizers on
 // the VM, or the VMI without a VM, and on the pods that wait for it, hold it, or have held it.
 //
-// It owns how these are named, read and written. It is pure. Package maintenance decides when a
-// lock is taken and released.
+// It owns how these are named, read and written. Package maintenance decides when a lock is taken and released.
 package lock
 
 import (
@@ -102,7 +101,7 @@ func HeldBy(m, pod metav1.Object) bool {
 		For(pod) == layout.LabelValue(m.GetName())
 }
 
-// Take locks a machine for a pod. The finalizer keeps the machine and its name until it is unlocked.
+// Take locks a machine. The finalizer keeps it and its name until it is unlocked.
 func Take(m metav1.Object, pod *corev1.Pod, now time.Time) {
 	Drop(m)
 	note(m, layout.MaintenanceUIDAnnotation, string(pod.UID))
@@ -157,7 +156,7 @@ func Request(vm metav1.Object) (uid types.UID, by string) {
 	return types.UID(notes[layout.MaintenanceReleaseAnnotation]), notes[layout.MaintenanceReleaseByAnnotation]
 }
 
-// For returns the name of the pod's machine, "" for a pod of another kind.
+// For returns a maintenance pod's machine, "" for another pod.
 func For(pod metav1.Object) string { return pod.GetLabels()[layout.MaintenanceForLabel] }
 
 // Gated reports whether a pod waits for its lock. It gets no node before.
@@ -176,14 +175,14 @@ func Ungate(pod *corev1.Pod) {
 // until it is known to write no more.
 func Kept(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, layout.MaintenanceFinalizer) }
 
-// Keep adds the finalizer to a pod.
+// Keep adds the finalizer.
 func Keep(pod *corev1.Pod) {
 	if !Kept(pod) {
 		pod.Finalizers = append(pod.Finalizers, layout.MaintenanceFinalizer)
 	}
 }
 
-// LetGo removes the finalizer from a pod.
+// LetGo removes the finalizer.
 func LetGo(pod *corev1.Pod) { pod.Finalizers = without(pod.Finalizers) }
 
 // Ended reports whether a pod can never write again: its processes have ended, or it is being

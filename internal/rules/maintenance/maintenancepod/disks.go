@@ -17,12 +17,11 @@ import (
 )
 
 type disk struct {
-	// volume is the pod's volume, path its path in the container.
 	volume, path, claim string
 	readOnly            bool
 }
 
-// Claims returns the names of the claims of a request's pod.
+// Claims returns the claims of a request's pod.
 func Claims(vm *v1.VirtualMachine, r *maintenance.Request) ([]string, error) {
 	if vm.Spec.Template == nil {
 		return nil, errors.New("the VM has no template, and so no disks")
@@ -53,7 +52,7 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 		case !on, len(r.Disks) > 0 && !slices.Contains(r.Disks, v.Name):
 			continue
 		case len(r.Disks) == 0 && claim.Backing:
-			continue // many guests may share a backing image, so it must be named
+			continue // Many guests may share a backing image, so it must be named.
 		}
 		disks = append(disks, disk{
 			volume: layout.PodVolume(v.Name), path: layout.MaintenanceDisk(v.Name), claim: claim.Name,
@@ -73,7 +72,6 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 	return disks, nil
 }
 
-// checkDisks returns an error for a disk that the VM lacks or that is on no claim.
 func checkDisks(spec *v1.VirtualMachineInstanceSpec, names []string) error {
 	for _, name := range names {
 		volume := volumeclaim.Named(spec.Volumes, name)
@@ -91,7 +89,6 @@ func checkDisks(spec *v1.VirtualMachineInstanceSpec, names []string) error {
 	return nil
 }
 
-// choice lists the valid volumes.
 func choice(spec *v1.VirtualMachineInstanceSpec) string {
 	var names []string
 	for i := range spec.Volumes {
@@ -105,7 +102,6 @@ func choice(spec *v1.VirtualMachineInstanceSpec) string {
 	return "on claims are: " + strings.Join(names, ", ")
 }
 
-// readOnly reports whether the VM itself has the volume's disk read-only.
 func readOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return slices.ContainsFunc(spec.Domain.Devices.Disks, func(d v1.Disk) bool {
 		return d.Name == volume && launcherpod.ReadOnly(&d)
@@ -115,7 +111,6 @@ func readOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 // ErrToCome means that virt-controller has yet to create the claim.
 var ErrToCome = errors.New("does not exist yet: a DataVolume of the VM makes it")
 
-// checkClaims returns an error for claims that a pod can't use.
 func checkClaims(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
 	for _, d := range disks {
 		switch claim := claims[d.claim]; {

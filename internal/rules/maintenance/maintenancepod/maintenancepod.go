@@ -2,7 +2,7 @@
 // disks that a VM offers.
 //
 // It owns the content of that pod, not when it runs: its label is the lock, and virt-controller removes its
-// scheduling gate. It is pure: it must not import a client, read a clock or authorize a request.
+// scheduling gate. It must not import a client, read a clock or authorize a request.
 package maintenancepod
 
 import (
@@ -27,8 +27,7 @@ import (
 const (
 	// graceSeconds is the time for a terminated command to finish its writes.
 	graceSeconds = 30
-	// idleSeconds ends an abandoned shell: a lost connection leaves the terminal open, and the waiting shell
-	// would keep the VM locked.
+	// A lost connection leaves the terminal open, and the waiting shell would keep the VM locked.
 	idleSeconds = "3600"
 	idleEnv     = "TMOUT"
 	// QEMU's needs for libguestfs's appliance, beside the tools.
@@ -37,7 +36,7 @@ const (
 
 // Input is the input of Render.
 type Input struct {
-	// VM has its instance type and preference expanded.
+	// VM has its type and preference expanded.
 	VM       *v1.VirtualMachine
 	Request  *maintenance.Request
 	Settings clusterconfig.Settings
@@ -115,8 +114,7 @@ func container(in Input, resources corev1.ResourceRequirements) corev1.Container
 	return c
 }
 
-// podSecurity is that of the pods that run QEMU: QEMU's user owns a disk, and on a node with labeled file
-// systems only the same SELinux type can access it.
+// QEMU's user owns a disk, and on a node with labeled file systems only the same SELinux type can access it.
 func podSecurity(in Input) *corev1.PodSecurityContext {
 	user, group := int64(layout.QEMUUser), int64(layout.QEMUUser)
 	if in.Request.UID != nil {
@@ -133,8 +131,7 @@ func podSecurity(in Input) *corev1.PodSecurityContext {
 	}
 }
 
-// resources returns the requested resources. A pod that binds a claim also requests the VM's, because the
-// claim's node is from then on the VM's.
+// A pod that binds a claim also requests the VM's resources, because the claim's node is from then on the VM's.
 func resources(in Input, disks []disk) (corev1.ResourceRequirements, error) {
 	out := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{

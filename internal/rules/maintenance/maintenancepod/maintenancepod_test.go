@@ -57,7 +57,7 @@ func machine(t *testing.T, spec string) *v1.VirtualMachine {
 	return vm
 }
 
-// bound returns bound claims of these names; a name that ends in * is a block device.
+// A name that ends in * is a block device.
 func bound(names ...string) map[string]*corev1.PersistentVolumeClaim {
 	claims := map[string]*corev1.PersistentVolumeClaim{}
 	for _, name := range names {

@@ -20,9 +20,8 @@ const BudgetName = "drydock-guests"
 // idle is how long an unneeded budget stays, so that restarting a VM does not cost two writes.
 const idle = 5 * time.Minute
 
-// Budget returns the budget that permits no eviction of the namespace's protected launcher pods, which protects
-// them while virt-api does not answer. Only virt-controller can create pods with these labels
-// (config/rbac/pod-policy.yaml, decision 310).
+// Budget returns the budget that protects a namespace's launcher pods while virt-api does not answer: it permits no
+// eviction. Only virt-controller can create pods with these labels (config/rbac/pod-policy.yaml, decision 310).
 func Budget(namespace string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: BudgetName, Labels: map[string]string{v1.AppLabel: layout.LauncherApp}},
@@ -43,7 +42,7 @@ func NeedsBudget(vmi *v1.VirtualMachineInstance) bool {
 	return launcherpod.Kept(vmi) && !vmi.IsFinal() && vmi.DeletionTimestamp == nil
 }
 
-// BudgetStep is the action on a budget.
+// BudgetStep is an action on a budget.
 type BudgetStep int
 
 // The actions.

@@ -60,7 +60,7 @@ func TestWhichVMIsNeedABudget(t *testing.T) {
 	}
 }
 
-// A budget must cover the launcher pods and target pods of guests that must not be evicted, and no other pods.
+// A budget must cover the launcher pods and target pods of guests that must not be evicted, and no others.
 func TestWhichPodsTheBudgetIsFor(t *testing.T) {
 	selector, err := metav1.LabelSelectorAsSelector(Budget("ns").Spec.Selector)
 	if err != nil {

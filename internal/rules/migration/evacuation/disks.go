@@ -19,16 +19,15 @@ func Marked(vmi *v1.VirtualMachineInstance) bool {
 	return node != "" && node == vmi.Status.NodeName
 }
 
-// migrates reports whether an eviction migrates the VMI. Only its own strategy counts: admission copied the
-// cluster's into it at creation.
+// Only the VMI's own strategy counts: admission copied the cluster's at creation.
 func migrates(vmi *v1.VirtualMachineInstance) bool {
 	s := Strategy(vmi, v1.EvictionStrategyNone)
 	return s == v1.EvictionStrategyLiveMigrate || s == v1.EvictionStrategyLiveMigrateIfPossible
 }
 
 // DiskMoves returns the moves of node-local disks that let a guest leave its node, as far as its VM allows them
-// (decision 342). There are none if it has no such disks, if one of them can't be moved, if something else
-// keeps the guest on its node, or if a user has already requested other claims.
+// (decision 342). There are none if it has no such disks, one can't be moved, something else keeps the guest there,
+// or a user has requested other claims.
 func DiskMoves(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) []volumemigration.Move {
 	switch {
 	case vm == nil || vm.DeletionTimestamp != nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm):
@@ -43,7 +42,6 @@ func DiskMoves(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) []volumemi
 	return list
 }
 
-// copying describes the migration with its disks, and why their claims can't be created, if they can't.
 func copying(vm *v1.VirtualMachine) string {
 	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c != nil && c.Status == corev1.ConditionTrue {
 		return objectevent.Fit(fmt.Sprintf("it is to be migrated to another node together with its disks, whose claims can't be made: %s", c.Message))

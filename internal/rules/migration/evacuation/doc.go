@@ -31,8 +31,7 @@ func Strategy(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) v1.Ev
 	return cluster
 }
 
-// Mark returns the VMI marked for the evacuation of its node; cordoned means that the node is now
-// unschedulable.
+// Mark returns the marked VMI; cordoned means that its node is unschedulable.
 func Mark(vmi *v1.VirtualMachineInstance, cordoned bool) *v1.VirtualMachineInstance {
 	out := vmi.DeepCopy()
 	out.Status.EvacuationNodeName = vmi.Status.NodeName

@@ -19,8 +19,7 @@ type Eviction struct {
 	// VMI is the one that the pod names, nil if it does not exist. Everybody who creates pods can name one.
 	VMI *v1.VirtualMachineInstance
 	// VM is the VMI's, nil if it has none. It is read only where HeldByDisks of package migration is true.
-	VM *v1.VirtualMachine
-	// Cluster is the cluster's strategy.
+	VM      *v1.VirtualMachine
 	Cluster v1.EvictionStrategy
 }
 
@@ -35,8 +34,7 @@ type Answer struct {
 
 var allowed = Answer{Allowed: true}
 
-// Triggered begins the message, in KubeVirt's words, by which the descheduler recognizes that an evacuation is
-// under way.
+// Triggered begins the message, in KubeVirt's words, by which the descheduler recognizes an evacuation.
 const Triggered = "Eviction triggered evacuation of VMI"
 
 // Judge decides about an eviction. Only a pod that the VMI names by its UID is protected: a guest
@@ -69,8 +67,7 @@ func Judge(e Eviction) Answer {
 	return judgeGuest(e, strategy)
 }
 
-// judgeOther decides about a pod of the VMI that its guest is not in: a migration's target or the pod that it
-// has left.
+// judgeOther is about a migration's target, or the pod that the guest has left.
 func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
 	if ms := vmi.Status.MigrationState; !migration.InFlight(vmi) || ms.TargetPod != pod.Name {
 		return allowed
@@ -78,7 +75,6 @@ func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
 	return Answer{Message: fmt.Sprintf("the guest of VMI %q is being migrated to this pod; it is moved on when it has arrived", name(vmi))}
 }
 
-// judgeGuest decides about the current pod of a guest that is to be migrated.
 func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 	vmi := e.VMI
 	err := migration.Movable(vmi)
@@ -95,7 +91,6 @@ func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 	return Answer{Message: objectevent.Fit(fmt.Sprintf("VMI %q has the evictionStrategy LiveMigrate and can't be migrated: %v; stop it, or do what is needed for its migration", name(vmi), err))}
 }
 
-// refuseAndMark refuses an eviction with a message about the evacuation that it has triggered.
 func refuseAndMark(vmi *v1.VirtualMachineInstance, what string) Answer {
 	return Answer{
 		Mark:    vmi.Status.EvacuationNodeName != vmi.Status.NodeName,

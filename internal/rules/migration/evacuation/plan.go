@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// Question is a fact that a plan needs and the caches can't give.
+// Question is about a fact that the caches can't give.
 type Question int
 
 // The questions.
@@ -33,12 +33,11 @@ type Observed struct {
 	// cache, has answered.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Migrations are those of a VMI of this name. Asked means that they and the VMI come from the API server.
+	// Migrations are for the VMI's name. Asked means that they and the VMI come from the API server.
 	Migrations []*v1.VirtualMachineInstanceMigration
 	Asked      bool
-	// Cluster is the cluster's strategy.
-	Cluster v1.EvictionStrategy
-	Now     time.Time
+	Cluster    v1.EvictionStrategy
+	Now        time.Time
 }
 
 // Plan lists the actions for a VMI, in the order of the fields.
@@ -47,8 +46,7 @@ type Plan struct {
 	Needs Question
 	// Cancel are obsolete migrations that have not begun.
 	Cancel []*v1.VirtualMachineInstanceMigration
-	// Clear removes the mark.
-	Clear bool
+	Clear  bool
 	// Stop deletes the guest's pod.
 	Stop bool
 	// Create is a migration to create, nil for none. Its name follows from its purpose, so AlreadyExists is a
@@ -113,8 +111,7 @@ func (o *Observed) evacuate() Plan {
 	return Plan{Create: o.next()}
 }
 
-// disksInterval is the interval of checks that a guest's disks still migrate with it: no event tells that its
-// VM no longer allows it.
+// No event tells that a VM no longer allows its disks to migrate with the guest.
 const disksInterval = 20 * time.Second
 
 // cannotMove stops a guest that can't be migrated, if its VMI asks for that. A cache may be older than its

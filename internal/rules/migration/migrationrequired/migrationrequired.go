@@ -1,10 +1,9 @@
 // Package migrationrequired decides whether a VMI needs a migration to get the state that its VM's
 // template requests, and the content of its condition MigrationRequired.
 //
-// It is the only place of that decision: code that needs another launcher pod to change a running
-// guest passes a Need. Package workloadupdate decides whether and when a migration is created for
-// the condition. This package is pure: it must not import a client, read the clock or know a field
-// of a VMI's spec.
+// It is the only place of that decision: code that needs another launcher pod to change a running guest passes a
+// Need. Package workloadupdate decides whether and when a migration is created for the condition. This package must
+// not import a client, read the clock or know a field of a VMI's spec.
 //
 //	            a need                      more than ten seconds          the guest has arrived
 //	no condition ────────────> False, pending ────────────────────> True ──────────────────────> no condition
@@ -28,8 +27,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// patience is the time for a change in place: more than ten seconds. The condition's time is rounded down to
-// whole seconds, so only eleven are certain to be more than ten.
+// patience is more than ten seconds for a change in place: the condition's time is rounded down to whole seconds, so
+// only eleven are certain to be more than ten.
 const patience = 11 * time.Second
 
 const maxMessage = 1024
@@ -39,7 +38,7 @@ const manual = "the cluster makes no migration for that (LiveMigrate is not amon
 
 // Need is a difference between a guest's launcher pod and the desired one.
 type Need struct {
-	// What is the change, as a clause: "interface blue is to be plugged".
+	// What is a clause: "interface blue is to be plugged".
 	What string
 	// AtOnce means that only a migration can make the change.
 	AtOnce bool
@@ -55,8 +54,8 @@ type Guest struct {
 	Stays bool
 }
 
-// Decide returns the type, status, reason and message of the desired condition, nil for none, and when to look
-// again, 0 for only after a change. current is the present condition, nil for none.
+// Decide returns the type, status, reason and message of the desired condition, nil for none, and when to look again,
+// 0 for only after a change. current is nil for none.
 func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Guest, now time.Time) (*v1.VirtualMachineInstanceCondition, time.Duration) {
 	if len(needs) == 0 {
 		return nil, 0
@@ -83,7 +82,6 @@ func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Gue
 	return next, after
 }
 
-// message lists the needs and their obstacles.
 func message(needs []Need, guest Guest, required bool) string {
 	var parts []string
 	for _, n := range needs {

@@ -8,8 +8,8 @@ const (
 	PodRuns PodState = iota
 	// PodGoes means that the pod is being deleted, or that it is gone and its processes may still run.
 	PodGoes
-	// PodEnded means that no process of the pod runs any more: its phase is final; or it is gone,
-	// its grace period is over and its node responds; or its node is out of service.
+	// PodEnded means that no process of the pod runs: its phase is final; or it is gone, its grace period is over and
+	// its node responds; or its node is out of service.
 	PodEnded
 )
 
@@ -53,7 +53,7 @@ const (
 	EndAsLost ControllerAction = "end the VMI, whose guest is lost"
 )
 
-// ControllerStep is the next step of virt-controller.
+// ControllerStep is virt-controller's next step.
 type ControllerStep struct {
 	Action ControllerAction
 	// Reason is a sentence for the VM's owner, for ControllerRecordFailed, RecordAbort and EndAsLost.

@@ -11,9 +11,9 @@ import (
 
 // Limits are a migration's limits, and its means to converge.
 type Limits struct {
-	// Completion limits the time of copying memory, Stall the time without a transfer; 0 means no limit.
+	// Completion limits the copying of memory, Stall the time without a transfer; 0 means no limit.
 	Completion, Stall time.Duration
-	// Bandwidth is in bytes a second, 0 for no limit. Like AutoConverge it is fixed when the migration begins.
+	// Bandwidth is in bytes a second, 0 for no limit. It and AutoConverge are fixed at the beginning.
 	Bandwidth    int64
 	AutoConverge bool
 	// Downtime is the maximum of AllowedDowntime.
@@ -28,8 +28,7 @@ const (
 	secondsStall  = 150
 )
 
-// mostDowntime is the default limit of the guest's downtime for the last of its memory (decision 305).
-// KubeVirt's own is 900 ms.
+// mostDowntime is the default limit for the last of the guest's memory (decision 305). KubeVirt's own is 900 ms.
 const mostDowntime = 100 * time.Millisecond
 
 const (
@@ -37,8 +36,8 @@ const (
 	gib = 1 << 30
 )
 
-// LimitsOf returns the limits of a migration of size bytes of memory and disks. The caller has to
-// check the nodes' requirements for post-copy.
+// LimitsOf returns the limits for size bytes of memory and disks. The caller checks the nodes' requirements for
+// post-copy.
 func LimitsOf(config *v1.VMIMConfigurationOptions, size int64) Limits {
 	if config == nil {
 		config = &v1.VMIMConfigurationOptions{}
@@ -125,7 +124,7 @@ func (l *Limits) AllowedDowntime(round int64) time.Duration {
 type ConvergenceAction string
 
 const (
-	// LetCopy continues the migration unchanged.
+	// LetCopy continues unchanged.
 	LetCopy ConvergenceAction = ""
 	// ConvergeByPostCopy moves the guest before its memory.
 	ConvergeByPostCopy ConvergenceAction = "post-copy"
@@ -142,13 +141,16 @@ type Convergence struct {
 	Reason string
 }
 
-// DecideConvergence decides whether and how a migration that copies memory continues.
-func DecideConvergence(p Progress, l Limits) Convergence {
+// DecideConvergence decides whether and how a migration that copies memory continues. stopped is the time for which the
+// guest has been seen stopped for it, 0 if it runs.
+func DecideConvergence(p Progress, l Limits, stopped time.Duration) Convergence {
 	stalled := p.Last.Elapsed - p.Moved
 	switch {
 	case l.Stall > 0 && stalled >= l.Stall:
 		return Convergence{Action: GiveUp, Reason: fmt.Sprintf(
 			"the migration has transferred nothing for %s; check the network between the nodes", stalled.Round(time.Second))}
+	case l.Completion > 0 && stopped >= l.stop():
+		return Convergence{Action: GiveUp, Reason: stoppedTooLong(p.Last, l, stopped)}
 	case l.Completion == 0, p.Last.Elapsed < l.Completion:
 		return Convergence{}
 	case l.PostCopy:
@@ -157,6 +159,22 @@ func DecideConvergence(p Progress, l Limits) Convergence {
 		return Convergence{Action: ConvergeByPause}
 	}
 	return Convergence{Action: GiveUp, Reason: tooSlow(p.Last, l)}
+}
+
+// leastStop is the least time that a guest may be stopped until its memory has been sent.
+const leastStop = secondsPerGiB * time.Second
+
+// stop returns how long the guest may be stopped until its memory has been sent: as long as it may be copied while it
+// runs (decision 362).
+func (l *Limits) stop() time.Duration { return max(l.Completion, leastStop) }
+
+func stoppedTooLong(s Sample, l Limits, stopped time.Duration) string {
+	reason := fmt.Sprintf("the guest was stopped for %s to be sent, and %s are left at %s; raise completionTimeoutPerGiB",
+		stopped.Round(time.Second), amount(s.Remaining), rate(s.Throughput))
+	if l.Bandwidth > 0 {
+		reason += fmt.Sprintf(" or bandwidthPerMigration, which is %s", rate(l.Bandwidth))
+	}
+	return reason
 }
 
 func tooSlow(s Sample, l Limits) string {

@@ -102,28 +102,43 @@ func TestConvergence(t *testing.T) {
 	tests := map[string]struct {
 		progress switchover.Progress
 		limits   switchover.Limits
+		stopped  time.Duration
 		want     switchover.Convergence
 	}{
-		"it has just begun":           {switchover.Progress{}, limits, goesOn},
-		"almost out of time":          {at(150*time.Second-1, 149*time.Second), limits, goesOn},
-		"almost stalled":              {at(30*time.Second, 10*time.Second+1), limits, goesOn},
-		"stalled":                     {at(30*time.Second, 10*time.Second), limits, gives("the migration has transferred nothing for 20s; check the network between the nodes")},
-		"stalled, with post-copy":     {at(200*time.Second, 10*time.Second), limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), gives("the migration has transferred nothing for 3m10s; check the network between the nodes")},
-		"stalled without a limit":     {at(100*time.Second, 0), limited(func(l *switchover.Limits) { l.Stall = 0 }), goesOn},
-		"out of time without a limit": {now, limited(func(l *switchover.Limits) { l.Completion = 0 }), goesOn},
-		"out of time, with post-copy": {now, limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), switchover.Convergence{Action: switchover.ConvergeByPostCopy}},
-		"out of time, with a pause":   {now, limited(func(l *switchover.Limits) { l.Pause = true }), switchover.Convergence{Action: switchover.ConvergeByPause}},
-		"the guest is too busy":       {now, limits, gives(busy + "allow auto-converge or allow post-copy")},
-		"too busy with auto-converge": {now, limited(func(l *switchover.Limits) { l.AutoConverge = true }), gives(busy + "allow post-copy")},
-		"too busy for the bandwidth":  {now, limited(func(l *switchover.Limits) { l.Bandwidth = 64 * mib }), gives(busy + "allow auto-converge or allow post-copy or raise bandwidthPerMigration, which is 64 MiB/s")},
-		"as busy as the connection":   {even, limits, gives("the guest dirties memory at 64 MiB/s, and the migration transfers 64 MiB/s, so it has not ended after 2m30s; allow auto-converge or allow post-copy")},
-		"there is too much of it":     {slow, limits, gives("1.5 GiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB")},
-		"too much for the bandwidth":  {slow, limited(func(l *switchover.Limits) { l.Bandwidth = gib }), gives("1.5 GiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB or raise bandwidthPerMigration, which is 1.0 GiB/s")},
-		"a begun MiB counts as one":   {small, limits, gives("2 MiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"it has just begun":           {switchover.Progress{}, limits, 0, goesOn},
+		"almost out of time":          {at(150*time.Second-1, 149*time.Second), limits, 0, goesOn},
+		"almost stalled":              {at(30*time.Second, 10*time.Second+1), limits, 0, goesOn},
+		"stalled":                     {at(30*time.Second, 10*time.Second), limits, 0, gives("the migration has transferred nothing for 20s; check the network between the nodes")},
+		"stalled, with post-copy":     {at(200*time.Second, 10*time.Second), limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), 0, gives("the migration has transferred nothing for 3m10s; check the network between the nodes")},
+		"stalled without a limit":     {at(100*time.Second, 0), limited(func(l *switchover.Limits) { l.Stall = 0 }), 0, goesOn},
+		"out of time without a limit": {now, limited(func(l *switchover.Limits) { l.Completion = 0 }), 0, goesOn},
+		"out of time, with post-copy": {now, limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), 0, switchover.Convergence{Action: switchover.ConvergeByPostCopy}},
+		"out of time, with a pause":   {now, limited(func(l *switchover.Limits) { l.Pause = true }), 0, switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"stopped almost for too long": {now, limited(func(l *switchover.Limits) { l.Pause = true }), 150*time.Second - 1, switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"stopped for too long": {now, limited(func(l *switchover.Limits) { l.Pause = true }), 150 * time.Second,
+			gives("the guest was stopped for 2m30s to be sent, and 1.5 GiB are left at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"stopped for too long, with a bandwidth": {now, limited(func(l *switchover.Limits) { l.Pause, l.Bandwidth = true, 64*mib }), 151 * time.Second,
+			gives("the guest was stopped for 2m31s to be sent, and 1.5 GiB are left at 64 MiB/s; raise completionTimeoutPerGiB or bandwidthPerMigration, which is 64 MiB/s")},
+		"stopped for too long, with post-copy": {now, limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), 150 * time.Second,
+			gives("the guest was stopped for 2m30s to be sent, and 1.5 GiB are left at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"stopped after a short time, almost for too long": {at(152*time.Second, 151*time.Second), limited(func(l *switchover.Limits) { l.Completion, l.Pause = 2*time.Second, true }), 150*time.Second - 1,
+			switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"stopped for as long as a large guest may be copied": {at(900*time.Second, 899*time.Second), limited(func(l *switchover.Limits) { l.Completion, l.Pause = 400*time.Second, true }), 400*time.Second - 1,
+			switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"a guest that has not been stopped, long after its time": {at(time.Hour, time.Hour), limited(func(l *switchover.Limits) { l.Pause = true }), 0, switchover.Convergence{Action: switchover.ConvergeByPause}},
+		"stopped, without a limit":                               {now, limited(func(l *switchover.Limits) { l.Completion = 0 }), time.Hour, goesOn},
+		"stopped and stalled":                                    {at(30*time.Second, 10*time.Second), limits, time.Hour, gives("the migration has transferred nothing for 20s; check the network between the nodes")},
+		"the guest is too busy":                                  {now, limits, 0, gives(busy + "allow auto-converge or allow post-copy")},
+		"too busy with auto-converge":                            {now, limited(func(l *switchover.Limits) { l.AutoConverge = true }), 0, gives(busy + "allow post-copy")},
+		"too busy for the bandwidth":                             {now, limited(func(l *switchover.Limits) { l.Bandwidth = 64 * mib }), 0, gives(busy + "allow auto-converge or allow post-copy or raise bandwidthPerMigration, which is 64 MiB/s")},
+		"as busy as the connection":                              {even, limits, 0, gives("the guest dirties memory at 64 MiB/s, and the migration transfers 64 MiB/s, so it has not ended after 2m30s; allow auto-converge or allow post-copy")},
+		"there is too much of it":                                {slow, limits, 0, gives("1.5 GiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB")},
+		"too much for the bandwidth":                             {slow, limited(func(l *switchover.Limits) { l.Bandwidth = gib }), 0, gives("1.5 GiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB or raise bandwidthPerMigration, which is 1.0 GiB/s")},
+		"a begun MiB counts as one":                              {small, limits, 0, gives("2 MiB are left after 2m30s at 64 MiB/s; raise completionTimeoutPerGiB")},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := switchover.DecideConvergence(test.progress, test.limits); got != test.want {
+			if got := switchover.DecideConvergence(test.progress, test.limits, test.stopped); got != test.want {
 				t.Errorf("it decides %+v, expected %+v", got, test.want)
 			}
 		})

@@ -18,9 +18,29 @@
 // The guest is stopped from pre-switchover on. Before sent, QEMU resumes the guest by itself when
 // the stream breaks or the migration is canceled. In sent (run state postmigrate, status completed)
 // it never does. In post-copy, the memory follows the guest (copies ──> pre-switchover ──>
-// post-copy ──> sent), and there is no way back after its first page. QEMU gets a marker before
-// Released is sent then, since it reports an error at the end of the post-copy like one before the
-// first page (decision 362).
+// post-copy ──> sent). QEMU gets the marker left before Released is sent then, since it reports an
+// error at the end of the post-copy like one before the first page (decision 362):
+//
+//	post-copy, not left   the guest has run nowhere else. A cancel brings it back while the
+//	                      stream is whole; a stream that breaks after the first page leaves
+//	                      nothing but to go on (left)
+//	post-copy, left       the target may run the guest: there is no way back
+//
+// left is set when QEMU has sent the first page, and the target has Loaded the guest. So a guest
+// whose target does not read can be canceled.
+//
+// The time for which a guest is stopped is bounded in every state in which it can come back:
+//
+//	copies, stopped for it  as long as it may be copied while it runs, at least 150 s
+//	                        (DecideConvergence)
+//	pre-switchover          switchoverPatience
+//	device; post-copy,      its downtime and handoverPatience. QEMU may not answer then: it does
+//	not left                nothing else while it writes. The stream is discarded before the
+//	                        cancel, so that QEMU hears it
+//	sent; post-copy, left   none: only the target's facts end it
+//
+// A virt-handler measures the time for which it has seen the guest stopped. The next one has no
+// stream, and ends the migration in all these states without a measurement.
 //
 // Disks whose content is in the pod move with the guest. They are copied (Mirrors) by jobs of QEMU
 // at the source, to exports of QEMU at the target:
@@ -45,12 +65,16 @@
 // process that has ended since:
 //
 //	Ready     target: QEMU listens for the guest's state
+//	Loaded    target: QEMU has loaded the guest, whose memory follows (post-copy)
 //	Released  source: QEMU was seen in sent, or has ended after it; or is in an irrevocable post-copy
 //	Ran       target: QEMU has confirmed that it runs the guest, or was seen running it
 //	Never     target: QEMU has ended, and never ran the guest
 //
 // The exploration proves these rules:
 //
+//   - The target of a post-copy does not end by itself before Released, whatever is wanted: the end of
+//     its stream may cost the guest. The source cancels, and its record ends the target.
+//   - A guest is never stopped for good because QEMU at the target does not read.
 //   - The target runs the guest only with Released. A complete load is not enough: its last reply may
 //     be lost, and then the source resumes (decision 280).
 //   - The source resumes from sent only with Never, not after any time, a missing pod or an abort. It

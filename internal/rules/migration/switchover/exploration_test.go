@@ -16,22 +16,29 @@ const (
 	everything  = ofProcesses | ofUsers | nodeSilent | givenUp
 )
 
-// scenarios are explored exhaustively. Each is small in one dimension so that it can be large in another.
+// Each scenario is small in one dimension so that it can be large in another.
 var scenarios = []scenario{
 	{name: "any fault, from the beginning, with late views", large: true, faults: 1, kinds: everything},
 	{name: "any two faults", large: true, ready: true, prompt: true, faults: 2, kinds: everything},
 	{name: "two faults of processes, with late views", large: true, ready: true, faults: 2, kinds: handlerDies | connectionCut | launcherDies},
 	{name: "nothing goes wrong, from the beginning, with late views"},
 	{name: "nothing goes wrong, and the guest moves by post-copy", ready: true, postCopy: true},
+	{name: "nothing goes wrong, and the guest is stopped until it has moved", ready: true, pause: true},
+	{name: "a guest that is stopped until it has moved, and any fault", ready: true, prompt: true, pause: true, faults: 1, kinds: everything | targetDeaf},
+	{name: "a target that does not read, virt-handlers and connections fail: the stopped guest is kept", large: true, ready: true, prompt: true, pause: true, keeps: true,
+		faults: 2, kinds: handlerDies | connectionCut | canceled | targetDeaf},
+	{name: "a target that does not read, and any other fault", large: true, ready: true, prompt: true, faults: 2, kinds: everything | targetDeaf},
+	{name: "post-copy, a target that does not read, somebody cancels: the guest is kept", ready: true, postCopy: true, keeps: true, faults: 3, kinds: canceled | givenUp | targetDeaf},
 	{name: "virt-handlers and connections fail, somebody cancels: the guest is kept", large: true, ready: true, keeps: true, faults: 2, kinds: handlerDies | connectionCut | canceled | givenUp},
 	{name: "disks that move, nothing goes wrong, from the beginning", disks: true, prompt: true},
 	{name: "disks that move, and any fault", large: true, ready: true, prompt: true, disks: true, faults: 1, kinds: everything},
 	{name: "disks that move, virt-handlers and connections fail: the guest is kept", large: true, ready: true, prompt: true, disks: true, keeps: true,
 		faults: 2, kinds: handlerDies | connectionCut | canceled},
 	{name: "any fault", ready: true, prompt: true, faults: 1, kinds: everything},
-	{name: "post-copy, and any fault", large: true, ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything},
+	{name: "post-copy, and any fault", large: true, ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything | targetDeaf},
 	{name: "an old leader, and a pod that goes or ends", large: true, ready: true, prompt: true, faults: 2, kinds: oldLeader | ofUsers | launcherDies},
 	{name: "a QEMU that goes on meanwhile, and any fault", large: true, ready: true, prompt: true, lateAnswers: true, faults: 1, kinds: everything},
+	{name: "a QEMU that goes on meanwhile, post-copy, and processes that end", ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 1, kinds: ofProcesses},
 	{name: "a second target pod", ready: true, prompt: true, faults: 2, kinds: podForced | secondPod},
 }
 
@@ -42,7 +49,8 @@ var longScenarios = []scenario{
 	{name: "disks that move, and any two faults", ready: true, prompt: true, disks: true, faults: 2, kinds: everything},
 	{name: "any two faults, with late views", ready: true, faults: 2, kinds: everything},
 	{name: "two faults of processes, from the beginning, with late views", faults: 2, kinds: ofProcesses},
-	{name: "post-copy, and any two faults", ready: true, prompt: true, postCopy: true, faults: 2, kinds: everything},
+	{name: "post-copy, and any two faults", ready: true, prompt: true, postCopy: true, faults: 2, kinds: everything | targetDeaf},
+	{name: "a guest that is stopped until it has moved, and any two faults", ready: true, prompt: true, pause: true, faults: 2, kinds: everything | targetDeaf},
 	{name: "a QEMU that goes on meanwhile, post-copy, and any two faults", ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 2, kinds: everything},
 	{name: "virt-handlers and connections fail thrice, somebody cancels: the guest is kept", ready: true, prompt: true, keeps: true, faults: 4, kinds: handlerDies | connectionCut | canceled | givenUp},
 	{name: "an old leader, and any other fault", ready: true, prompt: true, faults: 2, kinds: everything | oldLeader},
@@ -61,8 +69,7 @@ func TestNeverTwoGuestsAndNeverNoneForGood(t *testing.T) {
 		})
 }
 
-// explore visits every reachable state, and checks that two guests never run, and that every run comes to rest with one
-// guest, or a VMI that has ended.
+// Two guests must never run, and every run must come to rest with one guest, or a VMI that has ended.
 func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	var first state
 	first.initial(sc)
@@ -87,9 +94,9 @@ func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 func (sc *scenario) check(s *state) error {
 	at := s.tgt == tgtRuns || s.tgt == tgtMarked
 	switch {
-	case s.src.runs() && at:
+	case s.canRun() && at:
 		return errTwoGuests
-	case s.src.runs() && s.hasRun, s.stale && at:
+	case s.canRun() && s.hasRun, s.stale && at:
 		return errOlder
 	case !sc.trusting && !s.vmi.Final && s.vmi.Failed && (at || s.vmi.Completed):
 		return errTwoEnds

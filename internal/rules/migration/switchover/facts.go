@@ -7,12 +7,13 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// Fact is a message between the two sides of a migration. The zero value is none.
+// Fact is a message between the two sides.
 type Fact string
 
-// The facts, as the package comment defines them. They are sent again on every new connection.
+// The facts of the package comment, sent again on every connection.
 const (
 	Ready    Fact = "Ready"
+	Loaded   Fact = "Loaded"
 	Released Fact = "Released"
 	Ran      Fact = "Ran"
 	Never    Fact = "Never"
@@ -25,7 +26,7 @@ type Record struct {
 	Current bool
 	// These follow from migrationState; Completed excludes a failed migration.
 	Addressed, Started, Failed, Completed, PostCopy bool
-	// virt-controller requests the abort; AbortFailed is the source's answer that it came too late.
+	// AbortFailed is the source's answer that virt-controller's request came too late.
 	AbortRequested, AbortFailed bool
 	// SourceNamed and TargetNamed mean that activePods has a pod on that node.
 	SourceNamed, TargetNamed bool
@@ -34,8 +35,7 @@ type Record struct {
 	Deleting, Final bool
 }
 
-// Completed reports whether the guest has arrived. In KubeVirt's API the field completed is also
-// true of a failed migration.
+// Completed reports whether the guest has arrived. KubeVirt's field is also true of a failed migration.
 func Completed(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed && !m.Failed }
 
 // Open reports whether a migration has neither completed nor failed; none is not open. Even after it has completed, the
@@ -56,7 +56,7 @@ func InFlight(status *v1.VirtualMachineInstanceStatus) bool {
 	return m != nil && !m.Failed && !Arrived(status)
 }
 
-// RecordOf returns the VMI's record of the migration.
+// RecordOf returns the VMI's record.
 func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	r := Record{Deleting: vmi.DeletionTimestamp != nil, Final: vmi.IsFinal()}
 	m := vmi.Status.MigrationState
@@ -75,11 +75,11 @@ func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 	return r
 }
 
-// Process is the state of a launcher pod's QEMU.
+// Process is the state of a pod's QEMU.
 type Process uint8
 
 const (
-	// ProcessUnknown means that neither virt-launcher nor the pod's end has been observed.
+	// ProcessUnknown means that neither virt-launcher nor the pod's end was observed.
 	ProcessUnknown Process = iota
 	// ProcessNotStarted means that virt-launcher has started no QEMU.
 	ProcessNotStarted
@@ -89,14 +89,13 @@ const (
 	ProcessEnded
 )
 
-// Exit is the end of a QEMU, as virt-launcher saw it in QEMU's events. It comes from virt-launcher
-// or from the container's termination message.
+// Exit is the end of a QEMU, as virt-launcher saw it, from virt-launcher or the container's termination message.
 type Exit struct {
 	// Known means that virt-launcher reported it. A killed virt-launcher reports nothing, and the
 	// report is lost with its pod.
 	Known bool
-	// Sent means that QEMU ran, completed an outgoing migration (event MIGRATION), and has not run
-	// again since (RESUME).
+	// Sent means that QEMU ran, completed an outgoing migration (event MIGRATION), and has not run again since
+	// (RESUME).
 	Sent bool
 	// Ran means that QEMU has run its guest (event RESUME, or started without -S).
 	Ran bool

@@ -26,7 +26,7 @@ type Mirrors struct {
 	State MirrorState
 	// Begun means that a copy of this migration has begun. A disk is copied only once in a migration.
 	Begun bool
-	// Left means that QEMU still has jobs of this migration or an earlier one.
+	// Left means that QEMU has jobs of this or an earlier migration.
 	Left bool
 	// Error is the volume and QEMU's error, for MirrorsFailed.
 	Error string
@@ -86,8 +86,8 @@ func (m *Mirror) state() MirrorState {
 	return MirrorsCopy
 }
 
-// broken returns the reason why the copies stop a migration, "" for none. They are finished only
-// while the guest is stopped for the switchover.
+// broken returns why the copies stop a migration, "" for none. They are finished only while the guest is stopped for
+// the switchover.
 func (m *Mirrors) broken() string {
 	switch m.State {
 	case MirrorsFailed:
@@ -100,7 +100,6 @@ func (m *Mirrors) broken() string {
 	return ""
 }
 
-// copiesBroken returns the reason why the copies have failed before memory is sent, "" for none.
 func (f *SourceFacts) copiesBroken() string {
 	m := &f.Mirrors
 	switch {

@@ -9,9 +9,9 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// The model: one migration of one VMI, with both QEMUs as observed, and all other parts. A state is a value of fixed
-// size, so that it is its own key. QEMU obeys one virt-handler at a time, so a command takes effect in the state in
-// which it was decided; a write to the VMI may follow from an older version, and is refused then.
+// The model is one migration of one VMI, with both QEMUs as observed, and all other parts. A state has a fixed size,
+// so that it is its own key. QEMU obeys one virt-handler at a time, so a command takes effect in the state in which
+// it was decided; a write to the VMI may follow from an older version, and is refused then.
 
 // side is one of the two pods, with its node and its virt-handler.
 type side uint8
@@ -29,21 +29,26 @@ type sourceQEMU uint8
 const (
 	srcRuns sourceQEMU = iota
 	srcCopies
+	// srcCopiesStopped has been told to stop the guest until its memory is sent.
+	srcCopiesStopped
 	srcPreSwitchover
 	srcDevice
 	// srcPostCopy is the moment at which the guest still continues here after an error.
 	srcPostCopy
 	srcPostCopyFirm
 	srcPostCopyPaused
-	// srcPostCopyFailed follows an error at the end of the post-copy. The guest stands still.
-	srcPostCopyFailed
+	// srcStopped has ended the migration without success, and leaves the guest stopped: it was stopped for the
+	// migration, or was to move by post-copy. virt-handler resumes it, unless it is marked as left.
+	srcStopped
 	srcSent
 	// srcBack has begun the migration, and runs the guest.
 	srcBack
 	srcEnded
+	// srcCanceling was canceled when the stream of its post-copy had broken. QEMU never leaves this state.
+	srcCanceling
 )
 
-var sourceNames = [...]string{"runs", "copies", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "post-copy-failed", "sent", "back", "ended"}
+var sourceNames = [...]string{"runs", "copies", "copies-stopped", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "stopped", "sent", "back", "ended", "canceling"}
 
 func (q sourceQEMU) runs() bool { return q == srcRuns || q == srcCopies || q == srcBack }
 
@@ -54,6 +59,8 @@ func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, p
 		return runstate.Running, migrationstatus.None, 0
 	case srcCopies:
 		return runstate.Running, migrationstatus.Active, 0
+	case srcCopiesStopped:
+		return runstate.PausedToMigrate, migrationstatus.Active, 0
 	case srcPreSwitchover:
 		return "finish-migrate", migrationstatus.PreSwitchover, 0
 	case srcDevice:
@@ -64,8 +71,10 @@ func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, p
 		return "finish-migrate", migrationstatus.PostCopyActive, 1
 	case srcPostCopyPaused:
 		return "finish-migrate", migrationstatus.PostCopyPaused, 1
-	case srcPostCopyFailed:
+	case srcStopped:
 		return runstate.PausedToMigrate, migrationstatus.Failed, 0
+	case srcCanceling:
+		return "finish-migrate", migrationstatus.Canceling, 1
 	case srcSent:
 		return runstate.PostMigrate, migrationstatus.Completed, 0
 	}
@@ -107,8 +116,8 @@ func (p pod) going() bool { return p.gone || p.deleting }
 type handler struct {
 	up   bool
 	view switchover.Record
-	// Its received messages: Ready, Ran and Never at the source, Released at the target.
-	ready, ran, never, released bool
+	// Its received messages: Ready, Loaded, Ran and Never at the source, Released at the target.
+	ready, loaded, ran, never, released bool
 	// streams: it has begun the migration. unmarked is TargetFacts.Unmarked.
 	streams, unmarked bool
 	// asked is the source QEMU's state when it was asked for its migration: QEMU runs on meanwhile.
@@ -130,10 +139,12 @@ type state struct {
 	cancel bool
 	src    sourceQEMU
 	tgt    targetQEMU
-	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch to post-copy.
+	// whole: the target has all of the guest's memory. byPostCopy: the source was told to switch.
 	whole, byPostCopy bool
-	// left: QEMU at the source has the marker that its guest never continues there.
-	left bool
+	// left: QEMU at the source has the marker that its guest never continues there. stopped: it was told to stop the guest.
+	left, stopped bool
+	// deaf: QEMU at the target reads nothing more of the guest's state.
+	deaf bool
 	// doomed: QEMU at the target reports that it will be killed; killing: virt-launcher was told.
 	doomed, killing bool
 	// hasRun: the target has run the guest. stale: the guest has continued at the source since the target loaded it.
@@ -149,8 +160,8 @@ type state struct {
 	nodes    [2]node
 	handlers [2]handler
 	// Messages between the virt-handlers.
-	ready, released, ran, never bool
-	old                         leader
+	ready, loaded, released, ran, never bool
+	old                                 leader
 	// second is a second target pod: 1 when it exists, 2 when its QEMU listens, 3 when that has ended.
 	second uint8
 	faults int8
@@ -175,7 +186,7 @@ func (s *state) String() string {
 		{"source pod going", s.pods[source].going()}, {"target pod going", s.pods[target].going()},
 		{"source handler down", !s.handlers[source].up}, {"target handler down", !s.handlers[target].up},
 		{"source node silent", s.nodes[source] == silent}, {"target node silent", s.nodes[target] == silent},
-		{"stale", s.stale}, {"to be killed", s.doomed && s.tgt != tgtEnded}, {"second pod", s.second > 0},
+		{"the target reads nothing", s.deaf}, {"stale", s.stale}, {"to be killed", s.doomed && s.tgt != tgtEnded}, {"second pod", s.second > 0},
 	} {
 		if mark.set {
 			text += ", " + mark.name
@@ -220,7 +231,7 @@ func (s *state) end(i side, word bool) {
 		s.src = srcEnded
 	} else {
 		exit.Ran = word && s.tgt == tgtRuns
-		s.tgt, s.doomed, s.killing = tgtEnded, false, false
+		s.tgt, s.doomed, s.killing, s.deaf = tgtEnded, false, false, false
 	}
 	s.exits[i], s.stream, s.copyLink = exit, false, false
 	if s.handlers[i].up {
@@ -240,11 +251,11 @@ func (s *state) sourceFacts() switchover.SourceFacts {
 	h := s.handlers[source]
 	f := switchover.SourceFacts{
 		Record: h.view, Process: switchover.ProcessRuns, Begun: s.src != srcRuns, Left: s.left, Streams: h.streams, Settled: true, Mirrors: s.copies.answers(),
-		Connected: s.connected(), Ready: h.ready, Ran: h.ran, Never: h.never,
+		Connected: s.connected(), Ready: h.ready, Loaded: h.loaded, Ran: h.ran, Never: h.never,
 	}
 	_, f.Status, f.PostCopyBytes = h.asked.answers()
 	f.RunState, _, _ = s.src.answers()
-	if s.src == srcPostCopyFailed && s.left {
+	if s.src == srcStopped && s.left {
 		f.RunState = runstate.PostMigrate
 	}
 	if s.src == srcEnded {
@@ -280,5 +291,24 @@ func (s *state) targetFacts() switchover.TargetFacts {
 	return f
 }
 
-// overdue is more than a virt-handler waits for in pre-switchover and in device.
+// canRun reports whether QEMU at the source runs the guest, or virt-handler may resume it at any moment.
+func (s *state) canRun() bool { return s.src.runs() || s.src == srcStopped && !s.left }
+
+// goBack ends the migration without success at a moment at which QEMU keeps the guest.
+func (s *state) goBack() {
+	s.src, s.stream = srcBack, false
+	if s.stopped || s.byPostCopy {
+		s.src = srcStopped
+	}
+}
+
+// overdue is more than a virt-handler waits for in any state in which the guest is stopped.
 const overdue = time.Hour
+
+// limits are those of the migration, with the means to converge of its scenario.
+func (sc *scenario) limits() switchover.Limits {
+	return switchover.Limits{Completion: time.Minute, Stall: time.Minute, PostCopy: sc.postCopy, Pause: sc.pause}
+}
+
+// slow is a migration that takes too long although it goes on.
+var slow = switchover.Progress{Last: switchover.Sample{Elapsed: overdue, Transferred: 1}, Moved: overdue}

@@ -3,6 +3,7 @@ package switchover_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -162,6 +163,54 @@ func forgetTheMarkOfPostCopy(f *switchover.SourceFacts) {
 	}
 }
 
+func everyTargetHasLoaded(f *switchover.SourceFacts) { f.Loaded = true }
+
+func forgetTheStopOfPostCopy(f *switchover.SourceFacts) {
+	if f.Status.PostCopy() {
+		f.Stopped = 0
+	}
+}
+
+func forgetTheStopOfTheHandover(f *switchover.SourceFacts) {
+	if f.Status == migrationstatus.Device {
+		f.Stopped = 0
+	}
+}
+
+func forgetThatTheGuestHasLeft(f *switchover.SourceFacts) {
+	if f.Record.AbortRequested {
+		f.Left = false
+	}
+}
+
+func waitForACancel(f switchover.SourceFacts, d *switchover.SourceStep) {
+	if f.Status == migrationstatus.Canceling {
+		*d = switchover.SourceStep{Action: switchover.SourceWait}
+	}
+}
+
+func forgetThePostCopy(f *switchover.TargetFacts) {
+	f.Record.PostCopy = false
+	if f.Status.PostCopy() {
+		f.Status = migrationstatus.Completed
+	}
+}
+
+// converging returns Drydock's rules with another decision about a migration that takes long.
+func converging(converge func(switchover.Progress, switchover.Limits, time.Duration) switchover.Convergence) rules {
+	r := drydocks
+	r.converge = converge
+	return r
+}
+
+func neverStoppedForTooLong(p switchover.Progress, l switchover.Limits, _ time.Duration) switchover.Convergence {
+	return switchover.DecideConvergence(p, l, 0)
+}
+
+func stoppedSinceItsTimeIsOver(p switchover.Progress, l switchover.Limits, _ time.Duration) switchover.Convergence {
+	return switchover.DecideConvergence(p, l, p.Last.Elapsed-l.Completion)
+}
+
 func beginWithoutARecord(f *switchover.SourceFacts) { f.Record.Started = true }
 
 func endWithTheSourcePod(f *switchover.ControllerFacts) { f.Source.Exit.Sent = false }
@@ -204,8 +253,7 @@ func finishWhileTheGuestRuns(f switchover.SourceFacts, d *switchover.SourceStep)
 
 func forgetTheCopies(f *switchover.SourceFacts) { f.Mirrors.Left = false }
 
-// TestWhatIsWrongIsFound replaces each rule by possible errors. The exploration must find two guests, a guest with old
-// memory, or one that is ended.
+// The exploration must find two guests, a guest with old memory, or one that is ended, for each wrong rule.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	tests := map[string]struct {
 		rules rules
@@ -235,7 +283,23 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 		"Released is told before the switchover": {
 			atSource(nil, releaseBeforeTheSwitchover), scenario{ready: true, prompt: true, trusting: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"Released is told as soon as the status is postcopy-active": {
-			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
+			atSource(believePostCopysStatus, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errStuck},
+		"Released is told of a post-copy before the target has loaded the guest": {
+			atSource(everyTargetHasLoaded, nil), scenario{ready: true, prompt: true, postCopy: true, faults: 1, kinds: targetDeaf}, errStuck},
+		"a post-copy may take any time before its first page": {
+			atSource(forgetTheStopOfPostCopy, nil), scenario{ready: true, prompt: true, postCopy: true, faults: 1, kinds: targetDeaf}, errStuck},
+		"a handover may take any time": {
+			atSource(forgetTheStopOfTheHandover, nil), scenario{ready: true, prompt: true, faults: 1, kinds: targetDeaf}, errStuck},
+		"a post-copy is canceled whose guest may run at the target": {
+			atSource(forgetThatTheGuestHasLeft, nil), scenario{ready: true, prompt: true, postCopy: true, faults: 1, kinds: canceled}, errStuck},
+		"a post-copy that was canceled when its stream broke is waited for": {
+			atSource(nil, waitForACancel), scenario{ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 1, kinds: qemuDies}, errStuck},
+		"the target of a post-copy ends for an abort before its source has decided": {
+			atTarget(forgetThePostCopy, nil), scenario{ready: true, prompt: true, postCopy: true, keeps: true, faults: 1, kinds: canceled}, errLost},
+		"a guest may be stopped for any time until it is sent": {
+			converging(neverStoppedForTooLong), scenario{ready: true, prompt: true, pause: true, faults: 1, kinds: targetDeaf}, errStuck},
+		"a guest counts as stopped since its time was over": {
+			converging(stoppedSinceItsTimeIsOver), scenario{ready: true, prompt: true, pause: true}, errNotMoved},
 		"Released is told of a post-copy before QEMU is marked": {
 			atSource(forgetTheMarkOfPostCopy, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
 		"QEMU is asked for its run state before its migration": {

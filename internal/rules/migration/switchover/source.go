@@ -38,17 +38,20 @@ type SourceFacts struct {
 	Settled     bool
 	Mirrors     Mirrors
 	Convergence Convergence
-	// Stopped is the time for which this virt-handler has seen the guest stopped for its switchover (pre-switchover and
-	// device). Downtime is the limit of the guest's downtime.
+	// Stopped is the time for which this virt-handler has seen the guest stopped for its switchover (pre-switchover,
+	// device, and post-copy until it is Left). Downtime is the limit of the guest's downtime.
 	Stopped, Downtime time.Duration
+	// Continued means that this virt-handler has told QEMU to hand the guest over. QEMU may not answer since then, so
+	// that Status is an earlier one: it does nothing else while the target does not read what the guest needs to run.
+	Continued bool
 
-	// Connected means that there is a control connection to the target's virt-handler. Ready, Ran
-	// and Never were received over any of them.
-	Connected         bool
-	Ready, Ran, Never bool
+	// Connected means that there is a control connection to the target's virt-handler. Ready, Loaded, Ran
+	// and Never were received over any of them. Loaded is also true if that virt-handler never sends it.
+	Connected                 bool
+	Ready, Loaded, Ran, Never bool
 }
 
-// SourceAction is an action of virt-handler at the source.
+// SourceAction is an action at the source.
 type SourceAction string
 
 const (
@@ -93,7 +96,7 @@ const (
 	ReportEnd SourceAction = "report the guest's end"
 )
 
-// SourceStep is the next step of virt-handler at the source.
+// SourceStep is the next step at the source.
 type SourceStep struct {
 	Action SourceAction
 	// Tell is sent to the target, besides the action.
@@ -102,8 +105,8 @@ type SourceStep struct {
 	Reason string
 }
 
-// switchoverPatience limits the time for which a guest is stopped before its switchover.
-// virt-launcher waits as long without a virt-handler.
+// switchoverPatience limits how long a guest is stopped before its switchover. virt-launcher waits as long without a
+// virt-handler.
 const switchoverPatience = migrationstatus.Unattended
 
 // DecideSource returns the next step at the source.
@@ -124,6 +127,8 @@ func (f *SourceFacts) decide() SourceStep {
 		return SourceStep{Action: SourceWait}
 	case !f.Begun:
 		return f.beforeBegin()
+	case f.canceledTooLate():
+		return SourceStep{Action: EndLost, Reason: "the stream of the post-copy broke while it was canceled, and QEMU does not give the guest back"}
 	}
 	switch f.stage() {
 	case copies:
@@ -131,9 +136,7 @@ func (f *SourceFacts) decide() SourceStep {
 	case preSwitchover:
 		return f.beforeSwitchover()
 	case device:
-		if reason := cmp.Or(f.unwanted(), f.unsent()); reason != "" {
-			return SourceStep{Action: Cancel, Reason: reason}
-		}
+		return f.handingOver()
 	case postCopy:
 		return f.inPostCopy()
 	case sent:
@@ -146,11 +149,18 @@ func (f *SourceFacts) decide() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
+// canceledTooLate reports whether QEMU was canceled at the moment at which the stream of its post-copy broke: it stays in
+// that state. Nothing was released, so the target has not run the guest either.
+func (f *SourceFacts) canceledTooLate() bool {
+	return f.Status == migrationstatus.Canceling && f.Record.PostCopy && !f.Record.Final && !f.Left && !f.here() &&
+		f.Stopped >= f.Downtime+handoverPatience
+}
+
 // stage is the state of QEMU in a migration that has begun.
 type stage uint8
 
 const (
-	// passes means that QEMU leaves the state by itself, or that the state is unknown here.
+	// passes means that QEMU leaves the state by itself, or that it is unknown.
 	passes stage = iota
 	copies
 	preSwitchover
@@ -270,7 +280,6 @@ func (f *SourceFacts) whileCopying() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// broken returns the reason why a migration that copies must end, "" for none.
 func (f *SourceFacts) broken() string {
 	if reason := f.unwanted(); reason != "" {
 		return reason
@@ -291,6 +300,8 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 	}
 	complete := f.Settled && f.Connected && f.Ready
 	switch {
+	case f.Continued:
+		return f.handingOver()
 	case reason != "":
 		return SourceStep{Action: Cancel, Reason: reason}
 	case complete && (f.Mirrors.State == MirrorsUnneeded || f.Mirrors.State == MirrorsFinished):
@@ -303,16 +314,28 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// handoverPatience is how much longer than its downtime a guest may stand still while its last memory is sent. A
+// handoverPatience is how much longer than its downtime a guest may stand still while it is handed over. A
 // connection that is silent breaks earlier, but one to a QEMU that does not read stays.
 const handoverPatience = time.Minute
+
+// handingOver handles a guest that QEMU hands over, and that the target cannot run yet: nothing was released.
+func (f *SourceFacts) handingOver() SourceStep {
+	if reason := cmp.Or(f.unwanted(), f.unsent()); reason != "" {
+		return SourceStep{Action: Cancel, Reason: reason}
+	}
+	return SourceStep{Action: SourceWait}
+}
 
 // unsent returns the reason why a handover that takes too long must end, "" for none.
 func (f *SourceFacts) unsent() string {
 	if f.Stopped < f.Downtime+handoverPatience {
 		return ""
 	}
-	return fmt.Sprintf("the guest stood still for %s, and the last of its memory had not been sent", f.Stopped.Round(time.Second))
+	lacks := "the last of its memory had not been sent"
+	if f.Status.PostCopy() {
+		lacks = "QEMU at the target had not loaded it"
+	}
+	return fmt.Sprintf("the guest stood still for %s, and %s", f.Stopped.Round(time.Second), lacks)
 }
 
 func (f *SourceFacts) lacking() string {
@@ -326,14 +349,10 @@ func (f *SourceFacts) lacking() string {
 }
 
 func (f *SourceFacts) inPostCopy() SourceStep {
-	step := SourceStep{Action: SourceWait}
-	if !f.irrevocable() {
-		return step
-	}
 	if !f.Left {
-		return SourceStep{Action: MarkLeft}
+		return f.beforeLeft()
 	}
-	step.Tell = Released
+	step := SourceStep{Action: SourceWait, Tell: Released}
 	switch {
 	case f.Record.Completed:
 		step.Action = Quit
@@ -347,18 +366,19 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 	return step
 }
 
-// irrevocable reports whether QEMU can't resume the guest any more. The status postcopy-active
-// alone does not show it: until QEMU has sent the first page after the guest's state, an error
-// fails the migration, and the guest resumes. An error at the very end fails it, too, when the
-// target may run the guest: Left tells the two apart.
-func (f *SourceFacts) irrevocable() bool {
-	switch f.Status {
-	case migrationstatus.PostCopyDevice:
-		return false
-	case migrationstatus.PostCopyActive:
-		return f.PostCopyBytes > 0
+// beforeLeft handles a post-copy before the marker Left is set: nothing was released, so the guest has not run at the
+// target. QEMU obeys a cancel as long as the stream is whole; then the guest resumes. A stream that breaks before
+// QEMU has sent the first page fails the migration, and the guest resumes. One that breaks later leaves no way back:
+// QEMU never ends a canceled migration then. An error at the very end fails it, too, when the target may run the guest:
+// Left tells it apart from the first.
+func (f *SourceFacts) beforeLeft() SourceStep {
+	if f.Status.Revocable() {
+		step := f.handingOver()
+		if step.Action == Cancel || f.Status == migrationstatus.PostCopyDevice || f.PostCopyBytes == 0 || !f.Loaded {
+			return step
+		}
 	}
-	return true
+	return SourceStep{Action: MarkLeft}
 }
 
 func (f *SourceFacts) afterSent() SourceStep {

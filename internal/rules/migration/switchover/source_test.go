@@ -19,7 +19,7 @@ func recorded() switchover.Record {
 func copying() switchover.SourceFacts {
 	return switchover.SourceFacts{
 		Record: recorded(), Process: switchover.ProcessRuns, RunState: "running", Status: migrationstatus.Active,
-		Begun: true, Streams: true, Settled: true, Connected: true, Ready: true,
+		Begun: true, Streams: true, Settled: true, Connected: true, Ready: true, Loaded: true,
 	}
 }
 
@@ -158,7 +158,11 @@ func TestSourceBeforeTheSwitchover(t *testing.T) {
 		"the VMI is deleted":                       {func(f *switchover.SourceFacts) { f.Record.Deleting = true }, cancels(isEnding)},
 		"the target ends":                          {func(f *switchover.SourceFacts) { f.Never = true }, cancels(targetGone)},
 		"virt-handler was restarted":               {func(f *switchover.SourceFacts) { f.Streams = false }, cancels(restarted)},
-		"post-copy was asked for too late":         {func(f *switchover.SourceFacts) { f.Convergence.Action = switchover.ConvergeByPostCopy }, switchover.SourceStep{Action: switchover.ContinueSwitchover}},
+		"QEMU was told to go on":                   {func(f *switchover.SourceFacts) { f.Continued = true }, sourceWaits},
+		"QEMU was told to go on, and does not answer": {func(f *switchover.SourceFacts) { f.Continued, f.Stopped = true, 62*time.Second },
+			cancels("the guest stood still for 1m2s, and the last of its memory had not been sent")},
+		"QEMU was told to go on, and an abort": {func(f *switchover.SourceFacts) { f.Continued, f.Record.AbortRequested = true, true }, cancels(aborted)},
+		"post-copy was asked for too late":     {func(f *switchover.SourceFacts) { f.Convergence.Action = switchover.ConvergeByPostCopy }, switchover.SourceStep{Action: switchover.ContinueSwitchover}},
 	})
 }
 
@@ -242,10 +246,18 @@ func TestSourceInPostCopy(t *testing.T) {
 	}
 	marks := switchover.SourceStep{Action: switchover.MarkLeft}
 	released := switchover.SourceStep{Action: switchover.SourceWait, Tell: switchover.Released}
+	const notLoaded = "the guest stood still for 1m2s, and QEMU at the target had not loaded it"
 	testSource(t, base, map[string]sourceTest{
 		"a page was sent":                         {asIs, released},
 		"a page was sent, and QEMU is not marked": {func(f *switchover.SourceFacts) { f.Left = false }, marks},
 		"the stream breaks before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.PostCopyPaused }, marks},
+		"the stream breaks while it is canceled": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.Stopped = false, migrationstatus.Canceling, time.Hour
+		}, switchover.SourceStep{Action: switchover.EndLost, Reason: "the stream of the post-copy broke while it was canceled, and QEMU does not give the guest back"}},
+		"it is being canceled": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.Canceling }, sourceWaits},
+		"it is being canceled for long, and the guest runs": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.RunState, f.Stopped = false, migrationstatus.Canceling, runstate.Running, time.Hour
+		}, sourceWaits},
 		"it fails before QEMU is marked": {func(f *switchover.SourceFacts) {
 			f.Left, f.Status, f.RunState = false, migrationstatus.Failed, runstate.PausedToMigrate
 		}, recordsFailed("the connection to the target has ended")},
@@ -259,11 +271,24 @@ func TestSourceInPostCopy(t *testing.T) {
 		"it is sent": {func(f *switchover.SourceFacts) {
 			f.Status, f.RunState = migrationstatus.Completed, runstate.PostMigrate
 		}, released},
-		"no page was sent":            {func(f *switchover.SourceFacts) { f.PostCopyBytes, f.Left = 0, false }, sourceWaits},
-		"the target is being started": {func(f *switchover.SourceFacts) { f.Status, f.Left = migrationstatus.PostCopyDevice, false }, sourceWaits},
-		"no page was sent, and all else speaks for it": {func(f *switchover.SourceFacts) {
-			f.PostCopyBytes, f.Left, f.Never, f.Record.AbortRequested = 0, false, true, true
+		"no page was sent":                    {func(f *switchover.SourceFacts) { f.PostCopyBytes, f.Left = 0, false }, sourceWaits},
+		"the target has not loaded the guest": {func(f *switchover.SourceFacts) { f.Loaded, f.Left = false, false }, sourceWaits},
+		"the target is being started": {func(f *switchover.SourceFacts) {
+			f.Status, f.PostCopyBytes, f.Left = migrationstatus.PostCopyDevice, 0, false
 		}, sourceWaits},
+		"no page was sent, almost for too long": {func(f *switchover.SourceFacts) {
+			f.PostCopyBytes, f.Left, f.Stopped, f.Downtime = 0, false, 62*time.Second-1, 2*time.Second
+		}, sourceWaits},
+		"no page was sent for too long": {func(f *switchover.SourceFacts) {
+			f.PostCopyBytes, f.Left, f.Stopped, f.Downtime = 0, false, 62*time.Second, 2*time.Second
+		}, cancels(notLoaded)},
+		"the target does not load the guest":    {func(f *switchover.SourceFacts) { f.Loaded, f.Left, f.Stopped = false, false, 62*time.Second }, cancels(notLoaded)},
+		"an abort before QEMU is marked":        {func(f *switchover.SourceFacts) { f.Left, f.Record.AbortRequested = false, true }, cancels(aborted)},
+		"the target ends before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Never = false, true }, cancels(targetGone)},
+		"an abort when the stream has broken": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.Record.AbortRequested = false, migrationstatus.PostCopyPaused, true
+		}, marks},
+		"marked, and it takes long":                       {func(f *switchover.SourceFacts) { f.Stopped = time.Hour }, released},
 		"the target runs the guest, whose memory is here": {func(f *switchover.SourceFacts) { f.Ran = true }, released},
 		"the target has all of it":                        {func(f *switchover.SourceFacts) { f.Record.Completed = true }, switchover.SourceStep{Action: switchover.Quit, Tell: switchover.Released}},
 		"an abort comes too late":                         {func(f *switchover.SourceFacts) { f.Record.AbortRequested = true }, switchover.SourceStep{Action: switchover.RecordAbortFailed, Tell: switchover.Released}},

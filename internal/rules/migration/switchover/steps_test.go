@@ -2,6 +2,7 @@ package switchover_test
 
 import (
 	"errors"
+	"time"
 
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
@@ -30,13 +31,14 @@ type step struct {
 
 // rules are the explored decisions.
 type rules struct {
-	source func(switchover.SourceFacts) switchover.SourceStep
-	target func(switchover.TargetFacts) switchover.TargetStep
+	converge func(switchover.Progress, switchover.Limits, time.Duration) switchover.Convergence
+	source   func(switchover.SourceFacts) switchover.SourceStep
+	target   func(switchover.TargetFacts) switchover.TargetStep
 	// writes returns virt-controller's writes and pod deletions.
 	writes func(sight) []write
 }
 
-var drydocks = rules{switchover.DecideSource, switchover.DecideTarget, loops{}.all}
+var drydocks = rules{switchover.DecideConvergence, switchover.DecideSource, switchover.DecideTarget, loops{}.all}
 
 // fault is an event that happens a limited number of times.
 type fault uint16
@@ -54,6 +56,7 @@ const (
 	givenUp
 	oldLeader
 	secondPod
+	targetDeaf
 )
 
 // scenario has the constants of an exploration.
@@ -70,8 +73,8 @@ type scenario struct {
 	lateAnswers, runStateFirst bool
 	// disks: the guest's disks are in its pod, and move with it.
 	disks bool
-	// postCopy lets the convergence request post-copy.
-	postCopy bool
+	// postCopy lets the convergence request post-copy, pause that the guest is stopped.
+	postCopy, pause bool
 	// trusting ignores errors that only announce a second guest, such as a false message, so that the exploration shows
 	// the consequence.
 	trusting bool
@@ -154,7 +157,7 @@ func (s *state) look(i side) {
 	}
 }
 
-// write is a virt-handler's write of the VMI; it does not learn whether the write took effect.
+// A virt-handler does not learn whether its write took effect.
 func (t *turn) write(i side, name string, broken error, change func(*switchover.Record)) {
 	if t.s.nodes[i] == answers && t.s.handlers[i].view == t.s.vmi {
 		t.may(step{name: name, broken: broken}, func(to *state) { change(&to.vmi) })
@@ -200,21 +203,41 @@ func (t *turn) sourceDecides() {
 	t.sourceStep(t.rules.source(f))
 	f.Stopped = overdue
 	switch late := t.rules.source(f); {
-	case t.s.src == srcDevice && late.Action == switchover.Cancel:
-		t.fault(givenUp, "the last of the memory takes too long, and the migration is canceled", true, func(to *state) { to.src, to.stream = srcBack, false })
+	case t.s.src >= srcDevice && t.s.src <= srcPostCopyPaused && late.Action == switchover.Cancel:
+		t.givesUp("the handover takes too long", late)
 	case !t.s.finishes():
 		t.sourceStep(late)
 	case late.Action == switchover.Cancel:
 		t.fault(givenUp, "the last of the disks takes too long, and the migration is canceled", true, (*state).cancelCopy)
 	}
 	f.Stopped = 0
-	if t.postCopy {
-		f.Convergence.Action = switchover.ConvergeByPostCopy
+	t.timePasses(f)
+}
+
+// timePasses has the decisions of a source whose copying takes too long.
+func (t *turn) timePasses(f switchover.SourceFacts) {
+	if t.postCopy || t.pause {
+		f.Convergence = t.rules.converge(slow, t.limits(), 0)
 		t.sourceStep(t.rules.source(f))
 	}
-	f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: "it is too slow"}
-	if d := t.rules.source(f); d.Action == switchover.Cancel {
-		t.fault(givenUp, "the migration does not converge, and is canceled", true, (*state).cancelCopy)
+	switch t.s.src {
+	case srcCopiesStopped:
+		f.Convergence = t.rules.converge(slow, t.limits(), overdue)
+		t.givesUp("the guest is stopped for too long", t.rules.source(f))
+	default:
+		f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: "it is too slow"}
+		t.givesUp("the migration does not converge", t.rules.source(f))
+	}
+}
+
+// givesUp cancels a migration that takes too long. It happens by itself if the target reads nothing.
+func (t *turn) givesUp(why string, d switchover.SourceStep) {
+	switch {
+	case d.Action != switchover.Cancel:
+	case t.s.deaf:
+		t.cancel("source: " + why + ", and it is canceled")
+	default:
+		t.fault(givenUp, why+", and the migration is canceled", t.s.src != srcPostCopyPaused, (*state).cancelHandover)
 	}
 }
 
@@ -259,7 +282,7 @@ func (t *turn) sourceTells(fact switchover.Fact) {
 		return
 	}
 	var broken error
-	firm := s.src >= srcPostCopyFirm && s.src <= srcPostCopyFailed && s.left
+	firm := s.src >= srcPostCopyFirm && s.src <= srcStopped && s.left
 	if s.src != srcSent && !firm && !s.exits[source].Sent && !t.trusting {
 		broken = errUntrue
 	}
@@ -278,13 +301,18 @@ var sourceActs = map[switchover.SourceAction]func(*state){
 	switchover.MirrorDisks:      (*state).mirrorDisks,
 	switchover.FinishMirrors:    (*state).finishMirrors,
 	switchover.EndMirrors:       (*state).endMirrors,
-	switchover.MarkLeft:         func(to *state) { to.left = to.src != srcEnded },
+	switchover.MarkLeft:         func(to *state) { to.left = to.left || to.src >= srcPostCopy && to.src <= srcPostCopyPaused },
 	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = to.byPostCopy || to.src == srcCopies },
+	switchover.PauseGuest: func(to *state) {
+		if to.src == srcCopies {
+			to.src, to.stopped = srcCopiesStopped, true
+		}
+	},
 	switchover.ContinueSwitchover: func(to *state) {
 		switch {
 		case to.src != srcPreSwitchover:
 		case !to.stream:
-			to.src = srcBack
+			to.goBack()
 		case to.byPostCopy:
 			to.src = srcPostCopy
 		default:
@@ -307,19 +335,26 @@ var sourceActs = map[switchover.SourceAction]func(*state){
 
 // cancelCopy is migrate_cancel before the switchover.
 func (s *state) cancelCopy() {
-	if s.src == srcCopies || s.src == srcPreSwitchover {
-		s.src, s.stream = srcBack, false
+	if s.src >= srcCopies && s.src <= srcPreSwitchover {
+		s.goBack()
+	}
+}
+
+// cancelHandover is migrate_cancel at any moment. The stream of a post-copy may break after QEMU was asked for its state.
+func (s *state) cancelHandover() {
+	s.cancelCopy()
+	switch {
+	case s.src >= srcDevice && s.src <= srcPostCopyFirm:
+		s.goBack()
+	case s.src == srcPostCopyPaused:
+		s.src = srcCanceling
 	}
 }
 
 // cancel is migrate_cancel, which may come too late for QEMU.
 func (t *turn) cancel(name string) {
-	t.goesOn(name, (*state).cancelCopy)
-	if t.s.src != srcDevice {
-		return
-	}
-	t.goesOn(name, func(to *state) { to.src, to.stream = srcBack, false })
-	if t.s.whole {
+	t.goesOn(name, (*state).cancelHandover)
+	if t.s.whole && (t.s.src == srcDevice || t.s.src == srcPostCopyFirm) {
 		t.goesOn(name+", too late", func(to *state) { to.src = srcSent })
 	}
 }
@@ -358,7 +393,7 @@ func (t *turn) targetTells(fact switchover.Fact) {
 		return
 	}
 	var broken error
-	if !t.trusting && (fact == switchover.Never && (s.tgt != tgtEnded || s.hasRun) || fact == switchover.Ran && !s.hasRun) {
+	if !t.trusting && (fact == switchover.Never && (s.tgt != tgtEnded || s.hasRun) || fact == switchover.Ran && !s.hasRun || fact == switchover.Loaded && s.tgt < tgtLoaded) {
 		broken = errUntrue
 	}
 	t.may(step{name: "target tells " + string(fact), broken: broken}, func(to *state) { to.send(fact) })
@@ -368,6 +403,8 @@ func (s *state) send(fact switchover.Fact) {
 	switch fact {
 	case switchover.Ready:
 		s.ready = true
+	case switchover.Loaded:
+		s.loaded = true
 	case switchover.Ran:
 		s.ran = true
 	case switchover.Never:
@@ -379,6 +416,8 @@ func (h *handler) heard(fact switchover.Fact) bool {
 	switch fact {
 	case switchover.Ready:
 		return h.ready
+	case switchover.Loaded:
+		return h.loaded
 	case switchover.Ran:
 		return h.ran
 	case switchover.Never:
@@ -392,6 +431,7 @@ func (t *turn) messages() {
 	s := t.s
 	if s.handlers[source].up && s.nodes[source] == answers {
 		t.goesOn("Ready arrives", func(to *state) { to.handlers[source].ready, to.ready = s.handlers[source].ready || s.ready, false })
+		t.goesOn("Loaded arrives", func(to *state) { to.handlers[source].loaded, to.loaded = s.handlers[source].loaded || s.loaded, false })
 		t.goesOn("Ran arrives", func(to *state) { to.handlers[source].ran, to.ran = s.handlers[source].ran || s.ran, false })
 		t.goesOn("Never arrives", func(to *state) { to.handlers[source].never, to.never = s.handlers[source].never || s.never, false })
 	}
@@ -405,9 +445,10 @@ func (t *turn) messages() {
 	}
 }
 
-func (s *state) lose() { s.ready, s.ran, s.never, s.released = false, false, false, false }
+func (s *state) lose() {
+	s.ready, s.loaded, s.ran, s.never, s.released = false, false, false, false, false
+}
 
-// sourceQEMU has the own steps of the source's QEMU, and of virt-launcher's watch over it.
 func (t *turn) sourceQEMU() {
 	s := t.s
 	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
@@ -422,12 +463,13 @@ func (t *turn) sourceQEMU() {
 		t.sourceIsCut()
 		return
 	}
-	switch s.src {
-	case srcCopies:
+	switch {
+	case (s.src == srcCopies || s.src == srcCopiesStopped) && !s.deaf:
 		become("source's QEMU stops the guest for the switchover", srcPreSwitchover)
-	case srcPostCopy:
+	case s.src == srcPostCopy:
+		// It may be in a buffer on its way, whether or not the target reads.
 		become("source's QEMU sends the first page of post-copy", srcPostCopyFirm)
-	case srcPostCopyFirm:
+	case s.src == srcPostCopyFirm:
 		if s.tgt > tgtIncoming && s.tgt < tgtEnded {
 			t.goesOn("target's QEMU has the last page of post-copy", func(to *state) { to.whole = true })
 		}
@@ -441,20 +483,20 @@ func (t *turn) sourceQEMU() {
 func (t *turn) sourceIsCut() {
 	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
 	switch t.s.src {
-	case srcCopies, srcDevice, srcPostCopy:
-		become("source's QEMU sees that the stream is cut, and goes on", srcBack)
+	case srcCopies, srcCopiesStopped, srcDevice, srcPostCopy:
+		t.goesOn("source's QEMU sees that the stream is cut, and keeps the guest", (*state).goBack)
 	case srcPostCopyFirm:
 		become("source's QEMU pauses the post-copy", srcPostCopyPaused)
 		if t.s.whole {
-			become("source's QEMU fails at the end of the post-copy", srcPostCopyFailed)
+			become("source's QEMU fails at the end of the post-copy", srcStopped)
 		}
-	case srcPostCopyFailed:
-		t.resumesFailed()
+	case srcStopped:
+		t.resumesStopped()
 	}
 }
 
-// resumesFailed is virt-handler's step that resumes a guest after its migration has failed.
-func (t *turn) resumesFailed() {
+// resumesStopped is virt-handler's step that resumes a guest after its migration has failed.
+func (t *turn) resumesStopped() {
 	if s := t.s; !s.left && s.handlers[source].up {
 		t.goesOn("source's virt-handler has the guest go on whose migration has failed", func(to *state) { to.src = srcBack })
 	}
@@ -472,6 +514,8 @@ func (t *turn) targetQEMU() {
 	switch {
 	case !s.stream && s.src != srcRuns:
 		t.goesOn("target's QEMU ends with the stream", func(to *state) { to.end(target, true) })
+	case s.deaf:
+		t.may(step{name: "target's QEMU reads again", disturbs: true}, func(to *state) { to.deaf = false })
 	case s.src == srcDevice:
 		t.goesOn("target's QEMU has loaded the guest", func(to *state) { to.tgt, to.whole = tgtLoaded, true })
 	case s.src == srcPostCopy, s.src == srcPostCopyFirm:
@@ -511,7 +555,7 @@ func (s *state) die(i side) {
 	s.handlers[i] = handler{}
 	s.stream, s.copyLink = false, false
 	if i == source {
-		s.ready, s.ran, s.never = false, false, false
+		s.ready, s.loaded, s.ran, s.never = false, false, false, false
 	} else {
 		s.released = false
 	}
@@ -534,6 +578,7 @@ func (t *turn) faults() {
 		to.stream, to.copyLink = false, false
 		to.lose()
 	})
+	t.fault(targetDeaf, "target's QEMU reads nothing more", s.tgt == tgtIncoming && !s.deaf, func(to *state) { to.deaf = true })
 	t.fault(canceled, "somebody cancels the migration", !s.cancel, func(to *state) { to.cancel = true })
 	t.fault(vmiDeleted, "somebody deletes the VMI", !s.vmi.Deleting, func(to *state) { to.vmi.Deleting = true })
 	t.fault(oldLeader, "a virt-controller begins to look away", !s.old.looked, func(to *state) {
@@ -541,7 +586,7 @@ func (t *turn) faults() {
 	})
 }
 
-// controller has the steps of the virt-controller with a true view, and of the one with an old view.
+// One virt-controller has a true view, the other an old one.
 func (t *turn) controller() {
 	s := t.s
 	for _, w := range t.rules.writes(s.sight()) {
@@ -554,8 +599,7 @@ func (t *turn) controller() {
 	}
 }
 
-// concludes writes a virt-controller's decision, on condition that the VMI is the one in its view, and then deletes
-// pods. It may die in between.
+// concludes writes on condition of the VMI in its view, and then deletes pods. It may die in between.
 func (t *turn) concludes(who string, w write) {
 	broken := t.breaks(&w)
 	t.may(step{name: who + w.by, broken: broken}, func(to *state) { to.vmi = w.vmi })
@@ -580,7 +624,7 @@ func (t *turn) breaks(w *write) error {
 	case w.abandons && (t.s.tgt != tgtEnded || t.s.hasRun):
 		broken = errAbandoned
 	case !w.vmi.Final || t.s.vmi.Final:
-	case w.lost && t.s.vmi.PostCopy && !sourceSeen.Exit.Known && !t.s.src.runs():
+	case w.lost && t.s.vmi.PostCopy && !sourceSeen.Exit.Known && !t.s.canRun():
 		// In post-copy the source's end without a message ends the VMI, whatever the target has.
 	default:
 		broken = t.s.endedTooEarly()
@@ -599,7 +643,7 @@ func (w *write) namesOther(s *state) bool {
 }
 
 // mayRun reports whether a guest runs, or may at any moment.
-func (s *state) mayRun() bool { return s.src.runs() || s.tgt == tgtRuns || s.tgt == tgtMarked }
+func (s *state) mayRun() bool { return s.canRun() || s.tgt == tgtRuns || s.tgt == tgtMarked }
 
 // finish ends the VMI, and with it the migration, in one write.
 func finish(r *switchover.Record) { r.Final, r.Failed = true, !r.Completed }
@@ -612,13 +656,13 @@ func (s *state) endedTooEarly() error {
 		// The target may have all of it, without the source's knowledge: nobody can tell.
 		whole = false
 	}
-	if !s.vmi.Deleting && (s.src.runs() || whole) {
+	if !s.vmi.Deleting && (s.canRun() || whole) {
 		return errEnded
 	}
 	return nil
 }
 
-// secondPods has the target pods that a virt-controller with an old view makes when the first one's object is gone.
+// A virt-controller with an old view makes another target pod when the first one's object is gone.
 func (t *turn) secondPods() {
 	s := t.s
 	t.fault(secondPod, "an old virt-controller makes a second target pod", s.second == 0 && s.pods[target].gone, func(to *state) { to.second = 1 })

@@ -30,7 +30,7 @@ type TargetFacts struct {
 	Released bool
 }
 
-// TargetAction is an action of virt-handler at the target.
+// TargetAction is an action at the target.
 type TargetAction string
 
 const (
@@ -53,7 +53,7 @@ const (
 	ReportCompleted TargetAction = "report the completed migration"
 )
 
-// TargetStep is the next step of virt-handler at the target.
+// TargetStep is the next step at the target.
 type TargetStep struct {
 	Action TargetAction
 	// Tell is sent to the source, besides the action.
@@ -93,8 +93,8 @@ func Taken(f TargetFacts) TargetStep {
 	return DecideTarget(f)
 }
 
-// foreign handles a pod that the observed VMI does not name as this migration's. It sends no fact:
-// one pod's QEMU shows nothing about another's.
+// foreign is for a pod that the VMI does not name as this migration's. It sends no fact: one pod's QEMU shows nothing
+// about another's.
 func (f *TargetFacts) foreign() TargetStep {
 	if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
 		return TargetStep{Action: Kill}
@@ -104,7 +104,13 @@ func (f *TargetFacts) foreign() TargetStep {
 
 func (f *TargetFacts) wanted() bool {
 	r := f.Record
-	return !f.Terminating && !r.Failed && !r.Completed && !r.AbortRequested && !r.Deleting && !r.Final
+	return !r.Failed && !r.Completed && !r.Final && (f.sourceDecides() || !f.Terminating && !r.AbortRequested && !r.Deleting)
+}
+
+// sourceDecides reports whether QEMU's end may cost the guest: in a post-copy, the source cannot resume it once the
+// stream has broken. The source cancels what is unwanted, and records the failure.
+func (f *TargetFacts) sourceDecides() bool {
+	return (f.Record.PostCopy || f.Status.PostCopy()) && f.Record.SourceNamed && !f.Released
 }
 
 func (f *TargetFacts) mayHaveRun() bool {
@@ -113,8 +119,8 @@ func (f *TargetFacts) mayHaveRun() bool {
 
 func (f *TargetFacts) runs() bool { return runstate.Of(f.RunState).Outlook == runstate.Runs }
 
-// arrived reports whether QEMU has all that the guest needs to run. QEMU leaves the run state
-// inmigrate before the migration is completed.
+// arrived means that QEMU has all that the guest needs to run. QEMU leaves the run state inmigrate before the
+// migration is completed.
 func (f *TargetFacts) arrived() bool {
 	return f.RunState != runstate.InMigrate && (f.Status == migrationstatus.Completed || f.Status.PostCopy())
 }
@@ -130,12 +136,17 @@ func (f *TargetFacts) incoming() TargetStep {
 }
 
 // loaded handles a guest that has arrived and has not run. Released wins over an abort: the source
-// has let the guest go.
+// has let the guest go. In a post-copy the source is told that the guest is here, before it lets it go.
 func (f *TargetFacts) loaded() TargetStep {
 	r := f.Record
 	switch {
 	case r.Failed, r.Final:
 		return TargetStep{Action: Kill}
+	case f.sourceDecides() && (f.Terminating || r.Deleting || r.AbortRequested):
+		// The source cancels. It must not let the guest go to a pod that ends.
+		return TargetStep{Action: TargetWait}
+	case f.sourceDecides():
+		return TargetStep{Action: TargetWait, Tell: Loaded}
 	case (f.Terminating || r.Deleting) && r.SourceNamed:
 		// The guest continues at the source, which ends it.
 		return TargetStep{Action: Kill}
@@ -164,7 +175,7 @@ func (f *TargetFacts) run() TargetStep {
 	return TargetStep{Action: TargetWait, Tell: Ran}
 }
 
-// ended handles the end of QEMU. Without an exit, a virt-handler that has not run the guest knows that it never ran.
+// Without an exit, a virt-handler that has not run the guest knows that it never ran.
 func (f *TargetFacts) ended() TargetStep {
 	switch {
 	case f.Exit.ran():

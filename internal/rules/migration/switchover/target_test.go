@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
@@ -120,8 +121,37 @@ func TestTargetThatHasLoadedTheGuest(t *testing.T) {
 		"released, with an I/O error":                                               {released(func(f *switchover.TargetFacts) { f.RunState = "io-error" }), marksAndRuns},
 		"released, for post-copy":                                                   {released(func(f *switchover.TargetFacts) { f.Status = migrationstatus.PostCopyActive }), marksAndRuns},
 		"released, and QEMU says failed":                                            {released(func(f *switchover.TargetFacts) { f.Status = migrationstatus.Failed }), targetWaits},
-		"not released, for post-copy":                                               {func(f *switchover.TargetFacts) { f.Status = migrationstatus.PostCopyActive }, asksForMore},
 	}))
+}
+
+// TestTargetOfAPostCopy: the source decides whether the guest comes, until it is released.
+func TestTargetOfAPostCopy(t *testing.T) {
+	saysLoaded := switchover.TargetStep{Action: switchover.TargetWait, Tell: switchover.Loaded}
+	saysNothing := switchover.TargetStep{Action: switchover.TargetWait}
+	for name, c := range map[string]struct {
+		base            func(*switchover.TargetFacts)
+		waits, unwanted switchover.TargetStep
+	}{
+		"loaded":                            {func(f *switchover.TargetFacts) { f.Status, f.Record.PostCopy = migrationstatus.PostCopyActive, true }, saysLoaded, saysNothing},
+		"loaded, before its record is seen": {func(f *switchover.TargetFacts) { f.Status = migrationstatus.PostCopyPaused }, saysLoaded, saysNothing},
+		"loaded, with all of its memory":    {func(f *switchover.TargetFacts) { f.Record.PostCopy = true }, saysLoaded, saysNothing},
+		"not loaded": {func(f *switchover.TargetFacts) {
+			f.Record.PostCopy, f.RunState, f.Status = true, runstate.InMigrate, migrationstatus.Active
+		}, asksForMore, asksForMore},
+	} {
+		t.Run(name, func(t *testing.T) {
+			testTarget(t, c.base, map[string]targetTest{
+				"nothing is heard of the source": {loaded, c.waits},
+				"an abort":                       {func(f *switchover.TargetFacts) { f.Record.AbortRequested = true }, c.unwanted},
+				"the pod is being deleted":       {func(f *switchover.TargetFacts) { f.Terminating = true }, c.unwanted},
+				"the VMI is deleted":             {func(f *switchover.TargetFacts) { f.Record.Deleting = true }, c.unwanted},
+				"the migration has failed":       {func(f *switchover.TargetFacts) { f.Record.Failed = true }, kills},
+				"the VMI has ended":              {func(f *switchover.TargetFacts) { f.Record.Final = true }, kills},
+				"the source has ended, and an abort": {func(f *switchover.TargetFacts) { f.Record.SourceNamed, f.Record.AbortRequested = false, true },
+					map[bool]switchover.TargetStep{true: marksAndRuns, false: kills}[c.waits == saysLoaded]},
+			})
+		})
+	}
 }
 
 func TestTargetThatMayRun(t *testing.T) {

@@ -4,7 +4,7 @@ package switchover
 // source's virt-handler offers one, and the target accepts as much as its QEMU supports. The zero
 // value is one connection, which all versions support.
 type Transport struct {
-	// Channels is the number of multifd connections for memory; 0 sends it on the main connection.
+	// Channels is the number of multifd connections; 0 sends memory on the main connection.
 	Channels int
 	// PostCopy means that the guest may move before its memory. QEMU 7.2 has no channels then, and does not report it.
 	PostCopy bool
@@ -15,7 +15,7 @@ const (
 	mostChannels = 4
 	// cpusPerChannel are the CPUs that a channel uses on each node: virt-handler, which encrypts, and QEMU.
 	cpusPerChannel = 2
-	// oneIsEnough is a rate in bytes a second that one connection reaches on any machine.
+	// One connection reaches this rate, in bytes a second, on any machine.
 	oneIsEnough = 512 * mib
 	// smallMemory is sent in about the time in which several connections are set up.
 	smallMemory = 512 * mib
@@ -45,7 +45,7 @@ func (t Transport) Tries() []Transport {
 	return []Transport{t}
 }
 
-// channels limits the channels by the CPUs. One channel is no better than none.
+// One channel is no better than none.
 func channels(wanted, cpus int) int {
 	n := min(wanted, mostChannels, cpus/cpusPerChannel)
 	if n < 2 {

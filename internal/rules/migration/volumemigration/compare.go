@@ -59,7 +59,7 @@ func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
 	return unfitDisk(running, m.Volume)
 }
 
-// Copyable returns the reason why a volume's disk can't be copied while the guest runs, "" if it can.
+// Copyable returns why a volume's disk can't be copied while the guest runs, "" if it can.
 func Copyable(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume) string {
 	if why := unfitSource(v); why != "" {
 		return why

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/placement"
 )
 
-// Destination is a claim that a disk is to be copied to.
+// Destination is a claim to which a disk is copied.
 type Destination struct {
 	Move  Move
 	Claim placement.Claim
@@ -24,7 +24,7 @@ type Destination struct {
 	Plugged bool
 }
 
-// SizeOf returns a disk's size in its VMI's status, 0 if unknown.
+// SizeOf returns a disk's size in bytes by its VMI's status, 0 if unknown.
 func SizeOf(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	for i := range vmi.Status.VolumeStatus {
 		if s := &vmi.Status.VolumeStatus[i]; s.Name == volume {
@@ -40,8 +40,8 @@ func Canceled(vmi *v1.VirtualMachineInstance) bool {
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == v1.VirtualMachineInstanceReasonVolumesChangeCancellation
 }
 
-// Unfit returns the reason why disks can't be copied to their claims yet, "" if they can. placed
-// means that there is a target pod, which binds claims that wait for their first consumer.
+// Unfit returns why disks can't be copied to their claims yet, "" if they can. placed means that a target pod binds
+// claims that wait for their first consumer.
 func Unfit(list []Destination, placed bool) string {
 	for i := range list {
 		if why := list[i].unfit(placed); why != "" {

@@ -21,7 +21,6 @@ const (
 	readers  = corev1.ReadOnlyMany
 )
 
-// reported sets the access modes of a volume's claim in the status of a VMI.
 func reported(volume, claim string, modes ...corev1.PersistentVolumeAccessMode) func(*v1.VirtualMachineInstance) {
 	return func(vmi *v1.VirtualMachineInstance) {
 		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{
@@ -106,8 +105,8 @@ func TestWhichDisksADrainMoves(t *testing.T) {
 	}
 }
 
-// TestADestinationIsNamedByWhereTheGuestIs: a claim that has ever been a guest's disk must never have the name of one
-// that a drain would make.
+// TestADestinationIsNamedByWhereTheGuestIs: a claim that has been a guest's disk must never have the name of one that
+// a drain would make.
 func TestADestinationIsNamedByWhereTheGuestIs(t *testing.T) {
 	name := func(edits ...func(*v1.VirtualMachineInstance)) string {
 		return Exits(leaving(pvc("a"), dv("b"), edits...))[0].To

@@ -43,7 +43,6 @@ func Exchanges(before, after *v1.VirtualMachineInstanceSpec) []Exchange {
 	return list
 }
 
-// unready returns the reason why a hotpluggable volume's disk can't be copied now, "" if it can.
 func unready(vmi *v1.VirtualMachineInstance, m Move) string {
 	drift := hotplugspec.ReadDrift(vmi.Annotations)
 	if drift.Added(m.Volume) {

@@ -105,8 +105,7 @@ func TestWhichPluggedDisksWouldBeExchanged(t *testing.T) {
 	}
 }
 
-// TestNothingIsExchangedThatIsToBeCopied: while a disk waits to be copied, the guest must not get another one in its
-// place.
+// TestNothingIsExchangedThatIsToBeCopied: while a disk waits to be copied, the guest must not get another one.
 func TestNothingIsExchangedThatIsToBeCopied(t *testing.T) {
 	template := spec(plugged(pvc("c")), dv("d"))
 	was := template.DeepCopy()
@@ -146,7 +145,7 @@ func TestNothingIsExchangedThatIsToBeCopied(t *testing.T) {
 	}
 }
 
-// TestAPluggedDiskArrives: at the target both spec and status must name the claim of the copy.
+// TestAPluggedDiskArrives: spec and status must name the claim of the copy.
 func TestAPluggedDiskArrives(t *testing.T) {
 	vmi := leaving(plugged(pvc("a")), dv("b"), pluggedIn("root", "a", v1.VolumeReady), reported("data", "b", once))
 	vmi.Status.MigratedVolumes = Write([]Move{rootMove, dataMove})

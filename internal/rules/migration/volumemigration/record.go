@@ -7,7 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Recorded returns the moves in a VM's record.
+// Recorded returns the moves in a VM's status.
 func Recorded(status *v1.VirtualMachineStatus) []Move {
 	if status.VolumeUpdateState == nil || status.VolumeUpdateState.VolumeMigrationState == nil {
 		return nil
@@ -26,8 +26,8 @@ func Record(status *v1.VirtualMachineStatus, moves []Move) {
 	}
 }
 
-// Kept returns the recorded moves that are undecided: their disk is, as far as known, on the old claim,
-// and the template names the copy or the VMI is about to make it. vmi is the VM's, nil when that is gone.
+// Kept returns the undecided moves: their disk is, as far as known, on the old claim, and the template names the copy
+// or the VMI is about to make it. vmi is nil when it is gone.
 func Kept(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) []Move {
 	return slices.DeleteFunc(slices.Clone(recorded), func(m Move) bool {
 		named := claimOf(template, m.Volume) == m.To

@@ -10,7 +10,7 @@
 //   - migratedVolumes does not change while a migration of the VMI is in flight.
 //   - A VM whose template names an incomplete copy has a record of it, and is not started.
 //
-// It is pure: it must not import a client. Package switchover decides how disks are copied.
+// It must not import a client. Package switchover decides how disks are copied.
 package volumemigration
 
 import (
@@ -89,7 +89,7 @@ func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return &out
 }
 
-// arriveStatus sets the new claims of plugged volumes. Their other information has to be looked up.
+// The plugged volumes' other information has to be looked up.
 func arriveStatus(list []v1.VolumeStatus, moves []Move) []v1.VolumeStatus {
 	out := slices.Clone(list)
 	for _, m := range moves {
@@ -127,8 +127,8 @@ func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	}}
 }
 
-// Misplaced returns the reason why a target pod has other claims than the VMI needs, "" if it has
-// not. A pod's volumes can't be changed.
+// Misplaced returns why a target pod has other claims than the VMI needs, "" if it has not. A pod's volumes can't be
+// changed.
 func Misplaced(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	wanted := Target(vmi)
 	for i := range wanted.Spec.Volumes {
@@ -153,7 +153,6 @@ func mounted(pod *corev1.Pod, volume string) string {
 	return ""
 }
 
-// claimOf returns the claim with a volume's disk, "" for none.
 func claimOf(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	if v := volumeclaim.Named(spec.Volumes, volume); v != nil {
 		return volumeclaim.Disk(&v.VolumeSource)

@@ -49,7 +49,6 @@ type Cluster struct {
 
 // Plan is the list of actions.
 type Plan struct {
-	// Outdated is the number of guests in pods of another image.
 	Outdated int
 	// Label and Unlabel are the VMIs that get or lose the label OutdatedLauncherImageLabel.
 	Label, Unlabel []*v1.VirtualMachineInstance
@@ -57,8 +56,7 @@ type Plan struct {
 	Migrate []*v1.VirtualMachineInstanceMigration
 	// Cancel are migrations that are no longer needed.
 	Cancel []*v1.VirtualMachineInstanceMigration
-	// Evict are the VMIs of one batch whose pods are to be evicted.
-	Evict []*v1.VirtualMachineInstance
+	Evict  []*v1.VirtualMachineInstance
 	// After requests another look, zero for none.
 	After time.Duration
 }
@@ -129,7 +127,6 @@ func busy(vmi *v1.VirtualMachineInstance) bool {
 		vmistatus.Interrupted(vmi) || vmistatus.Unanswered(vmi)
 }
 
-// label keeps a VMI's label current.
 func (p *planning) label(vmi *v1.VirtualMachineInstance, outdated bool) {
 	switch _, labeled := vmi.Labels[v1.OutdatedLauncherImageLabel]; {
 	case outdated && !labeled:
@@ -139,7 +136,7 @@ func (p *planning) label(vmi *v1.VirtualMachineInstance, outdated bool) {
 	}
 }
 
-// Outdated reports whether a VMI's guest may run in a pod of another image.
+// Outdated reports whether a guest may run in a pod of another image.
 func Outdated(vmi *v1.VirtualMachineInstance, image string) bool {
 	in := vmi.Status.LauncherContainerImageVersion
 	return in != "" && in != image && (vmi.Status.Phase == v1.Running || vmi.Status.Phase == v1.Scheduled)
@@ -177,7 +174,7 @@ func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation)))))
 }
 
-// cancel cancels migrations for a change that was reverted. One that was handed over goes on.
+// cancel is for a reverted change. A migration that was handed over goes on.
 func (p *planning) cancel(vmi *v1.VirtualMachineInstance) {
 	for _, m := range p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}] {
 		begun := m.TargetIsHandedOff() || vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID
@@ -207,7 +204,7 @@ func (p *planning) cutBatch() {
 	p.plan.After = backoff.Sooner(p.plan.After, interval)
 }
 
-// Labeled returns the VMI with or without the label for an outdated pod.
+// Labeled sets or removes the label for an outdated pod.
 func Labeled(vmi *v1.VirtualMachineInstance, outdated bool) *v1.VirtualMachineInstance {
 	out := vmi.DeepCopy()
 	delete(out.Labels, v1.OutdatedLauncherImageLabel)

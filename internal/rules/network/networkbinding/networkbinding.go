@@ -6,10 +6,9 @@
 //	tap                    the network's or the binding's plugin    that plugin
 //	managedTap             virt-handler                             virt-handler, by a bridge, without DHCP
 //
-// The binding's optional networkAttachmentDefinition names a plugin that Multus calls after the
-// network's own, with the interface's name. A binding with a sidecar is not supported: virt-launcher
-// runs no foreign programs, and QEMU's arguments are Drydock's (decision 402). The package is pure:
-// it must not import a client.
+// The binding's optional networkAttachmentDefinition names a plugin that Multus calls after the network's own, with
+// the interface's name. A binding with a sidecar is not supported: virt-launcher runs no foreign programs, and QEMU's
+// arguments are Drydock's (decision 402). The package must not import a client.
 package networkbinding
 
 import (
@@ -28,12 +27,11 @@ import (
 type Registered map[string]v1.InterfaceBindingPlugin
 
 const (
-	// Max bounds the number of registered bindings.
+	// Max bounds the registered bindings.
 	Max = 64
 	// maxName bounds the part of an unknown name that an error repeats.
 	maxName = 63
-	// path is the field of the registered bindings.
-	path = "spec.configuration.network.binding"
+	path    = "spec.configuration.network.binding"
 )
 
 // Binding is a supported binding.
@@ -43,13 +41,12 @@ type Binding struct {
 	// Namespace and Attachment name the binding's NetworkAttachmentDefinition, "" for none. Without a namespace
 	// it is in the guest's.
 	Namespace, Attachment string
-	// Migrates means that guests with the binding can migrate.
-	Migrates bool
+	Migrates              bool
 	// Memory is the binding's memory overhead of the launcher pod, nil for none.
 	Memory *resource.Quantity
 }
 
-// Of returns the binding of an interface, nil if it names none.
+// Of returns an interface's binding, nil for none.
 func (r Registered) Of(iface *v1.Interface) (*Binding, error) {
 	if iface.Binding == nil {
 		return nil, nil
@@ -120,7 +117,7 @@ func check(plugin *v1.InterfaceBindingPlugin) *Problem {
 	return checkAttachment(plugin.NetworkAttachmentDefinition)
 }
 
-// checkOverhead accepts memory requests only, as KubeVirt does.
+// As in KubeVirt, only memory requests are accepted.
 func checkOverhead(o *v1.ResourceRequirementsWithoutClaims) *Problem {
 	const at = "computeResourceOverhead"
 	if o == nil {
@@ -140,7 +137,6 @@ func checkOverhead(o *v1.ResourceRequirementsWithoutClaims) *Problem {
 	return nil
 }
 
-// checkAttachment validates the name of a NetworkAttachmentDefinition.
 func checkAttachment(text string) *Problem {
 	if text == "" {
 		return nil
@@ -156,7 +152,7 @@ func checkAttachment(text string) *Problem {
 	return &Problem{[]string{"networkAttachmentDefinition"}, "must be the name of a NetworkAttachmentDefinition, as in red or namespace/red: " + errs[0]}
 }
 
-// split splits the name of a NetworkAttachmentDefinition, whose namespace is optional.
+// The namespace is optional.
 func split(text string) (namespace, name string) {
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {

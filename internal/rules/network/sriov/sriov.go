@@ -14,7 +14,7 @@
 // that is not in the environment is none of the pod's. QEMU can open only the devices that the kubelet
 // has put into the container, whatever it is told; that is the lock (decision 404).
 //
-// The package is pure: it must not import a client.
+// The package must not import a client.
 package sriov
 
 import (
@@ -31,7 +31,7 @@ const (
 	// ResourceAnnotation of a NetworkAttachmentDefinition names the node resource that a pod on that network
 	// needs.
 	ResourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
-	// environmentPrefix begins the variables in which a device plugin lists the container's devices.
+	// A device plugin lists the container's devices in these variables.
 	environmentPrefix = "PCIDEVICE_"
 	// maxDevices bounds a pod's devices: more than the ports of a machine.
 	maxDevices = 256
@@ -66,8 +66,8 @@ func Resource(annotations map[string]string) (corev1.ResourceName, error) {
 	return corev1.ResourceName(name), nil
 }
 
-// refused returns why a launcher pod does not request a resource, "" if it does. It is stricter than the API
-// server's rule for extended resources: it also refuses a name that only looks like a reserved one.
+// refused returns why a launcher pod does not request a resource, "" if it does. It is stricter than the API server:
+// it also refuses a name that only looks like a reserved one.
 func refused(name string) string {
 	domain, _, found := strings.Cut(name, "/")
 	switch {
@@ -85,13 +85,12 @@ func refused(name string) string {
 	return ""
 }
 
-// belongsTo reports whether domain is to, or a subdomain of it.
 func belongsTo(domain, to string) bool {
 	domain = strings.ToLower(domain)
 	return domain == to || strings.HasSuffix(domain, "."+to)
 }
 
-// Given returns the PCI addresses of a container's devices by its environment.
+// Given returns the PCI addresses in a container's environment.
 func Given(environment []string) map[string]bool {
 	given := map[string]bool{}
 	for _, variable := range environment {

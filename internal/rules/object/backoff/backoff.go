@@ -35,7 +35,7 @@ func Growing(waited, shortest, longest time.Duration) time.Duration {
 	return max(shortest, min(waited/4, longest))
 }
 
-// Sooner returns the shorter of two waits, where zero means no wait.
+// Sooner returns the shorter wait, where zero means none.
 func Sooner(wait, other time.Duration) time.Duration {
 	if wait == 0 || other == 0 {
 		return max(wait, other)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// shape is common to all conditions of the API; they differ only in the type of Type.
+// Conditions of the API differ only in the type of Type.
 type shape[K ~string] struct {
 	Type                              K
 	Status                            corev1.ConditionStatus
@@ -21,8 +21,8 @@ type shape[K ~string] struct {
 	Reason, Message                   string
 }
 
-// Condition is any of the API's conditions whose Type is a K. It repeats shape with the API's tags, which
-// belong to a type's identity.
+// Condition is any of the API's whose Type is a K. It repeats shape with the API's tags, which belong to a type's
+// identity.
 type Condition[K ~string] interface {
 	~struct {
 		Type               K                      `json:"type"`
@@ -34,7 +34,7 @@ type Condition[K ~string] interface {
 	}
 }
 
-// Find returns the condition of a type in the list, nil for none.
+// Find returns the condition of a type, nil for none.
 func Find[C Condition[K], K ~string](list []C, kind K) *C {
 	if i := index(list, kind); i >= 0 {
 		return &list[i]

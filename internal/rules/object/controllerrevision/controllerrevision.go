@@ -30,13 +30,13 @@ func Data(v any) runtime.RawExtension {
 	return runtime.RawExtension{Raw: encoded}
 }
 
-// Sorted reports whether the garbage collector can remove an owner of the revision.
+// Sorted reports whether the garbage collector can remove an owner.
 func Sorted(r *appsv1.ControllerRevision) bool {
 	data, err := sorted(r.Data.Raw)
 	return err == nil && bytes.Equal(data, r.Data.Raw)
 }
 
-// sorted decodes as the API server does, which distinguishes integers from other numbers.
+// The API server distinguishes integers from other numbers.
 func sorted(data []byte) ([]byte, error) {
 	var v any
 	if err := utiljson.Unmarshal(data, &v); err != nil {

@@ -17,14 +17,14 @@ import (
 const (
 	// Devices bounds lists whose entries become devices or volumes of a guest; KubeVirt's bound is the same.
 	Devices = 256
-	// Any bounds all other lists. The longest that people write are node names in an affinity.
+	// Any bounds other lists. The longest that people write are node names in an affinity.
 	Any = 2048
 	// Values bounds all values of an object together, since nested lists are each within their bounds. A guest
 	// with the maximum of devices has some 10,000 in its spec and status, and as many in its managed fields.
 	Values = 40_000
 )
 
-// devices are the keys of lists whose entries rules compare with each other.
+// Rules compare the entries of these lists with each other.
 var devices = map[string]bool{
 	"dataVolumeTemplates": true,
 	"disks":               true,
@@ -44,11 +44,10 @@ func Of(key string) int {
 	return Any
 }
 
-// level is an open object or list.
 type level struct {
 	list    bool
 	path    *field.Path
-	key     string // of the list in its object, or of the object's next value
+	key     string // key belongs to the list, or to the object's next value.
 	entries int
 	// value means that the next token in an object is a value.
 	value bool
@@ -71,7 +70,6 @@ func Count(text []byte) int {
 	return n
 }
 
-// closes reports whether an object or list is empty.
 func closes(text []byte) bool {
 	text = bytes.TrimLeft(text, " \t\r\n")
 	return len(text) > 0 && (text[0] == '}' || text[0] == ']')
@@ -130,7 +128,6 @@ func note(levels []level, token json.Token) (isKey bool) {
 	return false
 }
 
-// below returns the level of the innermost level's last value.
 func below(levels []level, list bool) level {
 	if len(levels) == 0 {
 		return level{list: list}
@@ -149,7 +146,6 @@ func child(path *field.Path, key string) *field.Path {
 	return path.Child(key)
 }
 
-// tooLong returns an error if the innermost level is a list that is too long.
 func tooLong(levels []level) *field.Error {
 	if len(levels) == 0 {
 		return nil

@@ -22,9 +22,8 @@ func WarningsAbout(uid types.UID) map[string]string {
 	return map[string]string{"involvedObject.uid": string(uid), "type": corev1.EventTypeWarning}
 }
 
-// NewestWarning returns the last seen warning, nil for none. At equal times (the kubelet's have whole seconds)
-// the last written one counts, and if that can't be compared, the later one of the list. Fit bounds reason and
-// message.
+// NewestWarning returns the last seen warning, bounded by Fit, nil for none. At equal times (the kubelet's have whole
+// seconds) the last written one counts, and if that can't be compared, the later one of the list.
 func NewestWarning(events []corev1.Event) *Warning {
 	var newest *corev1.Event
 	for i := range events {
@@ -47,8 +46,8 @@ func before(a, b *corev1.Event) bool {
 	return err == nil && order < 0
 }
 
-// lastOccurrence returns when the event happened last. Writers of events.k8s.io/v1 (the scheduler) count repetitions in a
-// series and leave LastTimestamp empty; EventTime is the first occurrence.
+// Writers of events.k8s.io/v1 (the scheduler) count repetitions in a series and leave LastTimestamp empty; EventTime
+// is the first occurrence.
 func lastOccurrence(e *corev1.Event) time.Time {
 	latest := e.LastTimestamp.Time
 	if e.EventTime.After(latest) {
@@ -67,7 +66,6 @@ func lastOccurrence(e *corev1.Event) time.Time {
 // limit.
 const maxNote = 1024
 
-// cut marks the truncation.
 const cut = " …"
 
 // Fit truncates a note to the API server's limit. It keeps the beginning, which names the failure.

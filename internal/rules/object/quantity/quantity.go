@@ -55,8 +55,8 @@ func Rate(q resource.Quantity) error {
 	return nil
 }
 
-// Share returns an error for an invalid request of a node's resource; 0 is valid. With pieces, the resource is
-// countable and must be a whole number.
+// Share returns an error for an invalid request of a node's resource; 0 is valid. With pieces, it must be a whole
+// number.
 func Share(name corev1.ResourceName, q resource.Quantity, pieces bool) error {
 	most := mostStorage
 	switch name {

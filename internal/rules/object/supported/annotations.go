@@ -44,7 +44,6 @@ var vmiAnnotationTable = table{
 	v1.WorkloadUpdateMigrationAbortionAnnotation:             idle(testsOnly),
 }
 
-// vmAnnotationTable is for a VirtualMachine itself.
 var vmAnnotationTable = table{
 	v1.ImmediateDataVolumeCreation:   noted("`false` has the DataVolumes of a VM that is off made when it first starts"),
 	layout.SkipBackupHooksAnnotation: idle("it is read of the VMI; set it in spec.template.metadata.annotations"),
@@ -84,8 +83,7 @@ const (
 	leavesKSM = "of a node; virt-handler leaves a node's KSM as it is"
 )
 
-// VMIAnnotations returns errors for the unsupported annotations of a VMI or a template. path is that of the
-// annotations in their object.
+// VMIAnnotations returns errors for the unsupported annotations, at path, of a VMI or a template.
 func VMIAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	return annotated(vmiAnnotationTable, annotations, path).errs
 }

@@ -2,11 +2,11 @@ package supported
 
 import (
 	"go/ast"
-	"go/build"
 	"go/parser"
 	"go/token"
 	"io/fs"
 	"maps"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -44,7 +44,7 @@ var unnamed = slices.Concat(
 	slices.Sorted(maps.Keys(claimAnnotationTable)),
 )
 
-// componentNames are the names of the API module that no user sets, in groups with the reason.
+// No user sets these names of the API module.
 var componentNames = map[string][]string{
 	"pods and objects of the installation have them from the components": {
 		v1.DomainAnnotation, v1.MigrationJobNameAnnotation, v1.CreatedByLabel, v1.MigrationJobLabel, v1.MigrationNameLabel,
@@ -127,11 +127,11 @@ func apiNames(t *testing.T) map[string]string {
 	t.Helper()
 	names := map[string]string{}
 	for _, of := range []string{"kubevirt.io/api/core", "kubevirt.io/containerized-data-importer-api/pkg/apis/core"} {
-		core, err := build.Import(of, ".", build.FindOnly)
+		core, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", of).Output()
 		if err != nil {
 			t.Fatalf("finding the API module: %v", err)
 		}
-		err = filepath.WalkDir(filepath.Dir(core.Dir), func(path string, d fs.DirEntry, err error) error {
+		err = filepath.WalkDir(filepath.Dir(string(core)), func(path string, d fs.DirEntry, err error) error {
 			if err != nil || !d.IsDir() {
 				return err
 			}

@@ -7,7 +7,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// cdiTable is for CDISpec. It refuses nothing: the same manifest installs CDI on clusters with its operator.
+// Nothing is refused: the same manifest installs CDI on clusters with its operator.
 var cdiTable = table{
 	"imagePullPolicy":       idle("no component of CDI is installed; the KubeVirt object's imagePullPolicy is that of Drydock's"),
 	"uninstallStrategy":     idle("the object's deletion removes nothing, and nothing keeps it"),

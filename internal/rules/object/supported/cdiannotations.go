@@ -30,7 +30,6 @@ const (
 	unknownAnnotation = "Drydock does not know this annotation of CDI's"
 )
 
-// dataVolumeAnnotationTable is for DataVolumes and templates of them.
 var dataVolumeAnnotationTable = table{
 	layout.AnnImmediate:             noted("by being there: its worker may be the claim's first consumer"),
 	datavolume.AnnAdoption:          noted("`true`: it takes a claim of its name that has no owner, as it is"),
@@ -89,8 +88,7 @@ var claimAnnotationTable = table{
 	datavolume.AnnDefaultVirtClass:         noted("of a storage class; DataVolumes take it before the cluster's default"),
 }
 
-// DataVolumeAnnotations returns errors for the unsupported annotations of a DataVolume or a template. path is
-// that of the annotations in their object.
+// DataVolumeAnnotations returns errors for the unsupported annotations, at path, of a DataVolume or a template.
 func DataVolumeAnnotations(annotations map[string]string, path *field.Path) field.ErrorList {
 	return annotated(dataVolumeAnnotationTable, annotations, path).errs
 }

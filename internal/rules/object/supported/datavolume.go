@@ -43,7 +43,7 @@ var dataVolumeTable = table{
 	"storage.volumeMode":                    only("Filesystem", "Block", "FromStorageProfile"),
 	"storage.dataSource":                    no("use source or sourceRef"),
 	"storage.dataSourceRef":                 no("use source or sourceRef"),
-	"priorityClassName":                     noted("of the worker pods"),
+	"priorityClassName":                     noted("of the worker pods in its namespace"),
 	"serviceAccountName":                    noted("of the worker pods, which get no token"),
 	"contentType":                           only("kubevirt", "archive"),
 	"checkpoints":                           no("a disk is imported whole; import it when its VM does not run any more"),
@@ -51,8 +51,7 @@ var dataVolumeTable = table{
 	"preallocation":                         yes(),
 }
 
-// DataVolumeSpec returns errors for the unsupported fields that spec sets. path is the spec's path in its
-// object.
+// DataVolumeSpec returns errors for the unsupported fields that a spec at path sets.
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	return check(dataVolumeTable, reflect.ValueOf(spec), path)
 }

@@ -143,7 +143,6 @@ var installationTable = table{
 
 const flagsNote = "beside the flags of the manifest; those in [configuration.md](configuration.md#patches-and-flags)"
 
-// unserved is the default reason.
 const unserved = "Drydock has no counterpart of it"
 
 const logLevel = "0 if not set; above 7 it is 7"

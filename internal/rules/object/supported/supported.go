@@ -4,7 +4,7 @@
 // (decision 061). docs/supported-fields.md is generated from it, and a test compares it with the types of the
 // API module, so that no new field is missed.
 //
-// It is pure. It decides whether a field is supported, not whether its value is valid: package validate does.
+// It decides whether a field is supported, not whether its value is valid: package validate does.
 package supported
 
 import (
@@ -21,7 +21,7 @@ import (
 // NotSupported begins the error for a field that Drydock does not implement.
 const NotSupported = "not supported by Drydock"
 
-// entry is the support of a field and all fields below it.
+// entry is for a field and all fields below it.
 type entry struct {
 	// yes means that the field is supported, with any value unless only lists values; those are compared as
 	// text. An unsupported field may still be set to the values in only.
@@ -73,7 +73,7 @@ func (e entry) idleFor(values ...string) entry {
 	return e
 }
 
-// VMISpec returns errors for the unsupported fields that spec sets. path is the spec's path in its object.
+// VMISpec returns errors for the unsupported fields that a spec at path sets.
 func VMISpec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	return check(vmiTable, reflect.ValueOf(spec), path)
 }
@@ -160,7 +160,6 @@ func (w *walk) judge(e entry, value reflect.Value, path *field.Path) {
 	}
 }
 
-// judgeSet judges a field that is set, to any value.
 func (w *walk) judgeSet(e entry, value reflect.Value, path *field.Path) {
 	switch {
 	case len(e.only) > 0 && e.allows(value):
@@ -201,7 +200,7 @@ func text(value reflect.Value) string {
 	return fmt.Sprint(value.Interface())
 }
 
-// isSet reports whether a manifest sets the value: a pointer counts as set even if it points to a zero value.
+// A pointer counts as set even if it points to a zero value.
 func isSet(value reflect.Value) bool {
 	switch value.Kind() {
 	case reflect.Slice, reflect.Map:
@@ -210,7 +209,7 @@ func isSet(value reflect.Value) bool {
 	return !value.IsZero()
 }
 
-// jsonField is a struct's field by its JSON name; fields of embedded structs count as the struct's own.
+// Fields of embedded structs count as the struct's own.
 type jsonField struct {
 	name  string
 	index []int

@@ -65,7 +65,7 @@ func (c *census) visit(t reflect.Type, at string) {
 	}
 }
 
-// ownStruct reports whether t is a struct of KubeVirt's; Kubernetes' own go into the launcher pod unchanged.
+// Kubernetes' own structs go into the launcher pod unchanged.
 func ownStruct(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && strings.HasPrefix(t.PkgPath(), "kubevirt.io/")
 }

@@ -115,7 +115,6 @@ var domainTable = table{
 	"domain.devices.useVirtioTransitional":         yes(),
 }
 
-// hypervTable is for the Hyper-V enlightenments of Windows guests.
 var hypervTable = table{
 	"domain.features.hypervPassthrough.enabled":        passed(),
 	"domain.features.hyperv.relaxed.enabled":           passed(),
@@ -270,7 +269,7 @@ var volumeTable = table{
 	"volumes.containerPath":                      no("guests share no folders; configMap, secret, serviceAccount and downwardAPI are disks"),
 }
 
-// cloudInitTable is for both kinds of cloud-init volume, which have the same fields.
+// Both kinds of cloud-init volume have the same fields.
 func cloudInitTable(at string) table {
 	return table{
 		at + ".secretRef":            yes(),

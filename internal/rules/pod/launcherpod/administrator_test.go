@@ -10,8 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// A tenant may choose among the nodes that the administrator allows, and must not reach another one by a label of his
-// own.
+// A tenant must not reach another node by a label of his own.
 func TestTheAdministratorsWordOnWhereGuestsRunCounts(t *testing.T) {
 	kv := &v1.KubeVirt{}
 	kv.Spec.Configuration.DefaultRuntimeClass = "guests"

@@ -11,7 +11,6 @@ import (
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 )
 
-// eachBinding calls do for each interface with a network binding.
 func eachBinding(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, do func(iface *v1.Interface, b *networkbinding.Binding)) error {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -45,8 +44,8 @@ func askForNetworks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings cl
 	return nil
 }
 
-// bindingOverhead returns the memory in bytes of the VMI's network bindings, each counted once. An
-// interface that is being removed counts until it is gone.
+// bindingOverhead returns the bindings' memory in bytes, each counted once. An interface that is being removed counts
+// until it is gone.
 func bindingOverhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (bytes int64, err error) {
 	counted := map[string]bool{}
 	err = eachBinding(vmi, settings, func(iface *v1.Interface, b *networkbinding.Binding) {

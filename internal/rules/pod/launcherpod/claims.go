@@ -23,9 +23,8 @@ func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Pods of every
-// version have the same value, unlike that of InstanceID, so it selects the pods that may have a
-// second guest; IsNamedFor filters them.
+// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Its value is the same in every
+// version, unlike InstanceID, so it selects the pods that may have a second guest; IsNamedFor filters them.
 const NameLabel = v1.DeprecatedVirtualMachineNameLabel
 
 // NameLabelValue returns the value of NameLabel for VMIs of that name.
@@ -71,7 +70,7 @@ func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool)
 	return claims
 }
 
-// ReadOnly reports whether the guest can only read the disk.
+// ReadOnly reports whether the guest can't write to the disk.
 func ReadOnly(d *v1.Disk) bool {
 	switch {
 	case d.CDRom != nil:
@@ -84,7 +83,6 @@ func ReadOnly(d *v1.Disk) bool {
 	return false
 }
 
-// writtenClaim returns the claim that a volume lets the guest write to from its start, "" for none.
 func writtenClaim(v *v1.Volume) string {
 	if machine.Hotpluggable(v) {
 		return ""

@@ -10,9 +10,9 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// DeviceNetwork is a network on which a VMI uses a device of its node.
+// DeviceNetwork is one on which a VMI uses a device of its node.
 type DeviceNetwork struct {
-	// Name is its name in the VMI's spec.
+	// Name is from the VMI's spec.
 	Name string
 	// Attachment names the NetworkAttachmentDefinition, which has the required node resource.
 	Attachment

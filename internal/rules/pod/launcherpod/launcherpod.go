@@ -1,13 +1,14 @@
 // Package launcherpod renders the pod of a VMI's guest: names, labels, placement, resources, volumes, probes.
 //
-// It owns the conversion of a VMI's spec to a pod and nothing else. It is pure: it must not import a
-// client, read a clock or decide when a pod is created. Package layout owns the paths inside the pod.
+// It owns the conversion of a VMI's spec to a pod and nothing else. It must not import a client, read a clock or
+// decide when a pod is created. Package layout owns the paths inside the pod.
 package launcherpod
 
 import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,14 +21,14 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
-// defaultContainer names the container that kubectl uses by default.
+// kubectl uses that container by default.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
 // defaultGracePeriodSeconds is the API's default for terminationGracePeriodSeconds.
 const defaultGracePeriodSeconds = 30
 
-// gracePeriodMarginSeconds is added to the guest's grace period for the kubelet, so that
-// virt-launcher, which kills QEMU at the end of it, can still report the exit.
+// gracePeriodMarginSeconds lets virt-launcher, which kills QEMU at the end of the guest's grace period, still report
+// the exit.
 const gracePeriodMarginSeconds = 15
 
 // Facts has the facts for rendering that are not in the VMI.
@@ -49,11 +50,11 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	if err != nil {
 		return nil, err
 	}
-	readiness, err := probe(vmi.Spec.ReadinessProbe, "spec.readinessProbe")
+	readiness, err := probe(vmi.Spec.ReadinessProbe, "spec.readinessProbe", false)
 	if err != nil {
 		return nil, err
 	}
-	liveness, err := probe(vmi.Spec.LivenessProbe, "spec.livenessProbe")
+	liveness, err := probe(vmi.Spec.LivenessProbe, "spec.livenessProbe", true)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +81,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 				VolumeDevices:   storage.devices,
 				ReadinessProbe:  readiness,
 				LivenessProbe:   liveness,
+				StartupProbe:    startup(liveness),
 				SecurityContext: containerSecurity(),
 			}},
 		},
@@ -96,8 +98,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	return pod, nil
 }
 
-// podSecurity returns the security context of every pod with virt-launcher: QEMU's user, and
-// nothing that a Pod Security level would refuse.
+// Every pod with virt-launcher has QEMU's user, and nothing that a Pod Security level would refuse.
 func podSecurity(settings clusterconfig.Settings) *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
 		RunAsUser:      new(int64(layout.QEMUUser)),
@@ -183,9 +184,12 @@ func ports(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
 	return out
 }
 
-// probe converts a VMI's probe. The kubelet reaches the guest by TCP and HTTP at the pod's address.
-// Other probes go through virt-launcher to the guest agent.
-func probe(p *v1.Probe, path string) (*corev1.Probe, error) {
+// afterthoughtSeconds is the time of a liveness probe that has failed for finding out whether its failure counts.
+const afterthoughtSeconds = 2
+
+// The kubelet reaches the guest by TCP and HTTP at the pod's address. Other probes go through virt-launcher to the
+// guest agent; as a liveness probe, they fail only while the guest is here and may run (decision 661).
+func probe(p *v1.Probe, path string, liveness bool) (*corev1.Probe, error) {
 	if p == nil {
 		return nil, nil
 	}
@@ -196,19 +200,44 @@ func probe(p *v1.Probe, path string) (*corev1.Probe, error) {
 		SuccessThreshold:    p.SuccessThreshold,
 		FailureThreshold:    p.FailureThreshold,
 	}
-	timeout := fmt.Sprintf("--timeout=%ds", max(1, p.TimeoutSeconds))
+	var command []string
 	switch {
 	case p.TCPSocket != nil:
 		out.TCPSocket = p.TCPSocket.DeepCopy()
+		return out, nil
 	case p.HTTPGet != nil:
 		out.HTTPGet = p.HTTPGet.DeepCopy()
+		return out, nil
 	case p.GuestAgentPing != nil:
-		out.Exec = &corev1.ExecAction{Command: []string{layout.LauncherBinary, "probe", "guest-agent-ping", timeout}}
+		command = []string{"guest-agent-ping"}
 	case p.Exec != nil:
-		command := []string{layout.LauncherBinary, "probe", "exec", timeout, "--"}
-		out.Exec = &corev1.ExecAction{Command: append(command, p.Exec.Command...)}
+		command = append([]string{"exec", "--"}, p.Exec.Command...)
 	default:
 		return nil, fmt.Errorf("%s: one of tcpSocket, httpGet, exec and guestAgentPing must be set", path)
 	}
+	timeout := min(max(1, p.TimeoutSeconds), math.MaxInt32-afterthoughtSeconds)
+	flags := []string{fmt.Sprintf("--timeout=%ds", timeout)}
+	if liveness {
+		flags = append(flags, "--liveness")
+		out.TimeoutSeconds = timeout + afterthoughtSeconds
+	}
+	out.Exec = &corev1.ExecAction{Command: slices.Concat([]string{layout.LauncherBinary, "probe"}, slices.Insert(command, 1, flags...))}
 	return out, nil
+}
+
+// A startup probe waits for startupSeconds, and is then tried again.
+const startupSeconds = 3600
+
+// startup returns the startup probe of a pod with a liveness probe. The kubelet starts the other probes when it has
+// succeeded: when the guest runs in this pod, however long it takes to arrive or waits for its disks.
+func startup(liveness *corev1.Probe) *corev1.Probe {
+	if liveness == nil {
+		return nil
+	}
+	return &corev1.Probe{
+		ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{
+			layout.LauncherBinary, "probe", "guest-began", fmt.Sprintf("--timeout=%ds", startupSeconds),
+		}}},
+		TimeoutSeconds: startupSeconds + afterthoughtSeconds, PeriodSeconds: 1, FailureThreshold: math.MaxInt32,
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -286,8 +287,7 @@ func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 	}
 }
 
-// Others find pods by vmi.kubevirt.io/id; virt-controller finds them by the label whose value is the same in all its
-// versions.
+// Others find pods by vmi.kubevirt.io/id; virt-controller by the label with the same value in all its versions.
 func TestALongNameIsInLabelsAsOthersMakeIt(t *testing.T) {
 	vmi := vmiWith(`domain: {memory: {guest: 1Gi}, devices: {}}`)
 	vmi.Name = strings.Repeat("a", 64)
@@ -413,7 +413,7 @@ func TestHowAGuestsProbesReachIt(t *testing.T) {
 			corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{layout.LauncherBinary, "probe", "exec", "--timeout=7s", "--", "cat", "/x"}}}},
 	} {
 		test.probe.PeriodSeconds, test.probe.FailureThreshold = 3, 4
-		got, err := probe(&test.probe, "spec.readinessProbe")
+		got, err := probe(&test.probe, "spec.readinessProbe", false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -422,8 +422,56 @@ func TestHowAGuestsProbesReachIt(t *testing.T) {
 			t.Errorf("%s:\n%s", name, diff)
 		}
 	}
-	if got, err := probe(nil, ""); got != nil || err != nil {
+	if got, err := probe(nil, "", true); got != nil || err != nil {
 		t.Errorf("no probe is %+v, %v", got, err)
+	}
+}
+
+func TestALivenessProbeKnowsWhetherItCounts(t *testing.T) {
+	for name, test := range map[string]struct {
+		probe v1.Probe
+		want  corev1.Probe
+	}{
+		"by the agent": {
+			v1.Probe{Handler: v1.Handler{GuestAgentPing: &v1.GuestAgentPing{}}, TimeoutSeconds: 5},
+			corev1.Probe{TimeoutSeconds: 7, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+				Command: []string{layout.LauncherBinary, "probe", "guest-agent-ping", "--timeout=5s", "--liveness"}}}},
+		},
+		"by a command": {
+			v1.Probe{Handler: v1.Handler{Exec: &corev1.ExecAction{Command: []string{"cat", "/x"}}}},
+			corev1.Probe{TimeoutSeconds: 3, ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{
+				Command: []string{layout.LauncherBinary, "probe", "exec", "--timeout=1s", "--liveness", "--", "cat", "/x"}}}},
+		},
+		"by TCP, by the kubelet": {
+			v1.Probe{Handler: v1.Handler{TCPSocket: &corev1.TCPSocketAction{Host: "x"}}, TimeoutSeconds: 5},
+			corev1.Probe{TimeoutSeconds: 5, ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "x"}}},
+		},
+	} {
+		vmi := vmiWith(`{domain: {memory: {guest: 1Gi}, devices: {}}}`)
+		vmi.Spec.LivenessProbe = &test.probe
+		pod, err := Render(vmi, hardware, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		target, err := RenderTarget(vmi, Target{Migration: "m", SourceNode: "node1"}, hardware, "image", Facts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range []*corev1.Pod{pod, target} {
+			c := p.Spec.Containers[0]
+			if diff := cmp.Diff(&test.want, c.LivenessProbe); diff != "" {
+				t.Errorf("%s, pod %s:\n%s", name, p.Name, diff)
+			}
+			// It must outlast every wait for a guest, without a failure for each second of it.
+			want := []string{layout.LauncherBinary, "probe", "guest-began", "--timeout=3600s"}
+			if s := c.StartupProbe; s == nil || !slices.Equal(s.Exec.Command, want) || s.TimeoutSeconds <= 3600 || s.FailureThreshold < 1e6 {
+				t.Errorf("%s, pod %s: the startup probe is %+v", name, p.Name, s)
+			}
+		}
+	}
+	pod, err := Render(vmiWith(`{domain: {memory: {guest: 1Gi}, devices: {}}}`), hardware, "image", Facts{})
+	if err != nil || pod.Spec.Containers[0].StartupProbe != nil {
+		t.Errorf("without a liveness probe the startup probe is %+v (%v)", pod.Spec.Containers[0].StartupProbe, err)
 	}
 }
 

@@ -11,7 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-const provisioningPrefix = "virt-provisioning-"
+// ProvisioningPrefix begins the names of provisioning pods.
+const ProvisioningPrefix = "virt-provisioning-"
 
 // Name returns the name of the launcher pod in which a VMI starts. It follows from the VMI's name
 // and UID: a repeated creation, even on a stale view, gives one pod, and a later VMI of the same
@@ -24,7 +25,7 @@ func NameStem(vmi string) string {
 	return nameStem(layout.PodName(layout.LauncherPrefix, vmi, "-"+layout.Digest("")))
 }
 
-// NameStemOf returns the stem of a pod's name, "" if it is no launcher pod's.
+// NameStemOf returns the stem of a launcher pod's name, "" for another pod.
 func NameStemOf(pod metav1.Object) string {
 	if !strings.HasPrefix(pod.GetName(), layout.LauncherPrefix) {
 		return ""
@@ -39,8 +40,8 @@ func nameStem(pod string) string {
 	return ""
 }
 
-// IsNamedFor reports whether a launcher pod belongs to a VMI of that name. The pod's name, which
-// nobody can change, decides; its label only counts if the name was cut.
+// IsNamedFor reports whether a launcher pod belongs to a VMI of that name. The pod's name, which nobody can change,
+// decides; its label only counts if the name was cut.
 func IsNamedFor(pod metav1.Object, vmi string) bool {
 	stem := NameStem(vmi)
 	if NameStemOf(pod) != stem {
@@ -55,8 +56,8 @@ func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return layout.PodName(layout.LauncherPrefix, vmi.Name, "-"+layout.Digest(string(migration)))
 }
 
-// CurrentName returns the name of the launcher pod in which the guest runs or will start: the target's
-// once the migration has completed and the VMI's node is the target's, the source's until then.
+// CurrentName returns the launcher pod in which the guest runs or will start: the target's once the migration has
+// completed and the VMI's node is the target's, the source's until then.
 func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	m := vmi.Status.MigrationState
 	switch {
@@ -68,8 +69,8 @@ func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	return m.SourcePod
 }
 
-// OtherName returns the name of the VMI's other launcher pod: of a migration's target, or of its
-// source once the guest has arrived; "" for a VMI that was never migrated.
+// OtherName returns the name of a migration's target pod, or of its source once the guest has arrived; "" for a VMI
+// that was never migrated.
 func OtherName(vmi *v1.VirtualMachineInstance) string {
 	m := vmi.Status.MigrationState
 	switch {
@@ -93,13 +94,13 @@ func OtherNode(vmi *v1.VirtualMachineInstance) string {
 	}
 }
 
-// Arrived reports whether the guest of the VMI has arrived in a target pod.
+// Arrived reports whether the guest is in a target pod.
 func Arrived(vmi *v1.VirtualMachineInstance) bool {
 	return switchover.Arrived(&vmi.Status) && vmi.Status.MigrationState.TargetPod != ""
 }
 
-// ProvisioningName returns the name of the VMI's provisioning pod.
-func ProvisioningName(vmi *v1.VirtualMachineInstance) string { return podName(provisioningPrefix, vmi) }
+// ProvisioningName returns the provisioning pod's name.
+func ProvisioningName(vmi *v1.VirtualMachineInstance) string { return podName(ProvisioningPrefix, vmi) }
 
 func podName(prefix string, vmi *v1.VirtualMachineInstance) string {
 	return layout.PodName(prefix, vmi.Name, "-"+layout.Digest(string(vmi.UID)))

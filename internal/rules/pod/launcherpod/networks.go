@@ -30,9 +30,9 @@ type Attachment struct {
 	Args      *Args  `json:"cni-args,omitempty"`
 }
 
-// Args are the arguments for a network binding's plugin.
+// Args are for a network binding's plugin.
 type Args struct {
-	// LogicNetworkName is the name of the network in the VMI's spec.
+	// LogicNetworkName is from the VMI's spec.
 	LogicNetworkName string `json:"logicNetworkName"`
 }
 
@@ -59,7 +59,7 @@ func Attachments(vmi *v1.VirtualMachineInstance) []Attachment {
 	return list
 }
 
-// AttachmentOf returns the attachment of a pod in the namespace to a Multus network.
+// AttachmentOf returns a pod's attachment to a Multus network.
 func AttachmentOf(podNamespace string, n *v1.Network) Attachment {
 	namespace, name, found := strings.Cut(n.Multus.NetworkName, "/")
 	if !found {
@@ -78,7 +78,7 @@ func Networks(vmi *v1.VirtualMachineInstance) string {
 	return Encode(list)
 }
 
-// Encode returns the value of NetworksAnnotation for attachments.
+// Encode returns the value of NetworksAnnotation.
 func Encode(list []Attachment) string {
 	text, err := json.Marshal(list)
 	if err != nil {

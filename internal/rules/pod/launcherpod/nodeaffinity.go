@@ -11,10 +11,9 @@ import (
 // restricted to nodes or zones, so the intersection for one VM is usually a handful of terms.
 const maxAffinityTerms = 256
 
-// RequireNodes restricts a pod to the nodes that match all of the selectors: the nodes of the disks
-// that are hotplugged once the guest runs. These are not among the pod's volumes, where the
-// scheduler would see them, since they would then stay on the node after they were unplugged. It
-// fails if the intersection has too many terms.
+// RequireNodes restricts a pod to the nodes that match all of the selectors, of disks that are hotplugged later.
+// These are not among the pod's volumes, where the scheduler would see them, since they would then stay on the node
+// after they were unplugged. It fails if the intersection has too many terms.
 func RequireNodes(pod *corev1.Pod, selectors []*corev1.NodeSelector) error {
 	if len(selectors) == 0 {
 		return nil

@@ -32,8 +32,7 @@ func repeat(s *corev1.NodeSelector, times int) []*corev1.NodeSelector {
 	return out
 }
 
-// Only the number of terms is bounded: the scheduler must select the same nodes by the reduced terms as by the product
-// of all terms.
+// The scheduler must select the same nodes by the reduced terms as by the product of all terms.
 func TestNearMeansTheSameAsTheProduct(t *testing.T) {
 	nodes := map[string]*corev1.Node{}
 	for _, host := range []string{"a", "b", "c"} {

@@ -20,8 +20,7 @@ const (
 	Damaged
 	// Whole means that the pod is as Render made it. Until the handover, a guest starts only in such a pod.
 	Whole
-	// Chosen means that the pod's UID is in status.activePods: a guest may run in it, whatever its
-	// owner reference and labels.
+	// Chosen means that the pod's UID is in status.activePods: a guest may run in it, whatever its owner and labels.
 	Chosen
 )
 
@@ -42,14 +41,12 @@ func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 	return Foreign
 }
 
-// IsLauncher reports whether a pod has the labels of a launcher pod. Provisioning pods, which have
-// no guest, do not.
+// IsLauncher reports whether a pod has the labels of a launcher pod. Provisioning pods, which have no guest, do not.
 func IsLauncher(pod metav1.Object) bool {
 	return pod.GetLabels()[v1.AppLabel] == layout.LauncherApp && pod.GetLabels()[v1.CreatedByLabel] != ""
 }
 
-// VMIOf returns the name of the pod's VMI, "" for a pod of another kind. It trusts the pod's
-// metadata, so it may only be used to enqueue.
+// VMIOf returns the pod's VMI, "" for another kind. It trusts the pod's metadata, so it may only be used to enqueue.
 func VMIOf(pod metav1.Object) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner != nil && owner.Kind == v1.VirtualMachineInstanceGroupVersionKind.Kind {

@@ -54,7 +54,6 @@ func nodeSelector(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	return selector
 }
 
-// namedCPUModel returns the CPU model that a node must offer, empty for any.
 func namedCPUModel(vmi *v1.VirtualMachineInstance) string {
 	if vmi.Spec.Domain.CPU == nil {
 		return ""

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// preferPostCopy is the scheduler's minimum weight, so that the VMI's own preferences count more.
+// With the scheduler's minimum weight, the VMI's own preferences count more.
 const preferPostCopy = 1
 
 // PostCopyNodes selects, by label, from the nodes where a target pod may run.

@@ -49,7 +49,7 @@ func TestASelectorThatNoNodeCanMeetIsAnError(t *testing.T) {
 	}
 }
 
-// The pod with the profile must differ from the target pod only in the profile of the one container, and in the nodes.
+// The pods must differ only in the profile of the one container, and in the nodes.
 func TestATargetPodThatMayHaveUserfaultfd(t *testing.T) {
 	spec := `
 domain: {memory: {guest: 1Gi}}

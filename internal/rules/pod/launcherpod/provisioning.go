@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// HoldContainer is the provisioning pod's one container.
+// HoldContainer is the provisioning pod's only container.
 const HoldContainer = "hold"
 
 // holdCommand is the verb of virt-launcher that does nothing until it is ended.
@@ -89,8 +89,8 @@ func ProvisioningNameFor(machine string, owner types.UID) string {
 	return ProvisioningName(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: machine, UID: owner}})
 }
 
-// ProvisionedFor returns the name of the machine of a maintenance pod's provisioning pod, "" for
-// another pod. It trusts the pod's metadata, so it may only be used to enqueue.
+// ProvisionedFor returns the machine of a maintenance pod's provisioning pod, "" for another pod. It trusts the pod's
+// metadata, so it may only be used to enqueue.
 func ProvisionedFor(pod metav1.Object) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner == nil || owner.Kind != podKind.Kind || pod.GetAnnotations()[v1.EphemeralProvisioningObject] == "" {

@@ -19,8 +19,8 @@ import (
 
 const mebibyte = 1 << 20
 
-// The launcher pod's memory besides the guest's own, measured with QEMU 7.2 and Linux guests at their login
-// prompts. The margin of the sum is a fifth: with less, the kernel kills guests on a full node.
+// The launcher pod's memory besides the guest's own, measured with QEMU 7.2 and Linux guests at their login prompts.
+// The margin of the sum is a fifth: with less, the kernel kills guests on a full node.
 const (
 	// overheadBase is QEMU's text, heap and device models (54 MiB measured) and virt-launcher (5
 	// measured, 12 at most).
@@ -109,8 +109,6 @@ func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podl
 	return podlimits.Need{CPU: *resource.NewQuantity(vcpus(vmi), resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
 }
 
-// computeResources returns the compute container's resources: the guest's share and the overhead,
-// CPU by the allocation ratio, hugepages, devices.
 func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
 	domain := &vmi.Spec.Domain
 	overhead, err := Overhead(vmi, settings)
@@ -136,7 +134,6 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	return out, nil
 }
 
-// podResources adds the devices of the interfaces.
 func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, facts Facts) (corev1.ResourceRequirements, error) {
 	resources, err := computeResources(vmi, settings)
 	if err != nil {
@@ -175,7 +172,7 @@ func withItsOwn(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return out
 }
 
-// resizable returns the resources that Kubernetes can resize in a running pod.
+// Kubernetes can resize only these in a running pod.
 func resizable(list corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
@@ -217,8 +214,7 @@ func LimitCountable(r corev1.ResourceRequirements) {
 	}
 }
 
-// setMemory adds the overhead to the memory. With hugepages, which back the guest's RAM, only the
-// overhead is ordinary memory.
+// Hugepages back the guest's RAM: only the overhead is ordinary memory then.
 func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, overhead int64) error {
 	domain := &vmi.Spec.Domain
 	guest := machine.GuestMemory(&vmi.Spec)

@@ -20,7 +20,6 @@ const GuestGate = v1.VirtualMachineUnpaused
 
 // Target describes the migration of a target pod.
 type Target struct {
-	// Migration is the migration's UID, Name its name.
 	Migration types.UID
 	Name      string
 	// SourceNode is where the guest runs, which is excluded.
@@ -65,8 +64,8 @@ func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconf
 	return pod, nil
 }
 
-// sameAccelerator returns the requirement that the target node's guests run with the same accelerator, KVM or
-// emulation. The node's label comes from its virt-handler, as does the guest's accelerator (decision 350).
+// sameAccelerator requires that the target node's guests run with the same accelerator, KVM or emulation.
+// virt-handler writes both the node's label and the guest's accelerator (decision 350).
 func sameAccelerator(vmi *v1.VirtualMachineInstance) []corev1.NodeSelectorRequirement {
 	kvm, known := vmistatus.RunsWithKVM(vmi)
 	if !known {
@@ -94,8 +93,8 @@ func MigrationOf(pod metav1.Object) string {
 	return pod.GetAnnotations()[v1.MigrationJobNameAnnotation]
 }
 
-// SameHost returns the node selector for the migration of a guest with the host's CPU: the CPU
-// model in the source node's labels. A guest with a named model requires that anyway.
+// SameHost returns the node selector for a guest with the host's CPU: the CPU model in the source node's labels. A
+// named model is required anyway.
 func SameHost(vmi *v1.VirtualMachineInstance, source map[string]string) map[string]string {
 	if namedCPUModel(vmi) != "" {
 		return nil

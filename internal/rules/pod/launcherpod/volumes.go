@@ -40,7 +40,7 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 	}
 	for i := range vmi.Spec.Volumes {
 		if machine.Hotpluggable(&vmi.Spec.Volumes[i]) {
-			continue // an attachment pod has it
+			continue // An attachment pod has it.
 		}
 		if err := s.add(&vmi.Spec.Volumes[i], facts); err != nil {
 			return nil, fmt.Errorf("spec.volumes[%d]: %w", i, err)
@@ -100,14 +100,12 @@ func (s *storage) add(v *v1.Volume, facts Facts) error {
 	return nil
 }
 
-// mount adds a volume and its mount in the compute container.
 func (s *storage) mount(v corev1.Volume, m corev1.VolumeMount) {
 	m.Name = v.Name
 	s.volumes = append(s.volumes, v)
 	s.mounts = append(s.mounts, m)
 }
 
-// image adds a container image's file system as a read-only volume.
 func (s *storage) image(name, dir, reference string, policy corev1.PullPolicy, pullSecret string) {
 	s.mount(corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Image: &corev1.ImageVolumeSource{
 		Reference: reference, PullPolicy: policy,
@@ -136,7 +134,7 @@ func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	s.devices = append(s.devices, corev1.VolumeDevice{Name: v.Name, DevicePath: layout.VolumeDevice(volume)})
 }
 
-// hostDisk adds the image's folder on the node. The folder is only created if the disk may be.
+// The folder is only created if the disk may be.
 func (s *storage) hostDisk(name, dir string, d *v1.HostDisk) {
 	kind := corev1.HostPathDirectory
 	if d.Type == v1.HostDiskExistsOrCreate {
@@ -174,8 +172,8 @@ func secret(name, secretName string, optional *bool) corev1.Volume {
 	}}
 }
 
-// serviceAccountToken projects the usual content of /var/run/secrets/kubernetes.io/serviceaccount
-// for the guest. The launcher itself must not have a token.
+// The guest gets the usual content of /var/run/secrets/kubernetes.io/serviceaccount. The launcher itself must not
+// have a token.
 func serviceAccountToken(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{
@@ -207,8 +205,8 @@ func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 	return m.Hugepages
 }
 
-// StartClaims returns the claims that the guest starts with, including that of its VM's state.
-// Hotpluggable volumes do not delay the start.
+// StartClaims returns the claims that the guest starts with, and that of its VM's state. Hotpluggable volumes do not
+// delay the start.
 func StartClaims(vmi *v1.VirtualMachineInstance) []string {
 	fixed := slices.DeleteFunc(slices.Clone(vmi.Spec.Volumes), func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
 	return withState(volumeclaim.Names(fixed), vmi)

@@ -1,8 +1,8 @@
 // Package podlabels lists the labels and annotations of Drydock's pods on which rules and loops depend.
 //
-// It owns the two lists. The policy config/rbac/pod-policy.yaml lets only virt-controller change these keys,
-// and a VMI's own labels of these keys do not reach its pods. A test of package repository fails for a key that
-// decides something and is on no list. This package must not decide anything by them itself.
+// The policy config/rbac/pod-policy.yaml lets only virt-controller change these keys, and a VMI's own labels of these
+// keys do not reach its pods. A test of package repository fails for a key that decides something and is on no list.
+// This package must not decide anything by them.
 package podlabels
 
 import (
@@ -26,11 +26,11 @@ func Labels() []string {
 	}
 }
 
-// Prefix begins further labels of that kind.
+// Prefix begins further labels that rules use.
 const Prefix = layout.ClaimLabelPrefix
 
-// Annotations returns the annotations that rules use. A pod's network annotations are not on the list: they
-// grant no more than their author's own rights (decision 404).
+// Annotations returns the annotations that rules use, without a pod's network annotations: they grant no more than
+// their author's own rights (decision 404).
 func Annotations() []string {
 	return []string{
 		v1.DomainAnnotation, v1.EphemeralProvisioningObject, v1.MigrationJobNameAnnotation,

@@ -1,7 +1,7 @@
-// Package podlimits chooses the limits of a VM's pod in a namespace that demands limits: a quota on limits.cpu
-// or limits.memory admits no pod without them, and a limit range may default a limit below the pod's request.
+// Package podlimits chooses the limits of a VM's pod in a namespace that demands limits: a quota on limits.cpu or
+// limits.memory admits no pod without them, and a limit range may default a limit below the pod's request.
 //
-// It owns these limits only. It must not change a limit that a pod already has, since that is intended.
+// It must not change a limit that a pod already has, since that is intended.
 package podlimits
 
 import (
@@ -29,8 +29,7 @@ type Need struct {
 	CPU, Memory resource.Quantity
 }
 
-// Set adds the missing limits that the namespace demands to the containers of a pod. It returns false and the
-// pod unchanged if there are none.
+// Set adds the missing limits that the namespace demands, or returns false and the pod unchanged if there are none.
 func Set(pod *corev1.Pod, namespace Namespace, need Need) (*corev1.Pod, bool) {
 	out, set := pod.DeepCopy(), false
 	for i := range out.Spec.Containers {
@@ -92,7 +91,7 @@ func give(resources *corev1.ResourceRequirements, name corev1.ResourceName, limi
 	resources.Limits[name] = limit
 }
 
-// share returns the ratio of limit to request.
+// share is the ratio of limit to request.
 func (n Namespace) share(name corev1.ResourceName) float64 {
 	if name != corev1.ResourceMemory {
 		return 1
@@ -104,12 +103,10 @@ func (n Namespace) share(name corev1.ResourceName) float64 {
 	return ratio
 }
 
-// demand is the demand of quotas and limit ranges for one resource.
 type demand struct {
 	asked bool
-	// given and givenMost are the smallest and the largest default limit: of several limit ranges, the API
-	// server may apply any first. most is the largest limit that it admits, and ratio the largest ratio of
-	// limit to request; zero for none.
+	// given and givenMost are the smallest and the largest default limit: of several limit ranges, the API server may
+	// apply any first. most and ratio (of limit to request) are the largest that it admits; zero for none.
 	given, givenMost, most, ratio float64
 }
 
@@ -146,7 +143,6 @@ func smaller(than float64, list corev1.ResourceList, name corev1.ResourceName) f
 	}
 }
 
-// larger returns the larger of a number and the list's.
 func larger(than float64, list corev1.ResourceList, name corev1.ResourceName) float64 {
 	q := list[name]
 	return max(than, q.AsApproximateFloat64())
@@ -167,7 +163,6 @@ func (d demand) suffices(requested float64) bool {
 	return d.given > 0 && d.given >= requested && d.bounded(d.givenMost, requested) >= d.givenMost
 }
 
-// bounded returns the limit within the admissible range for that request.
 func (d demand) bounded(limit, requested float64) float64 {
 	if d.ratio > 0 {
 		limit = min(limit, requested*d.ratio)
@@ -178,8 +173,8 @@ func (d demand) bounded(limit, requested float64) float64 {
 	return max(limit, requested)
 }
 
-// withUnit returns a quantity of a resource, rounded down to whole millicores or bytes so that it does not exceed the
-// admitted value. Requests are whole units; the margin makes up for their binary fractions.
+// withUnit rounds down to whole millicores or bytes, so as not to exceed the admitted value. Requests are whole
+// units; the margin makes up for their binary fractions.
 func withUnit(value float64, name corev1.ResourceName) resource.Quantity {
 	const margin = 1e-6
 	if name == corev1.ResourceCPU {

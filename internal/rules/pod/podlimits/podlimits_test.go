@@ -30,7 +30,7 @@ func labeled(n Namespace, ratio string) Namespace {
 	return n
 }
 
-// TestLimits has a container that requests 200m of CPU and 100Mi, and may need up to 2 CPUs and 150Mi.
+// The container requests 200m of CPU and 100Mi, and may need up to 2 CPUs and 150Mi.
 func TestLimits(t *testing.T) {
 	const container, pod, claim = corev1.LimitTypeContainer, corev1.LimitTypePod, corev1.LimitTypePersistentVolumeClaim
 	for name, c := range map[string]struct {
@@ -97,7 +97,7 @@ func TestLimitsThatAPodHasStay(t *testing.T) {
 	}
 }
 
-// TestKeep has a container that requested 100m and 100Mi, and will request 400m and 400Mi.
+// The container requested 100m and 100Mi, and will request 400m and 400Mi.
 func TestKeep(t *testing.T) {
 	const container = corev1.LimitTypeContainer
 	want := corev1.ResourceRequirements{Requests: list("cpu", "400m", "memory", "400Mi")}

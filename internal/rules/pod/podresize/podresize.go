@@ -63,14 +63,13 @@ const (
 	ReasonRefused = "PodResizeRefused"
 	// ReasonTooSmall means that the node could not fit the pod even if it were alone there.
 	ReasonTooSmall = "PodResizeExceedsNode"
-	// ReasonAsked means that the node has not answered yet.
+	// ReasonAsked means that the node has not answered.
 	ReasonAsked = "PodResizeAsked"
 	// ReasonGuest means that the guest has yet to take its pod's resources, or to give back those that the pod
 	// is to lose.
 	ReasonGuest = "GuestChanges"
 )
 
-// part is the CPUs or the memory of a guest.
 type part struct {
 	condition v1.VirtualMachineInstanceConditionType
 	// differs reports whether the guest's amount differs from the spec's; guest describes both.
@@ -131,7 +130,7 @@ type Plan struct {
 	// CPUs and Memory are the contents of the conditions HotVCPUChange and HotMemoryChange, nil without such a
 	// change or after it.
 	CPUs, Memory *vmistatus.Obstacle
-	// Needs are for another pod, because this one's node has no room.
+	// Needs are for another pod, because the node has no room.
 	Needs []migrationrequired.Need
 }
 
@@ -189,7 +188,6 @@ func Refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, c
 	return plan
 }
 
-// currentCondition returns the present content of the condition.
 func (p part) currentCondition(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
 	if c := condition.Find(vmi.Status.Conditions, p.condition); c != nil {
 		return &vmistatus.Obstacle{Reason: c.Reason, Message: c.Message}
@@ -197,8 +195,7 @@ func (p part) currentCondition(vmi *v1.VirtualMachineInstance) *vmistatus.Obstac
 	return nil
 }
 
-// asked returns the condition for a requested resize. A refusal of the same request stays in it: another
-// attempt is no news.
+// A refusal of the same request stays: another attempt is no news.
 func (p part) asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) *vmistatus.Obstacle {
 	if p.refused(vmi, want, ReasonRefused, ReasonTooSmall) {
 		return p.currentCondition(vmi)
@@ -224,7 +221,6 @@ func noRoom(want corev1.ResourceRequirements, atOnce bool) migrationrequired.Nee
 	return migrationrequired.Need{What: "the launcher pod is to have " + text(want) + ", for which its node has no room", AtOnce: atOnce}
 }
 
-// awaited describes the kubelet's progress with a resize.
 func awaited(pod *corev1.Pod, want corev1.ResourceRequirements) *vmistatus.Obstacle {
 	for _, kind := range []corev1.PodConditionType{corev1.PodResizePending, corev1.PodResizeInProgress} {
 		c := podstatus.Condition(pod, kind)

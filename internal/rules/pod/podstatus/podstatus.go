@@ -1,8 +1,8 @@
 // Package podstatus answers questions about any pod's status.
 //
-// It owns how a container's status and a condition are found, and the meaning of a pod's phase for code that
-// waits for the pod's end. It is pure. It must not know the purpose of a pod: package vmicontroller interprets
-// the end of a launcher pod.
+// It owns how a container's status and a condition are found, and the meaning of a pod's phase for code that waits
+// for the pod's end. It must not know the purpose of a pod: package vmicontroller interprets the end of a launcher
+// pod.
 package podstatus
 
 import corev1 "k8s.io/api/core/v1"
@@ -27,8 +27,8 @@ func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// BeingScheduled reports whether the scheduler has yet to decide about the pod. If a pod disappears after the
-// scheduler has chosen its node, the scheduler emits a warning event.
+// BeingScheduled reports whether the scheduler has yet to decide about the pod. If a pod disappears after that, the
+// scheduler emits a warning event.
 func BeingScheduled(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !Terminal(pod) && Condition(pod, corev1.PodScheduled) == nil
 }

@@ -1,8 +1,7 @@
-// Package selinux holds the rules of SELinux contexts: their syntax, the part of one that a pod may be given,
-// and which pods get one.
+// Package selinux holds the rules of SELinux contexts: their syntax, the part of one that a pod may be given, and
+// which pods get one.
 //
-// It is pure: it must not read a process's context or a file's label, which package nodeselinux in virt-handler
-// does, and it must not import a client.
+// It must not import a client, or read a process's context or a file's label: package nodeselinux does.
 package selinux
 
 import (
@@ -15,23 +14,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxLength bounds a context. The longest that a container runtime assigns, with a hundred categories, is
-// shorter.
+// The longest context of a container runtime, with a hundred categories, is shorter.
 const maxLength = 512
 
-// Limits of the policies that distributions ship.
+// The policies that distributions ship have these limits.
 const (
 	maxSensitivity = 15
 	maxCategory    = 1023
 )
 
-// None is KubeVirt's value in a VMI's status on a node without SELinux.
+// None is KubeVirt's value for a node without SELinux.
 const None = "none"
 
-// Context is the SELinux context of a process.
+// Context is the context of a process.
 type Context struct {
 	User, Role, Type string
-	// Level is one level (s0:c1,c2) or a range of two (s0-s0:c0.c1023).
+	// Level is one (s0:c1,c2) or a range (s0-s0:c0.c1023).
 	Level string
 }
 
@@ -41,8 +39,8 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
 // ValidType reports whether text is a valid type name.
 func ValidType(text string) bool { return identifier.MatchString(text) }
 
-// ForContainers reports whether a type is for containers by its name: one that Pod Security allows, or one that
-// udica has generated. The policy virt-controller-pods refuses any other (decision 618).
+// ForContainers reports whether Pod Security allows the type, or udica has generated it, by its name. The policy
+// virt-controller-pods refuses any other (decision 618).
 func ForContainers(name string) bool {
 	switch name {
 	case "container_t", "container_init_t", "container_kvm_t", "container_engine_t":
@@ -51,7 +49,7 @@ func ForContainers(name string) bool {
 	return strings.HasSuffix(name, ".process")
 }
 
-// Parse parses a context. Other security modules of the kernel have labels of another form, which are an error.
+// Parse parses a context. Labels of the kernel's other security modules are an error.
 func Parse(text string) (Context, error) {
 	if len(text) > maxLength {
 		return Context{}, fmt.Errorf("a text of %d bytes is no SELinux context; one has at most %d", len(text), maxLength)
@@ -81,8 +79,8 @@ func (c Context) String() string {
 	return c.User + ":" + c.Role + ":" + c.Type + ":" + c.Level
 }
 
-// PodLevel returns the level that another pod needs to share the process's files; "" for a process with a range
-// of levels, which no categories keep from any file.
+// PodLevel returns the level that another pod needs to share the process's files; "" for a range, which no categories
+// keep from any file.
 func (c Context) PodLevel() string {
 	if strings.Contains(c.Level, "-") {
 		return ""
@@ -90,7 +88,6 @@ func (c Context) PodLevel() string {
 	return c.Level
 }
 
-// checkLevel validates one level: a sensitivity, and categories that are single or ranges.
 func checkLevel(level string) error {
 	sensitivity, categories, some := strings.Cut(level, ":")
 	if _, err := number(sensitivity, 's', maxSensitivity); err != nil {
@@ -119,7 +116,6 @@ func checkLevel(level string) error {
 	return nil
 }
 
-// number parses the number after a letter.
 func number(text string, letter byte, limit int) (int, error) {
 	digits := strings.TrimPrefix(text, string(letter))
 	n, err := strconv.ParseUint(digits, 10, 16)
@@ -168,8 +164,8 @@ func AttachmentOptions(launcher *corev1.SELinuxOptions, reported string, enabled
 	return options, nil
 }
 
-// granted is a level as container runtimes assign it to pods: two categories, or fewer if pods are not
-// separated. A process with more could use the files of other pods.
+// Container runtimes assign a pod two categories, or fewer if pods are not separated. A process with more could use
+// the files of other pods.
 var granted = regexp.MustCompile(`^s0(:c[0-9]+(,c[0-9]+)?)?$`)
 
 // TargetOptions returns the options of the target pod of a migration. own are those of any launcher pod,

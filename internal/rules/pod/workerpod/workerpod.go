@@ -1,8 +1,6 @@
-// Package workerpod renders the objects of a worker that fills a claim: its pod, and for uploads also its
-// Service and Secret.
-//
-// It is pure, and owns the content of these objects: names, mounts and privileges. Package datavolume decides
-// when they are created; package transfer defines the worker's use of the mounts.
+// Package workerpod renders the objects of a worker that fills a claim: its pod, and for uploads also its Service and
+// Secret. It owns their content only. Package datavolume decides when they are created; package transfer defines the
+// worker's use of the mounts.
 package workerpod
 
 import (
@@ -22,18 +20,17 @@ import (
 )
 
 const (
-	// user of workers and launchers: both read and write the disks.
+	// Workers and launchers have this user: both read and write the disks.
 	user = 107
 	// diskGroup owns block devices on nodes (Debian, Red Hat). If the container runtime does not give a device
 	// to the pod's user, the group can open it; a pod has no other device than its claim's.
 	diskGroup = 6
-	// command in the worker's image.
 	command   = "virt-importer"
 	container = "importer"
-	// workSize is the space for journals and buffered parts of a stream, in addition to the disk's size.
+	// Journals and buffered parts of a stream need space besides the disk.
 	workSize = 1 << 30
-	// startupTimeout is the kubelet's timeout in seconds for the startup probe of an upload worker,
-	// startupAttempts the number of failures before it restarts the container.
+	// startupTimeout, in seconds, and startupAttempts, before a restart of the container, are for the startup probe
+	// of an upload worker.
 	startupTimeout, startupAttempts = 60, 5
 )
 
@@ -44,18 +41,17 @@ type Settings struct {
 	Config     datavolume.Config
 }
 
-// Pod returns a worker pod of the DataVolume. In another namespace than the DataVolume's it has no owner.
+// Pod returns a DataVolume's worker pod. In another namespace it has no owner.
 func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, error) {
 	pod, err := pod(w, s)
 	if err != nil {
 		return nil, err
 	}
-	pod.Spec.PriorityClassName = dv.Spec.PriorityClassName
 	addSource(&pod.Spec, w.Task, dv.Spec.Source)
 	if w.Namespace == dv.Namespace {
-		// The DataVolume's author may not be permitted to use another namespace's service accounts.
+		// The DataVolume's author may not be permitted to use another namespace's service accounts, networks or priorities.
+		pod.Spec.PriorityClassName = dv.Spec.PriorityClassName
 		pod.Spec.ServiceAccountName = dv.Spec.ServiceAccountName
-		// The same holds for its networks.
 		passOn(dv.Annotations, pod)
 		pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))}
 	}
@@ -176,8 +172,8 @@ func withClaim(labels map[string]string, w *datavolume.Worker) map[string]string
 // lostSeconds is the time that Kubernetes leaves pods on a lost node.
 const lostSeconds = int64(300)
 
-// tolerations let the worker follow its bound claim to a reserved node: a VM that may run there has bound it,
-// and the worker has no choice. A worker that binds its claim itself stays off reserved nodes.
+// tolerations let the worker follow its bound claim to a reserved node: a VM that may run there has bound it. A
+// worker that binds its claim itself stays off reserved nodes.
 func tolerations(claim *corev1.PersistentVolumeClaim) []corev1.Toleration {
 	if claim.Status.Phase != corev1.ClaimBound {
 		return nil
@@ -274,8 +270,7 @@ func Secret(pod *corev1.Pod, name string, data map[string][]byte) *corev1.Secret
 	return &corev1.Secret{ObjectMeta: beside(pod, name), Type: corev1.SecretTypeOpaque, Data: data}
 }
 
-// beside returns the metadata of a pod's accompanying object. Its owner is the pod's owner, since it also
-// serves the successor of a lost pod.
+// beside gives an accompanying object the pod's owner, since it also serves the successor of a lost pod.
 func beside(pod *corev1.Pod, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name: name, Namespace: pod.Namespace, Labels: labels(pod.Labels[datavolume.LabelComponent]), OwnerReferences: pod.OwnerReferences,

@@ -105,8 +105,8 @@ func TestASourceIsReadAndOwnedByNobodyElsewhere(t *testing.T) {
 	at := mounts(pod)
 	claim := at[transfer.SourceDir].PersistentVolumeClaim
 	if claim == nil || !claim.ReadOnly || at[transfer.TLSDir].Secret.SecretName != "certificate" || len(pod.OwnerReferences) != 0 ||
-		pod.Spec.ServiceAccountName != "" {
-		t.Errorf("mounts %+v, owners %v, service account %q", at, pod.OwnerReferences, pod.Spec.ServiceAccountName)
+		pod.Spec.ServiceAccountName != "" || pod.Spec.PriorityClassName != "" {
+		t.Errorf("mounts %+v, owners %v, service account %q, priority %q", at, pod.OwnerReferences, pod.Spec.ServiceAccountName, pod.Spec.PriorityClassName)
 	}
 }
 

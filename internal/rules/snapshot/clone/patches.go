@@ -16,7 +16,6 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot/vmpatch"
 )
 
-// part is a part of the target's manifest.
 type part struct {
 	path    string
 	to      any
@@ -71,7 +70,6 @@ func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) 
 	return vmpatch.Texts(append(out, own...))
 }
 
-// filtered returns the labels or annotations that pass the filters.
 func filtered(path string, was map[string]string, filters []string) part {
 	to := map[string]string{}
 	for key, value := range was {
@@ -82,8 +80,7 @@ func filtered(path string, was map[string]string, filters []string) part {
 	return part{path, to, !maps.Equal(was, to)}
 }
 
-// copied reports whether a key passes the filters: one must match it, and none that begins with
-// "!". Without filters everything is copied.
+// copied keys match one filter, and none that begins with "!". Without filters everything is copied.
 func copied(key string, filters []string) bool {
 	matched := len(filters) == 0
 	for _, filter := range filters {
@@ -100,8 +97,7 @@ func copied(key string, filters []string) bool {
 	return matched
 }
 
-// firmwareOf returns the source's firmware with the target's identity. A serial is replaced by the
-// clone's UID, which is unique.
+// A serial is replaced by the clone's UID, which is unique.
 func firmwareOf(c *clonev1.VirtualMachineClone, source *v1.VirtualMachineInstanceSpec) *v1.Firmware {
 	spec := source.DeepCopy()
 	if spec.Domain.Firmware == nil {

@@ -38,7 +38,7 @@ type Observed struct {
 	Restore *snapshotv1.VirtualMachineRestore
 	// Target has the name TargetName.
 	Target *v1.VirtualMachine
-	// Unbound means that a claim of the restore exists and is not bound.
+	// Unbound means that a claim of the restore is not bound.
 	Unbound bool
 	Now     time.Time
 }
@@ -71,7 +71,6 @@ type Plan struct {
 	After time.Duration
 }
 
-// decision is a plan in the making.
 type decision struct {
 	Plan
 	o Observed
@@ -103,7 +102,7 @@ func Settled(c *clonev1.VirtualMachineClone) bool {
 
 func ofVM(c *clonev1.VirtualMachineClone) bool { return c.Spec.Source.Kind == "VirtualMachine" }
 
-// SnapshotName returns the name of the snapshot to restore.
+// SnapshotName names the snapshot to restore.
 func SnapshotName(c *clonev1.VirtualMachineClone) string {
 	if !ofVM(c) {
 		return c.Spec.Source.Name
@@ -168,7 +167,6 @@ func (d *decision) madeByRestore() bool {
 	return strings.HasPrefix(d.o.Target.Annotations[restore.LastRestore], RestoreName(d.o.Clone)+"-")
 }
 
-// takeSnapshot creates the snapshot of a VM and waits for it.
 func (d *decision) takeSnapshot() {
 	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
 	case s == nil && d.o.Source == nil:
@@ -189,7 +187,6 @@ func (d *decision) takeSnapshot() {
 	}
 }
 
-// useSnapshot waits until the cloned snapshot can be restored.
 func (d *decision) useSnapshot() {
 	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
 	case s == nil:
@@ -205,7 +202,6 @@ func (d *decision) useSnapshot() {
 	}
 }
 
-// restore creates the restore of a complete snapshot.
 func (d *decision) restore() {
 	c := d.o.Content
 	if c == nil || c.DeletionTimestamp != nil || c.Spec.Source.VirtualMachine == nil || c.Spec.Source.VirtualMachine.Spec.Template == nil {
@@ -221,7 +217,6 @@ func (d *decision) restore() {
 	d.Restore, d.Step = made, MakeRestore
 }
 
-// reportRestore reports the progress of the restore.
 func (d *decision) reportRestore() {
 	r := d.o.Restore
 	switch {
@@ -254,7 +249,7 @@ func Owner(target *v1.VirtualMachine) metav1.OwnerReference {
 	}
 }
 
-// deleteTemporary deletes the temporary objects: the restore, which may have claims to delete, and then the snapshot.
+// The restore goes before the snapshot: it may have claims to delete.
 func (d *decision) deleteTemporary() {
 	r, s, status := d.o.Restore, d.o.Snapshot, &d.Clone.Status
 	switch {
@@ -273,7 +268,6 @@ func (d *decision) deleteTemporary() {
 	}
 }
 
-// owner returns the reference that deletes an object with the clone.
 func (d *decision) owner() []metav1.OwnerReference {
 	return []metav1.OwnerReference{{
 		APIVersion: clonev1.SchemeGroupVersion.String(), Kind: clonev1.VirtualMachineCloneKind.Kind,

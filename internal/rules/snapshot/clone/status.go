@@ -34,13 +34,12 @@ func (d *decision) setProgressing(phase clonev1.VirtualMachineClonePhase, reason
 	d.set(clonev1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
 
-// wait reports an obstacle of the source.
 func (d *decision) wait(reason, message string) {
 	d.setProgressing(clonev1.SnapshotInProgress, reason, message)
 	d.After = d.again()
 }
 
-// fail ends the clone. Its objects are deleted once the status has the failure.
+// The clone's objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
 	d.Clone.Status.Phase = clonev1.Failed
 	d.set(clonev1.ConditionProgressing, corev1.ConditionFalse, reason, message)

@@ -21,7 +21,7 @@ const (
 	uidAnnotation  = "drydock.dev/restore-uid"
 )
 
-// Labels of a restore's claim: the snapshot's VM.
+// Labels of a restore's claim name the snapshot's VM.
 const (
 	sourceNameLabel      = "restore.kubevirt.io/source-vm-name"
 	sourceNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
@@ -72,7 +72,6 @@ func claimName(r *snapshotv1.VirtualMachineRestore, backup *snapshotv1.VolumeBac
 	return fmt.Sprintf("restore-%s-%s", r.UID, backup.VolumeName)
 }
 
-// override returns the restore's override for a volume, or the zero value.
 func override(r *snapshotv1.VirtualMachineRestore, volume string) snapshotv1.VolumeRestoreOverride {
 	for _, o := range r.Spec.VolumeRestoreOverrides {
 		if o.VolumeName == volume {
@@ -108,7 +107,6 @@ func (d *decision) backup(volume string) *snapshotv1.VolumeBackup {
 	return nil
 }
 
-// newClaim returns a claim like the snapshot's, filled from its VolumeSnapshot.
 func (d *decision) newClaim(backup *snapshotv1.VolumeBackup, to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) *corev1.PersistentVolumeClaim {
 	was, asked := &backup.PersistentVolumeClaim, override(d.o.Restore, backup.VolumeName)
 	claim := &corev1.PersistentVolumeClaim{
@@ -126,7 +124,6 @@ func (d *decision) newClaim(backup *snapshotv1.VolumeBackup, to *snapshotv1.Volu
 	return claim
 }
 
-// fill sets a claim's data source and the annotations of a restore's claim.
 func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) {
 	if claim.Annotations == nil {
 		claim.Annotations = map[string]string{}
@@ -150,8 +147,8 @@ func volumeSnapshotRef(name string) *corev1.TypedLocalObjectReference {
 	return &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: name}
 }
 
-// users returns a claim's labels or annotations with those of the restore, without those that
-// programs maintain: they would be wrong for the new claim.
+// users leaves out labels and annotations that programs maintain, since they would be wrong for the new claim, and
+// adds those of the restore.
 func users(was, asked map[string]string) map[string]string {
 	out := maps.Clone(was)
 	if out == nil {

@@ -23,7 +23,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
-// manifest returns the VM with the restore's changes.
 func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMachine, error) {
 	var vm *v1.VirtualMachine
 	var err error
@@ -50,7 +49,7 @@ func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMach
 	return vm, nil
 }
 
-// inPlace returns the target with the snapshot's spec, but with its current run strategy.
+// The target keeps its run strategy.
 func (d *decision) inPlace() *v1.VirtualMachine {
 	vm, was := d.o.VM.DeepCopy(), d.o.Content.Spec.Source.VirtualMachine
 	running, strategy := vm.Spec.Running, vm.Spec.RunStrategy
@@ -64,7 +63,6 @@ func (d *decision) inPlace() *v1.VirtualMachine {
 	return vm
 }
 
-// halted returns the VM with the run strategy Halted.
 func halted(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	out := vm.DeepCopy()
 	out.Spec.Running, out.Spec.RunStrategy = nil, new(v1.RunStrategyHalted)
@@ -108,7 +106,6 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 	}, nil
 }
 
-// keepShape sets the revisions of the snapshot's VM.
 func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
 	toType, toPreference := instancetype.References(vm)
 	if name := instancetype.RevisionOf(was.Status.InstancetypeRef); toType != nil && name != "" && toType.Revision() != name {
@@ -119,7 +116,7 @@ func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
 	}
 }
 
-// public returns annotations without those that only Drydock writes.
+// public removes annotations that only Drydock writes.
 func public(annotations map[string]string) map[string]string {
 	out := maps.Clone(annotations)
 	maps.DeleteFunc(out, func(key, _ string) bool {
@@ -129,7 +126,7 @@ func public(annotations map[string]string) map[string]string {
 	return out
 }
 
-// Stand-ins for the renewed fields, which show whether a patch has set them.
+// Stand-ins show whether a patch has set a renewed field.
 const (
 	standInUUID = "00000000-0000-4000-8000-000000000000"
 	standInMAC  = "stand-in"
@@ -198,7 +195,6 @@ func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeR
 	return nil
 }
 
-// hasToday reports whether the target still has the volume on that claim.
 func (d *decision) hasToday(onClaim [2]string) bool {
 	return d.o.VM.Spec.Template != nil && slices.Contains(snapshot.OnClaims(d.o.VM.Spec.Template.Spec.Volumes), onClaim)
 }

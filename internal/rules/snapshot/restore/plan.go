@@ -58,7 +58,7 @@ type Step string
 const (
 	// Rest only writes the status.
 	Rest Step = ""
-	// Hold adds the restore's finalizer, Release removes it.
+	// Hold adds the finalizer, Release removes it.
 	Hold    Step = "put the finalizer on"
 	Release Step = "take the finalizer off"
 	// Lock records the restore in the VM's status, Unlock removes it.
@@ -73,7 +73,7 @@ const (
 	// Switch gives the VM the spec of Plan.VM, MakeVM creates it.
 	Switch Step = "change the VM"
 	MakeVM Step = "make the VM"
-	// Admit lets a created VM start: it gets the annotations of Plan.VM.
+	// Admit lets a created VM start, by the annotations of Plan.VM.
 	Admit Step = "let the VM start"
 	// Own makes the VM an owner of Plan.Claims.
 	Own Step = "give the claims their owner"
@@ -90,7 +90,6 @@ type Plan struct {
 	After time.Duration
 }
 
-// decision is a plan in the making.
 type decision struct {
 	Plan
 	o Observed
@@ -126,10 +125,8 @@ func Complete(r *snapshotv1.VirtualMachineRestore) bool {
 	return r.Status != nil && r.Status.Complete != nil && *r.Status.Complete
 }
 
-// mark returns the value of LastRestore for this restore.
 func mark(r *snapshotv1.VirtualMachineRestore) string { return r.Name + "-" + string(r.UID) }
 
-// switched reports whether the VM has the restore's changes.
 func (d *decision) switched() bool {
 	return d.o.VM != nil && d.o.VM.Annotations[LastRestore] == mark(d.o.Restore)
 }
@@ -138,7 +135,7 @@ func (d *decision) locked() bool {
 	return d.o.VM != nil && d.o.VM.Status.RestoreInProgress != nil && *d.o.VM.Status.RestoreInProgress == d.o.Restore.Name
 }
 
-// goAway finishes a restore whose switch was made, and undoes any other.
+// A restore whose switch was made is finished, any other undone.
 func (d *decision) goAway() {
 	switch {
 	case !slices.Contains(d.o.Restore.Finalizers, Finalizer):
@@ -217,7 +214,6 @@ func (d *decision) progress() {
 	}
 }
 
-// chooseTarget decides whether the VM is restored in place or created.
 func (d *decision) chooseTarget() {
 	vm, name := d.o.VM, d.o.Restore.Spec.Target.Name
 	switch source := d.o.Content.Spec.Source.VirtualMachine; {
@@ -241,7 +237,6 @@ func (d *decision) beganInPlace() bool {
 	return c != nil && work(c) == ReasonInPlace
 }
 
-// doing returns the reason for conditions once the target is known.
 func (d *decision) doing() string {
 	if d.verb == identity.RestoreInPlace {
 		return ReasonInPlace
@@ -326,7 +321,6 @@ func (d *decision) restore() {
 	}
 }
 
-// progressOfClaims is the progress of the claims.
 type progressOfClaims struct {
 	missing, inTheWay []*corev1.PersistentVolumeClaim
 	// awaited is an obstacle that will go.
@@ -372,7 +366,6 @@ func (d *decision) recordFillers() {
 	}
 }
 
-// judge checks the claim of a volume.
 func (d *decision) judge(p *progressOfClaims, volume *snapshotv1.VolumeRestore) {
 	backup, claim := d.backup(volume.VolumeName), d.o.Claims[volume.PersistentVolumeClaimName]
 	source, exists := d.o.VolumeSnapshots[volume.VolumeSnapshotName]
@@ -389,7 +382,6 @@ func (d *decision) judge(p *progressOfClaims, volume *snapshotv1.VolumeRestore) 
 	}
 }
 
-// judgeExisting checks an existing claim.
 func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeBackup, claim *corev1.PersistentVolumeClaim) {
 	switch ours := d.ours(claim); {
 	case claim.DeletionTimestamp != nil:
@@ -405,7 +397,7 @@ func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeB
 	}
 }
 
-// abandon fails, unless claims of the target may be gone already: then it waits.
+// abandon waits instead if claims of the target may be gone already.
 func (d *decision) abandon(reason, message string) {
 	if d.replaces() {
 		d.wait(d.doing(), message, d.again())

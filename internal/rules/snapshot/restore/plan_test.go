@@ -133,7 +133,7 @@ func names(p snapshotv1.VolumeRestorePolicy) edit {
 	return asks(func(s *snapshotv1.VirtualMachineRestoreSpec) { s.VolumeRestorePolicy = &p })
 }
 
-// recorded sets the status with the names of the claims, which is written before any is made.
+// The names are written before any claim is made.
 func recorded(o *Observed) {
 	volumes, err := Volumes(o.Restore, o.Content)
 	if err != nil {
@@ -142,7 +142,7 @@ func recorded(o *Observed) {
 	o.Restore.Status = &snapshotv1.VirtualMachineRestoreStatus{Complete: new(false), Restores: volumes}
 }
 
-// claim adds the restored claim of a volume; with another UID it is somebody else's.
+// With another UID the claim is somebody else's.
 func claim(volume, uid string, phase corev1.PersistentVolumeClaimPhase) edit {
 	return func(o *Observed) {
 		b := backup(volume)
@@ -419,7 +419,7 @@ func ofClone(o *Observed) {
 	o.Restore.OwnerReferences = []metav1.OwnerReference{{Kind: "VirtualMachineClone", Name: "c", Controller: new(true)}}
 }
 
-// judge compares a plan with the expected one. Only the beginning of a message is compared.
+// Only the beginning of a message is compared.
 func (w want) judge(t *testing.T, plan Plan) {
 	t.Helper()
 	got := want{step: plan.Step, failed: Failed(plan.Restore), after: plan.After}

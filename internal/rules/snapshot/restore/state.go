@@ -62,13 +62,12 @@ func (d *decision) verbOfState() identity.Verb {
 	return identity.RestoreToNew
 }
 
-// keepsState reports whether the VM gets the snapshot's state.
 func (d *decision) keepsState(vm *v1.VirtualMachine) bool {
 	backup := d.backup(stateclaim.Volume)
 	return backup != nil && backup.VolumeSnapshotName != nil && stateclaim.ClaimOf(vm) != "" && identity.KeepsState(d.verbOfState())
 }
 
-// state returns the status entry for the VM's state. Until the VM exists, the claim has no name.
+// Until the VM exists, the claim has no name.
 func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
 	if !d.keepsState(vm) {
 		return nil
@@ -80,7 +79,6 @@ func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
 	return []snapshotv1.VolumeRestore{to}
 }
 
-// recordedState returns the state's entry in the status, nil if none is restored.
 func (d *decision) recordedState() *snapshotv1.VolumeRestore {
 	all := d.Restore.Status.Restores
 	at := slices.IndexFunc(all, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == stateclaim.Volume })
@@ -94,7 +92,6 @@ func (d *decision) awaited() bool {
 	return d.o.VM.Annotations[stateclaim.AwaitedAnnotation] == mark(d.o.Restore)
 }
 
-// done returns the reason for conditions after the switch.
 func (d *decision) done() string {
 	if d.awaited() {
 		return ReasonNewVM

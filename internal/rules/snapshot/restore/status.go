@@ -30,7 +30,6 @@ func (d *decision) set(kind snapshotv1.ConditionType, status corev1.ConditionSta
 	condition.Set(&d.Restore.Status.Conditions, snapshotv1.Condition{Type: kind, Status: status, Reason: reason, Message: message}, d.o.Now)
 }
 
-// say describes the restore's work.
 func (d *decision) say(reason, message string) {
 	if !d.isHeld(reason, message) {
 		d.both(corev1.ConditionTrue, reason, message)
@@ -51,7 +50,7 @@ func (d *decision) wait(reason, message string, after time.Duration) {
 	d.Step, d.After = Rest, after
 }
 
-// isHeld reports whether the status has a refusal of this work, which stays until the work is done.
+// A refusal stays in the status until the work is done.
 func (d *decision) isHeld(reason, message string) bool {
 	c := d.progressing()
 	return c != nil && work(c) == reason && condition.Doing(c.Message) == message && condition.Refusal(c.Message) != ""
@@ -95,7 +94,6 @@ func WaitsForTarget(r *snapshotv1.VirtualMachineRestore) bool {
 // Waits reports whether the restore waits for its snapshot, or for other work on its target.
 func Waits(r *snapshotv1.VirtualMachineRestore) bool { return unfinished(r) == ReasonWaiting }
 
-// unfinished returns the reason for which the restore has not ended, "" for none.
 func unfinished(r *snapshotv1.VirtualMachineRestore) string {
 	if r.Status == nil || ended(r) {
 		return ""
@@ -108,7 +106,7 @@ func unfinished(r *snapshotv1.VirtualMachineRestore) string {
 
 func ended(r *snapshotv1.VirtualMachineRestore) bool { return Complete(r) || Failed(r) }
 
-// Trouble returns the API server's temporary refusal in the restore's status, "" for none.
+// Trouble returns the API server's temporary refusal, "" for none.
 func Trouble(r *snapshotv1.VirtualMachineRestore) string {
 	if unfinished(r) == "" {
 		return ""
@@ -116,7 +114,7 @@ func Trouble(r *snapshotv1.VirtualMachineRestore) string {
 	return condition.Refusal(condition.Find(r.Status.Conditions, snapshotv1.ConditionProgressing).Message)
 }
 
-// fail ends the restore. Its objects are deleted once the status has the failure.
+// The restore's objects are deleted once the status has the failure.
 func (d *decision) fail(reason, message string) {
 	d.both(corev1.ConditionFalse, reason, message)
 	d.set(snapshotv1.ConditionFailure, corev1.ConditionTrue, reason, message)
@@ -133,8 +131,8 @@ func Failed(r *snapshotv1.VirtualMachineRestore) bool {
 	return r.Status != nil && condition.IsTrue(r.Status.Conditions, snapshotv1.ConditionFailure)
 }
 
-// Refused returns the restore with the status for a permanent refusal by the API server. If it has
-// begun to replace claims, or its VM has the disks already, it waits until it can continue.
+// Refused returns the restore with the status for a permanent refusal by the API server. If claims are being
+// replaced, or its VM has the disks already, it waits until it can continue.
 func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}, o: o}
 	switch {

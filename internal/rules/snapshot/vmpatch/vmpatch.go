@@ -1,7 +1,7 @@
 // Package vmpatch parses, judges and applies the JSON patches in restores and clones.
 //
-// A patch is a user's text. It is decoded once, strictly; the decoded values, never the text, are judged,
-// written to other objects and applied.
+// A patch is a user's text. It is decoded once, strictly; the decoded values, never the text, are judged, written to
+// other objects and applied.
 package vmpatch
 
 import (
@@ -27,7 +27,7 @@ const (
 // double the document.
 var ops = []string{"add", "replace", "remove", "test"}
 
-// Operation is one operation of a JSON patch (RFC 6902).
+// Operation is one of a JSON patch (RFC 6902).
 type Operation struct {
 	Op   string
 	Path string
@@ -108,8 +108,8 @@ func parse(text string) (Operation, error) {
 	return Operation{Op: op, Path: path, Value: value}, nil
 }
 
-// lenient returns the operation as the API defines it: a replace also sets an unset field. An add does that to
-// a field; in a list it would insert, so a replace of a list element stays.
+// As the API defines it, a replace also sets an unset field, like an add. In a list an add would insert, so a replace
+// of an element stays.
 func lenient(o Operation) Operation {
 	if o.Op == "replace" && !inList(o.Path) {
 		o.Op = "add"
@@ -185,10 +185,10 @@ func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, e
 	return out, nil
 }
 
-// guest is a guest's spec without its own decoder, which ignores unknown fields.
+// guest lacks the type's own decoder, which ignores unknown fields.
 type guest v1.VirtualMachineInstanceSpec
 
-// decode decodes a VM, and returns the unknown fields of the text.
+// decode also returns the unknown fields.
 func decode(text []byte, to *v1.VirtualMachine) ([]error, error) {
 	unknown, err := sigsjson.UnmarshalStrict(text, to)
 	if err != nil || to.Spec.Template == nil {

@@ -170,8 +170,8 @@ func className(class *storagev1.StorageClass) string {
 	return class.Name
 }
 
-// propertySet returns the first property set of the class that agrees with the user's access and
-// volume modes, and by default the modes that every class supports.
+// propertySet returns the class's first property set that has one of the user's access modes and the user's volume
+// mode, or else its first one: CDI does so, too. Of a class without sets it returns the modes that every class supports.
 func propertySet(o Observed, modes []corev1.PersistentVolumeAccessMode, mode *corev1.PersistentVolumeMode) cdiv1.ClaimPropertySet {
 	var sets []cdiv1.ClaimPropertySet
 	if o.Profile != nil {
@@ -180,12 +180,21 @@ func propertySet(o Observed, modes []corev1.PersistentVolumeAccessMode, mode *co
 			sets = o.Profile.Status.ClaimPropertySets
 		}
 	}
-	for _, set := range sets {
-		modesFit := len(modes) == 0 || slices.Equal(modes, set.AccessModes)
-		modeFits := mode == nil || set.VolumeMode != nil && *mode == *set.VolumeMode
-		if modesFit && modeFits && set.VolumeMode != nil && len(set.AccessModes) > 0 {
+	var first *cdiv1.ClaimPropertySet
+	for i, set := range sets {
+		if set.VolumeMode == nil || len(set.AccessModes) == 0 {
+			continue
+		}
+		wanted := func(m corev1.PersistentVolumeAccessMode) bool { return slices.Contains(modes, m) }
+		if (len(modes) == 0 || slices.ContainsFunc(set.AccessModes, wanted)) && (mode == nil || *mode == *set.VolumeMode) {
 			return set
 		}
+		if first == nil {
+			first = &sets[i]
+		}
+	}
+	if first != nil {
+		return *first
 	}
 	return cdiv1.ClaimPropertySet{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -205,7 +214,7 @@ func requested(dv *cdiv1.DataVolume) int64 {
 	return size.Value()
 }
 
-// DiskSize returns the size in bytes of the disk that the claim is to hold.
+// DiskSize returns the size in bytes of the claim's disk.
 func DiskSize(o Observed) int64 {
 	if size := requested(o.DataVolume); o.DataVolume.Spec.Storage != nil && size > 0 {
 		return roundUp(size)
@@ -243,8 +252,8 @@ func IsBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// WantsImmediate reports whether the worker may be the claim's first consumer. As in CDI, the
-// annotation's presence counts, not its value.
+// WantsImmediate reports whether the worker may be the claim's first consumer. As in CDI, the annotation's presence
+// counts, not its value.
 func WantsImmediate(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	_, asked := dv.Annotations[layout.AnnImmediate]
 	if !asked && claim != nil {

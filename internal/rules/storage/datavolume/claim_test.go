@@ -56,6 +56,14 @@ func TestAClaimIsWhatTheDataVolumeAsksFor(t *testing.T) {
 			func(o *Observed) { o.Profile, o.DataVolume.Spec.Storage.VolumeMode = profile, &filesystem },
 			[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, filesystem, "1090Mi",
 		},
+		"the ways of access that are asked for stay, and the class says the mode": {
+			func(o *Observed) {
+				o.Profile = profile.DeepCopy()
+				o.Profile.Status.ClaimPropertySets[0].AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany, corev1.ReadWriteOnce}
+				o.DataVolume.Spec.Storage.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+			},
+			[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, block, "1Gi",
+		},
 		"an archive is no disk, and takes what it is given": {
 			func(o *Observed) { o.DataVolume.Spec.ContentType = cdiv1.DataVolumeArchive },
 			[]corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, filesystem, "1Gi",
@@ -201,6 +209,8 @@ func TestOnlyAWholeRecommendationCounts(t *testing.T) {
 	file, device := corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock
 	many := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	once := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	alone := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}
+	both := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany, corev1.ReadWriteOnce}
 	for name, test := range map[string]struct {
 		spec, status []cdiv1.ClaimPropertySet
 		mode         *corev1.PersistentVolumeMode
@@ -213,6 +223,14 @@ func TestOnlyAWholeRecommendationCounts(t *testing.T) {
 		"the mode that is asked for": {nil, []cdiv1.ClaimPropertySet{{AccessModes: once, VolumeMode: &device}, {AccessModes: many, VolumeMode: &file}}, &file, nil,
 			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &file}},
 		"the access that is asked for": {nil, []cdiv1.ClaimPropertySet{{AccessModes: once, VolumeMode: &file}, {AccessModes: many, VolumeMode: &device}}, nil, many,
+			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},
+		"one of several ways of access is asked for": {nil, []cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &file}, {AccessModes: both, VolumeMode: &device}}, nil, once,
+			cdiv1.ClaimPropertySet{AccessModes: both, VolumeMode: &device}},
+		"several are asked for": {nil, []cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &device}, {AccessModes: once, VolumeMode: &file}}, nil, both,
+			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},
+		"an access that no set has": {nil, []cdiv1.ClaimPropertySet{{AccessModes: many}, {AccessModes: many, VolumeMode: &device}, {AccessModes: both, VolumeMode: &file}}, nil, alone,
+			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},
+		"a mode that no set has": {nil, []cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &device}, {AccessModes: once, VolumeMode: &device}}, &file, nil,
 			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},
 		"the administrator's goes first": {[]cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &device}}, []cdiv1.ClaimPropertySet{{AccessModes: many, VolumeMode: &file}}, nil, nil,
 			cdiv1.ClaimPropertySet{AccessModes: many, VolumeMode: &device}},

@@ -9,7 +9,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// Source is the observed source of a clone or a restore.
+// Source is the source of a clone or a restore.
 type Source struct {
 	Claim  *corev1.PersistentVolumeClaim
 	Volume *corev1.PersistentVolume
@@ -36,7 +36,7 @@ var clonesVolumes = map[string]bool{
 	"openshift-storage.cephfs.csi.ceph.com": true,
 }
 
-// AllowedSource returns the value of AnnCloneAllowed that the DataVolume needs, "" when it needs none.
+// AllowedSource returns the value of AnnCloneAllowed that the DataVolume needs, "" for none.
 func AllowedSource(dv *cdiv1.DataVolume) string {
 	namespace, kind, name := SourceOf(&dv.Spec, dv.Namespace)
 	if ref := dv.Spec.SourceRef; ref != nil {

@@ -8,6 +8,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 func (d *decision) reached() stage {
@@ -45,7 +46,7 @@ func (d *decision) reachedUnbound() stage {
 // byDriver reports whether the storage driver fills the claim when it creates the volume.
 func (d *decision) byDriver() bool { return d.how == methodClone || d.how == methodRestore }
 
-// annSelectedNode is set by the scheduler when the claim's first consumer has a node.
+// The scheduler sets it when the first consumer has a node.
 const annSelectedNode = "volume.kubernetes.io/selected-node"
 
 func (d *decision) step(reached stage) {
@@ -107,7 +108,7 @@ func (d *decision) askForState() {
 
 func (d *decision) isPhaseChanging() bool { return d.plan.Status.Phase != d.phase() }
 
-// working returns the Running condition, and when to look again if no watch reports the state.
+// working also returns when to look again if no watch reports the state.
 func (d *decision) working() (condition, time.Duration) {
 	w := &d.worker
 	switch {
@@ -122,7 +123,7 @@ func (d *decision) working() (condition, time.Duration) {
 	case d.Warning != nil:
 		return isFalse(d.Warning.Reason, d.Warning.Message), d.patience()
 	case w.exists:
-		return isFalse(ReasonPending, "the worker pod is starting"), retry
+		return isFalse(ReasonPending, "the worker pod is starting"), d.lookAgain(d.Worker.CreationTimestamp.Time)
 	case d.Claim == nil:
 		return isFalse("", ""), 0
 	}
@@ -170,7 +171,6 @@ const (
 		"app=containerized-data-importer; uploads and clones don't reach them either then, and docs/uploads.md has the policy that lets them in"
 )
 
-// isProgressRecent reports whether the progress in the status is younger than pace.
 func (d *decision) isProgressRecent() bool {
 	last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
 	return last != nil && last.Status == corev1.ConditionTrue && !d.isPhaseChanging() &&
@@ -195,13 +195,25 @@ func (d *decision) stopAt(o *obstacle) {
 	d.set(cdiv1.DataVolumeRunning, isFalse(o.reason, o.message))
 	d.set(cdiv1.DataVolumeReady, isFalse(o.reason, ""))
 	d.plan.After = retry
+	inUse := o.reason == ReasonClaimInUse || o.reason == ReasonSourceInUse
+	if inUse && last != nil && last.Reason == o.reason && last.Message == o.message {
+		d.plan.After = d.lookAgain(last.LastHeartbeatTime.Time) // when reason and message last changed
+	}
 }
 
 // arrival is how long a clone waits for its source without a warning: one manifest may have both.
 const arrival = 30 * time.Second
 
-// retry is the interval for states that no watch reports: the users of a source, a snapshot.
-const retry = 5 * time.Second
+// No watch reports the users of a claim, nor a clone's source. To list the users costs as much as there are pods and
+// guests, so a use that lasts is looked at less often.
+const (
+	retry        = 5 * time.Second
+	longestRetry = time.Minute
+)
+
+func (d *decision) lookAgain(since time.Time) time.Duration {
+	return backoff.Growing(d.Now.Sub(since), retry, longestRetry)
+}
 
 // fail discards the plan and sets the phase to Failed.
 func (d *decision) fail(reason, message string) {

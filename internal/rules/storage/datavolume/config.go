@@ -14,7 +14,7 @@ const ConfigName = "config"
 // defaultOverhead is the share of a claim that its file system needs; CDI's default.
 const defaultOverhead cdiv1.Percent = "0.06"
 
-// Config is the CDIConfig with the defaults filled in.
+// Config is the CDIConfig with its defaults.
 type Config struct {
 	Preallocate        bool
 	Resources          corev1.ResourceRequirements
@@ -77,7 +77,7 @@ func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	return out
 }
 
-// defaultResources suffice for any image: the worker's memory does not depend on it.
+// The worker's memory does not depend on the image.
 func defaultResources() corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},

@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
-// early is the age at which a delay is worth a question for its reason.
+// A delay of this age is worth a question for its reason.
 const early = 3 * time.Second
 
 // Stuck returns the unbound claim or the unstarted worker whose events explain a delay, nil when
@@ -44,8 +44,8 @@ func (d *decision) claimWarning() *objectevent.Warning {
 	return d.Warning
 }
 
-// patience returns when to look at an unbound claim again. Its provisioner reports delays in
-// events, which are not watched; the interval grows with the claim's age.
+// patience returns when to look at an unbound claim again, and grows with its age. The provisioner reports delays in
+// events, which are not watched.
 func (d *decision) patience() time.Duration {
 	const share, most = 10, time.Minute
 	claim := d.Claim

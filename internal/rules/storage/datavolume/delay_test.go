@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
@@ -116,5 +117,27 @@ func TestAClaimWithoutAVolumeSaysWhy(t *testing.T) {
 				t.Errorf("Bound=%s, looked at again after %v; want Bound=%s, %v", got, p.After, test.bound, test.after)
 			}
 		})
+	}
+}
+
+// Who uses a claim is listed at each look.
+func TestALongWaitIsLookedAtLessOften(t *testing.T) {
+	for waited, want := range map[time.Duration]time.Duration{0: 5 * time.Second, 8 * time.Second: 5 * time.Second, time.Minute: 15 * time.Second, time.Hour: time.Minute} {
+		o := Observed{DataVolume: newDV(httpSource(), inPhase(cdiv1.PVCBound)), Class: class(storagev1.VolumeBindingImmediate), Config: ConfigOf(nil), Now: noon, UsedBy: "pod web"}
+		o.Claim = claimOf(o, corev1.ClaimBound)
+		o.DataVolume.Status = decide(o).Status
+		o.Now = noon.Add(waited)
+		if p := decide(o); p.After != want {
+			t.Errorf("after %v it is looked at again in %v, want %v", waited, p.After, want)
+		}
+		Condition(o.DataVolume, cdiv1.DataVolumeRunning).Reason = ReasonSourceInUse
+		if p := decide(o); p.After != retry {
+			t.Errorf("after %v of waiting for something else it is looked at again in %v", waited, p.After)
+		}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "disk", Annotations: map[string]string{layout.AnnUploadTarget: ""}}}
+		claim.Status.Phase = corev1.ClaimBound
+		if p := DecideUpload(ObservedUpload{Claim: claim, Confirmed: true, UsersAsked: true, UsedBy: "pod web", Waited: waited}); p.After != want {
+			t.Errorf("after %v a claim for an upload is looked at again in %v, want %v", waited, p.After, want)
+		}
 	}
 }

@@ -43,5 +43,6 @@
 //   - The claim is deleted: before it was bound, it is created again. Afterwards the DataVolume fails,
 //     so that the user learns that the content is gone.
 //   - The DataVolume is deleted: its objects have an owner reference. A source pod or a restored claim
-//     in another namespace can't have one; for these the DataVolume has a finalizer.
+//     in another namespace can't have one; for these the DataVolume has a finalizer. Objects left after
+//     somebody removed that are deleted once the API server has no DataVolume of its UID (leftover.go).
 package datavolume

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// After its end, a DataVolume's worker must be deleted, and the condition Ready must stay true to the claim.
+// The worker must be deleted, and Ready must stay true to the claim.
 func TestWhatIsDoneAfterTheEnd(t *testing.T) {
 	worker := func(edits ...func(*corev1.Pod)) *corev1.Pod {
 		pod := podOf(newDV(httpSource()), completed())

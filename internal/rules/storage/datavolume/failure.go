@@ -7,8 +7,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// unready returns the Ready condition of a DataVolume that has not ended. It keeps the last
-// failure's reason during the next attempt: the user sees both, and reportFailure compares with it.
+// unready keeps the last failure's reason during the next attempt: the user sees both, and reportFailure compares
+// with it.
 func (d *decision) unready(running condition) condition {
 	switch f := d.worker.failure; {
 	case f != nil:
@@ -19,7 +19,7 @@ func (d *decision) unready(running condition) condition {
 	return isFalse("", "")
 }
 
-// failureReason is CDI's reason if an image can't be pulled, and the worker's own otherwise.
+// CDI has a reason of its own for an image that can't be pulled.
 func (d *decision) failureReason() string {
 	reason := d.worker.failure.Reason
 	if source := d.DataVolume.Spec.Source; source != nil && source.Registry != nil {

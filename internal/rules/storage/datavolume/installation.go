@@ -19,11 +19,11 @@ const (
 	reasonAnother = "AnotherObjectCounts"
 )
 
-// Installation is the plan for the cluster's CDI objects.
+// Installation is the plan for the CDI objects.
 type Installation struct {
 	// Config is the new spec of the CDIConfig; nil leaves it as it is.
 	Config *cdiv1.CDIConfigSpec
-	// Changed are the objects with a new status.
+	// Changed objects have a new status.
 	Changed []*cdiv1.CDI
 }
 
@@ -69,7 +69,7 @@ func reportSuperseded(status *cdiv1.CDIStatus, counts string, now time.Time) {
 	setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionTrue, reasonAnother, message, now)
 }
 
-// setInstallationCondition sets a condition. An unchanged condition keeps its heartbeat, so that it causes no write.
+// An unchanged condition keeps its heartbeat, so that it causes no write.
 func setInstallationCondition(status *cdiv1.CDIStatus, kind conditions.ConditionType, is corev1.ConditionStatus, reason, message string, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	want := conditions.Condition{Type: kind, Status: is, Reason: reason, Message: message, LastHeartbeatTime: at, LastTransitionTime: at}

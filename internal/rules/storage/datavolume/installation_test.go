@@ -10,8 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// TestWhatCDIObjectsDo: the oldest object must be used, the others must name it, and objects that are not Drydock's
-// must be left alone.
+// TestWhatCDIObjectsDo: the oldest object counts, the others must name it, and others' objects must be left alone.
 func TestWhatCDIObjectsDo(t *testing.T) {
 	began := time.Unix(1_000_000, 0)
 	object := func(name string, age time.Duration, edits ...func(*cdiv1.CDI)) cdiv1.CDI {

@@ -22,8 +22,8 @@ import (
 // between two actions, and the driver, the kubelet and users act. It checks the invariants after each step, and at the
 // end that the cluster comes to rest.
 type model struct {
-	// Stored versions in the API server; the last one is current, and nil means "does not exist". Caches may show any
-	// version from the last seen one on.
+	// Stored versions; the last one is current, and nil means "does not exist". Caches may show any from the last
+	// seen one on.
 	dvs    history[cdiv1.DataVolume]
 	claims history[corev1.PersistentVolumeClaim]
 	pods   history[corev1.Pod]

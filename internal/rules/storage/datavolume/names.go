@@ -12,33 +12,33 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// CDI's labels and annotations. Those that other components need, too, are in package layout.
+// CDI's labels and annotations, and Drydock's. Those that other components need, too, are in package layout.
 const (
 	group = core.GroupName
 
 	// AnnAdoption on a claim or DataVolume allows the DataVolume to adopt a filled claim.
 	AnnAdoption = group + "/allowClaimAdoption"
-	// AnnPopulatedFor on a claim names the DataVolume for which it is filled already.
+	// The claim's AnnPopulatedFor names the DataVolume for which it is filled.
 	AnnPopulatedFor = group + "/storage.populatedFor"
 	// AnnPrePopulated on a DataVolume names its filled claim. With another value, the claim is not
 	// created either: somebody else provides it.
 	AnnPrePopulated = cdiv1.AnnPrePopulated
-	// AnnRetain on a DataVolume keeps its ended worker pods, if it is "true".
+	// AnnRetain "true" keeps the DataVolume's ended worker pods.
 	AnnRetain = group + "/storage.pod.retainAfterCompletion"
 	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the source's file. It is older than the field.
 	AnnChecksum = group + "/storage.import.checksum"
 
-	// These four go from a DataVolume, or from a claim that takes an upload, to its worker pods.
+	// A DataVolume, or a claim that takes an upload, passes these four to its worker pods.
 	AnnPodNetworks       = "k8s.v1.cni.cncf.io/networks"
 	AnnPodDefaultNetwork = "v1.multus-cni.io/default-network"
 	AnnPodIstio          = "sidecar.istio.io/inject"
 	AnnPodLinkerd        = "linkerd.io/inject"
 
-	// AnnCloneAllowed on a DataVolume is the source, "<kind>/<namespace>/<name>", that its creator
-	// may read. Only virt-api writes it.
+	// AnnCloneAllowed is the source, "<kind>/<namespace>/<name>", that the DataVolume's creator may read. Only
+	// virt-api writes it.
 	AnnCloneAllowed = "drydock.dev/clone-allowed"
 
-	// AnnRestarts on a worker pod counts the restarts of its predecessors.
+	// AnnRestarts counts the restarts of a worker's predecessors.
 	AnnRestarts = "drydock.dev/restarts-before"
 	// AnnTarget on a source pod or a restored claim is the DataVolume, "<namespace>/<name>".
 	AnnTarget = "drydock.dev/datavolume"
@@ -47,7 +47,7 @@ const (
 	LabelApp      = "app"
 	LabelAppValue = "containerized-data-importer"
 
-	// Finalizer stays on a DataVolume while it has a pod or a claim in another namespace.
+	// Finalizer stays while the DataVolume has a pod or a claim in another namespace.
 	Finalizer = group + "/dataVolumeFinalizer"
 )
 
@@ -65,7 +65,7 @@ const (
 // LabelService is the label by which a Service selects its worker.
 const LabelService = group + "/storage.upload.target-service"
 
-// WorkerName returns the name of the pod that fills the DataVolume's claim.
+// WorkerName names the pod that fills the claim.
 func WorkerName(dv *cdiv1.DataVolume) string {
 	if serves(dv) {
 		return transfer.UploadName(dv.Name)
@@ -78,20 +78,21 @@ func importerName(dv string) string {
 	return layout.HostName(name, name)
 }
 
-// UploadWorkerName returns the name of the pod that receives the claim's upload.
+// UploadWorkerName names the pod that receives the upload.
 func UploadWorkerName(claim metav1.Object) string { return transfer.UploadName(claim.GetName()) }
 
-// SourcePodName returns the name of the pod that reads a clone's source. The UID is unique among
-// DataVolumes of all namespaces that clone from one namespace.
-func SourcePodName(dv *cdiv1.DataVolume) string { return string(dv.UID) + "-source-pod" }
+// SourcePodName has the UID, which is unique among DataVolumes of all namespaces that clone from one.
+func SourcePodName(dv *cdiv1.DataVolume) string { return string(dv.UID) + sourceSuffix }
 
-// SecretName returns the name of the Secret with a worker's certificate. The owner's UID
-// distinguishes it from the Secret of a deleted owner of the same name.
+const sourceSuffix = "-source-pod"
+
+// SecretName returns the name of the Secret with a worker's certificate. The owner's UID distinguishes it from a
+// deleted owner's.
 func SecretName(worker string, uid types.UID) string {
 	return worker + "-" + strings.SplitN(string(uid), "-", 2)[0]
 }
 
-// serves reports whether the worker is a server that receives the content.
+// serves reports whether the worker receives the content as a server.
 func serves(dv *cdiv1.DataVolume) bool {
 	s := dv.Spec.Source
 	return dv.Spec.SourceRef != nil || s != nil && (s.Upload != nil || s.PVC != nil || s.Snapshot != nil)

@@ -19,25 +19,25 @@ func GiveTo(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) {
 	metav1.SetMetaDataAnnotation(&dv.ObjectMeta, MadeForVM, vm.Name)
 }
 
-// Maker classifies a DataVolume's creator from a VM's point of view.
+// Maker is a DataVolume's creator from a VM's point of view.
 type Maker string
 
 const (
 	// ThisVM owns the DataVolume.
 	ThisVM Maker = "this VM"
-	// ThisVMUnnamed owns the DataVolume; an earlier version did not record its name.
+	// ThisVMUnnamed owns it; an earlier version did not record its name.
 	ThisVMUnnamed Maker = "this VM, unnamed"
 	// SameName means a VM of the same name, which does not own the DataVolume any more.
 	SameName Maker = "a VM of that name"
 	// AnotherVM means a VM of another or unknown name, which does not own it any more.
 	AnotherVM Maker = "another VM"
-	// Somebody means another owner.
+	// Somebody is another owner.
 	Somebody Maker = "somebody else"
 	// Nobody means that a user created it.
 	Nobody Maker = "nobody"
 )
 
-// MakerOf returns the DataVolume's maker. A VM of another name must not delete it with itself.
+// MakerOf returns the maker. A VM of another name must not delete the DataVolume with itself.
 func MakerOf(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) Maker {
 	owner, made := metav1.GetControllerOf(dv), dv.Labels[v1.CreatedByLabel]
 	switch {

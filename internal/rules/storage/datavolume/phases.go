@@ -21,7 +21,7 @@ func (m method) byWorker() bool {
 	return m == methodImport || m == methodUpload || m == methodCopy
 }
 
-// methodOf returns the DataVolume's method, which never changes once there is a claim.
+// The method never changes once there is a claim.
 func methodOf(o Observed) method {
 	source := o.DataVolume.Spec.Source
 	switch {

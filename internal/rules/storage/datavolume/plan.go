@@ -32,7 +32,7 @@ type Observed struct {
 	// Warning is the newest warning event about Stuck's object. It is valid when WarningAsked is true.
 	Warning      *objectevent.Warning
 	WarningAsked bool
-	// Progress is nil when the worker was not asked.
+	// Progress is nil if the worker was not asked.
 	Progress *transfer.Progress
 	// Unreachable means that the worker was asked for it, and no connection to it came about.
 	Unreachable bool
@@ -61,8 +61,8 @@ const (
 	NeedProgress Question = "the worker's progress"
 )
 
-// Plan lists actions in the order of its fields: objects are created before the status reports
-// them, and deleted afterwards.
+// Plan lists actions in the order of its fields: objects are created before the status reports them, and deleted
+// afterwards.
 type Plan struct {
 	// Needs is a question to answer first. No action of the plan may be applied then.
 	Needs Question
@@ -99,11 +99,11 @@ type Worker struct {
 	// Claim is mounted: a source pod reads it, another worker fills it.
 	Claim       *corev1.PersistentVolumeClaim
 	Certificate *Certificate
-	// RestartsBefore counts the restarts of its predecessors.
+	// RestartsBefore counts those of its predecessors.
 	RestartsBefore int32
 }
 
-// Event is an event about the DataVolume.
+// Event is about the DataVolume.
 type Event struct {
 	Type, Reason, Message string
 }
@@ -154,7 +154,7 @@ func (d *decision) readsSource() bool {
 		d.how == methodCopy && !d.copiesSnapshot() && (d.plan.CreateWorker != nil || d.plan.CreateSourcePod != nil)
 }
 
-// needs records a question. The first one wins.
+// The first question wins.
 func (d *decision) needs(question Question) {
 	if d.plan.Needs == "" {
 		d.plan.Needs = question
@@ -164,7 +164,7 @@ func (d *decision) needs(question Question) {
 func (d *decision) phase() cdiv1.DataVolumePhase { return d.DataVolume.Status.Phase }
 func (d *decision) stage() stage                 { return stages[d.phase()] }
 
-// release deletes the objects that have no owner reference.
+// release deletes the objects without an owner reference.
 func (d *decision) release() {
 	d.endSource()
 }
@@ -181,7 +181,6 @@ func (d *decision) endSource() {
 	}
 }
 
-// decideEnded deletes the worker of an ended DataVolume and updates its conditions.
 func (d *decision) decideEnded() {
 	retain := d.DataVolume.Annotations[AnnRetain] == "true"
 	d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating && !retain
@@ -233,7 +232,7 @@ func (d *decision) advance() {
 	d.reportFailure()
 }
 
-// releaseDeletedClaim deletes the worker of a claim that is being deleted, which waits for its pods.
+// A claim that is being deleted waits for its worker.
 func (d *decision) releaseDeletedClaim() {
 	if d.Claim != nil && d.Claim.DeletionTimestamp != nil {
 		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating

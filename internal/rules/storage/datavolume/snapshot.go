@@ -20,7 +20,9 @@ import (
 //	the copy is complete                          the source pod is deleted, then the claim RestoredName
 
 // RestoredName returns the name of the claim from which a snapshot is copied.
-func RestoredName(dv *cdiv1.DataVolume) string { return string(dv.UID) + "-snapshot" }
+func RestoredName(dv *cdiv1.DataVolume) string { return string(dv.UID) + restoredSuffix }
+
+const restoredSuffix = "-snapshot"
 
 // RestoredKey returns the claim RestoredName, without a name when the DataVolume can't have one.
 func RestoredKey(dv *cdiv1.DataVolume) types.NamespacedName {
@@ -108,7 +110,7 @@ func (d *decision) restore() (wait bool, stop *obstacle) {
 		return true, &obstacle{reason: ReasonExists, message: fmt.Sprintf("the claim %s/%s exists and is not of this DataVolume: delete it",
 			claim.Namespace, claim.Name)}
 	}
-	// If the class waits for a first consumer, that is the source pod.
+	// The source pod is the first consumer of a class that waits for one.
 	return d.restoring() && !waits(d.Class), nil
 }
 

@@ -40,7 +40,7 @@ func newElsewhere() *elsewhere {
 	return m
 }
 
-// observed is the view of the caches; the API server is asked before the DataVolume loses its finalizer.
+// The API server is asked before the DataVolume loses its finalizer.
 func (m *elsewhere) observed(t *rapid.T) Observed {
 	o := Observed{
 		DataVolume: m.dvs.cached(t, "dv"), Claim: m.claims.cached(t, "claim"), Worker: m.workers.cached(t, "worker"),
@@ -206,7 +206,7 @@ func (m *elsewhere) bind() {
 	}
 }
 
-// copies plays the kubelet: the pods run, and when both do and the reader has its claim, the worker ends.
+// When both pods run and the reader has its claim, the worker ends.
 func (m *elsewhere) copies() {
 	run := func(pods *history[corev1.Pod], status corev1.PodStatus) {
 		if pod := pods.last(); pod != nil && pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed {

@@ -251,8 +251,7 @@ func TestWhatACopyOfASnapshotWaitsFor(t *testing.T) {
 	}
 }
 
-// A DataVolume that is deleted in the middle must keep its finalizer until nothing of it is left in the other
-// namespace.
+// The finalizer must stay until nothing is left in the other namespace.
 func TestADataVolumeThatGoesTakesWhatWasRestoredAlong(t *testing.T) {
 	o := ofSnapshot("golden", file, device, true)
 	o.DataVolume.Finalizers, o.DataVolume.DeletionTimestamp = []string{Finalizer}, &metav1.Time{Time: noon}

@@ -40,7 +40,7 @@ func Refers(dv *cdiv1.DataVolume) (namespace, name string, refers bool) {
 	return refNamespace(ref, dv.Namespace), ref.Name, true
 }
 
-// Chosen returns the source that the claim records, nil for none in the DataSource's namespace.
+// Chosen returns the claim's recorded source, nil for none in the DataSource's namespace.
 func Chosen(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) *cdiv1.DataVolumeSource {
 	if claim == nil || !metav1.IsControlledBy(claim, dv) {
 		return nil

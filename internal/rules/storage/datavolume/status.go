@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
-// Reasons of the conditions, besides those of transfer.Result.
+// Reasons besides those of transfer.Result.
 const (
 	ReasonBound           = "Bound"
 	ReasonPending         = "Pending"
@@ -61,7 +61,7 @@ func isFalse(reason, message string) condition {
 	return condition{corev1.ConditionFalse, reason, message}
 }
 
-// set sets a condition. The transition time changes with the status, the heartbeat with any field.
+// The transition time changes with the status, the heartbeat with any field.
 func set(list *[]cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeConditionType, c condition, now time.Time) {
 	at := metav1.NewTime(now.Truncate(time.Second))
 	want := cdiv1.DataVolumeCondition{
@@ -96,7 +96,7 @@ func lastCondition(list []cdiv1.DataVolumeCondition, kind cdiv1.DataVolumeCondit
 	return nil
 }
 
-// FailureDetail returns ": " and the message of a failed DataVolume, "" when it has none.
+// FailureDetail returns ": " and the failure's message, "" for none.
 func FailureDetail(dv *cdiv1.DataVolume) string {
 	if running := Condition(dv, cdiv1.DataVolumeRunning); running != nil && running.Message != "" {
 		return ": " + running.Message
@@ -133,7 +133,7 @@ func Refused(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim, why stri
 	return plan
 }
 
-// grown returns the new progress, which never decreases.
+// The progress never decreases.
 func grown(before cdiv1.DataVolumeProgress, told *transfer.Progress) cdiv1.DataVolumeProgress {
 	if before == "" {
 		before = progressUnknown

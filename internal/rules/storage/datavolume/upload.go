@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/certs/workertls"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
@@ -22,9 +23,11 @@ type ObservedUpload struct {
 	Confirmed  bool
 	UsedBy     string
 	UsersAsked bool
-	Class      *storagev1.StorageClass
-	Worker     *corev1.Pod
-	Config     Config
+	// Waited is the time for which the claim has been in use.
+	Waited time.Duration
+	Class  *storagev1.StorageClass
+	Worker *corev1.Pod
+	Config Config
 }
 
 // NeedClaim asks for the newest version of the claim.
@@ -62,7 +65,7 @@ type UploadPlan struct {
 	After        time.Duration
 }
 
-// TakesUpload reports whether the claim is marked for an upload and no DataVolume owns it.
+// TakesUpload reports whether a claim without a DataVolume is marked for an upload.
 func TakesUpload(claim metav1.Object) bool {
 	if _, asked := claim.GetAnnotations()[layout.AnnUploadTarget]; !asked {
 		return false
@@ -78,8 +81,8 @@ func TookUpload(claim metav1.Object) bool {
 	return said && !TakesUpload(claim) && (owner == nil || owner.Kind != "DataVolume")
 }
 
-// DecideUpload plans the next step of a claim that takes an upload, or took one. The annotation
-// layout.AnnPodPhase is its memory: after Succeeded or Failed no worker is created.
+// DecideUpload plans the next step of a claim that takes or took an upload. The annotation layout.AnnPodPhase is its
+// memory: after Succeeded or Failed no worker is created.
 func DecideUpload(o ObservedUpload) UploadPlan {
 	w := observeWorker(o.Worker)
 	if !TakesUpload(o.Claim) {
@@ -118,14 +121,13 @@ func (o ObservedUpload) begin(p *UploadPlan) {
 		p.Needs = NeedUsers
 	case o.UsedBy != "":
 		p.Annotations = uploadAnnotations(corev1.PodPending, false, ReasonClaimInUse, usedBy(o.UsedBy, o.Claim.Name))
-		p.After = retry
+		p.After = backoff.Growing(o.Waited, retry, longestRetry)
 	default:
 		p.CreateWorker = uploadWorker(o)
 	}
 }
 
-// forgetUpload ends the upload of an unmarked claim. Guests wait until its worker is gone, and the
-// next upload must not inherit the permission to overwrite.
+// Guests wait until the worker is gone, and the next upload must not inherit the permission to overwrite.
 func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	p := UploadPlan{DeleteWorker: w.exists && !w.terminating}
 	if !TookUpload(claim) {
@@ -139,9 +141,8 @@ func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	return p
 }
 
-// recordPermission records whether this mark, and no later one, permits replacing the content. A
-// worker that is ready and fit has found the claim empty or may overwrite it: from then on the
-// content is the upload's own.
+// The permission is for this mark, and no later one. A worker that is ready and fit has found the claim empty or may
+// overwrite it: from then on the content is the upload's own.
 func recordPermission(p *UploadPlan, w *worker, o ObservedUpload) {
 	said, exists := o.Claim.Annotations[layout.AnnOverwrite]
 	switch {

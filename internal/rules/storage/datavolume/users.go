@@ -29,19 +29,20 @@ import (
 // in its volumes only, like a provisioning pod, binds it and does not use it.
 func Uses(pod *corev1.Pod, claim string) bool {
 	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return claimNamed(pod, &v) == claim && mounted(&pod.Spec, v.Name)
+		return ClaimNamed(pod, &v) == claim && Mounted(&pod.Spec, v.Name)
 	})
 }
 
 // Writes reports whether the pod may write to the claim. The workers that read a clone's source do not.
 func Writes(pod *corev1.Pod, claim string) bool {
 	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
-		return claimNamed(pod, &v) == claim && (v.PersistentVolumeClaim == nil || !v.PersistentVolumeClaim.ReadOnly)
+		return ClaimNamed(pod, &v) == claim && (v.PersistentVolumeClaim == nil || !v.PersistentVolumeClaim.ReadOnly)
 	})
 }
 
-// claimNamed names an ephemeral volume's claim as Kubernetes does, after the pod and the volume.
-func claimNamed(pod *corev1.Pod, v *corev1.Volume) string {
+// ClaimNamed returns the claim of a pod's volume, "" for none. Kubernetes names an ephemeral volume's claim after the pod
+// and the volume.
+func ClaimNamed(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
 		return v.PersistentVolumeClaim.ClaimName
@@ -51,7 +52,8 @@ func claimNamed(pod *corev1.Pod, v *corev1.Volume) string {
 	return ""
 }
 
-func mounted(spec *corev1.PodSpec, volume string) bool {
+// Mounted reports whether a container mounts the volume.
+func Mounted(spec *corev1.PodSpec, volume string) bool {
 	has := func(mounts []corev1.VolumeMount, devices []corev1.VolumeDevice) bool {
 		return slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.Name == volume }) ||
 			slices.ContainsFunc(devices, func(d corev1.VolumeDevice) bool { return d.Name == volume })
@@ -66,8 +68,8 @@ func mounted(spec *corev1.PodSpec, volume string) bool {
 	})
 }
 
-// UserOf returns the first pod other than the workers that uses the claim, "" for none. Pods for
-// which spared returns true let the claim be filled first.
+// UserOf returns the first pod other than the workers that uses the claim, "" for none. Spared pods let the claim be
+// filled first.
 func UserOf(pods []corev1.Pod, claim string, spared func(*corev1.Pod) (bool, error)) (string, error) {
 	workers := Workers(claim)
 	for i := range pods {
@@ -106,7 +108,7 @@ func AwaitsUpload(claim *corev1.PersistentVolumeClaim) bool {
 	return true
 }
 
-// Unfilled returns the reason why the claim may not be used yet, "" when it may. dv owns it, nil for none.
+// Unfilled returns why the claim may not be used yet, "" if it may. Its owner dv may be nil.
 func Unfilled(claim *corev1.PersistentVolumeClaim, dv *cdiv1.DataVolume) string {
 	owner := metav1.GetControllerOf(claim)
 	switch owned := owner != nil && owner.Kind == "DataVolume"; {

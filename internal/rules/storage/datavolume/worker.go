@@ -12,18 +12,17 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// worker is a worker's state, as its pod shows it.
 type worker struct {
 	exists, terminating bool
 	// dead means evicted, or ended without a valid result.
 	dead bool
 	// started means that the container has run at some time.
 	started, running bool
-	since            time.Time // its container's start
+	since            time.Time // since is its container's start.
 	// ready means that it accepts an upload.
 	ready     bool
 	completed bool
-	// keeps means that it refuses to replace existing content.
+	// keeps means that it refuses to replace content.
 	keeps bool
 	// failure is the result of the last failed run.
 	failure *transfer.Result
@@ -93,7 +92,7 @@ func (w *worker) observeContainer(status *corev1.ContainerStatus) {
 	w.failure = &result
 }
 
-// resultOf accepts Completed only with exit code 0. A killed container leaves no result.
+// Completed requires exit code 0. A killed container leaves no result.
 func resultOf(end *corev1.ContainerStateTerminated) transfer.Result {
 	var result transfer.Result
 	err := json.Unmarshal([]byte(end.Message), &result)

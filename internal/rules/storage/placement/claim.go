@@ -57,7 +57,6 @@ func (c *Claim) bound() bool {
 	return c.Claim != nil && c.Claim.Status.Phase == corev1.ClaimBound
 }
 
-// filled reports whether a guest may use the claim.
 func (c *Claim) filled() bool {
 	if c.Claim == nil || c.awaitsUpload() {
 		return false
@@ -114,8 +113,8 @@ func Ready(dv *cdiv1.DataVolume) bool {
 	return dv.Status.Phase == cdiv1.Succeeded || waitsForConsumer(dv.Status.Phase)
 }
 
-// Trouble returns the reason why a DataVolume is not being filled, "" for none. It is serious
-// unless it will pass by itself, such as a source in use.
+// Trouble returns why a DataVolume is not being filled, "" for none. It is serious unless it will pass by itself,
+// such as a source in use.
 func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 	running := datavolume.Condition(dv, cdiv1.DataVolumeRunning)
 	said, reason := "", ""

@@ -1,6 +1,5 @@
-// Package placement decides how the disks of a VMI are placed on a node where the VMI fits, and
-// when they are ready for it. It is pure: it must not import a client or read the clock. Package
-// launcherpod renders the pod.
+// Package placement decides how the disks of a VMI are placed on a node where the VMI fits, and when they are ready
+// for it. It must not import a client or read the clock. Package launcherpod renders the pod.
 //
 // Node-local storage of a class that waits for its first consumer is created on the node of the
 // first pod that uses it. That must not be the worker that fills the claim, which requests less than

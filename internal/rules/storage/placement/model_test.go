@@ -36,8 +36,8 @@ func (w *world) copy() *world {
 	return &c
 }
 
-// model lets all events happen at any time: the controller sees any earlier world and dies between two actions, nodes
-// die, pods are evicted, DataVolumes fail and are deleted, and the VMI is deleted.
+// All events happen at any time: the controller sees any earlier world and dies between two actions, nodes die, pods
+// are evicted, DataVolumes fail and are deleted, and the VMI is deleted.
 type model struct {
 	history []*world
 	cache   int
@@ -124,7 +124,7 @@ func spend(budget *int) bool {
 	return *budget >= 0
 }
 
-// homes returns the nodes of the bound claims, which are in the volume's name here.
+// The volume's name has the node here.
 func (m *model) homes() []Topology {
 	var out []Topology
 	for _, c := range m.now().claims {
@@ -156,8 +156,8 @@ func (m *model) dataVolumes() {
 	})
 }
 
-// schedule plays the scheduler and the provisioner: the pod's claims are bound one at a time on the chosen node, which
-// must agree with the claims that are bound already; then the pod gets its node.
+// The claims are bound one at a time on the chosen node, which must agree with those that are bound already; then the
+// pod gets its node.
 func (m *model) schedule() {
 	w := m.now()
 	if w.pod == nil || podstatus.Terminal(w.pod) || w.pod.Spec.NodeName != "" {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// failedPodPause is the minimum age of a failed provisioning pod (evicted, rejected by the kubelet)
-	// before it is replaced, so that a node that rejects every pod is not asked many times a second.
+	// failedPodPause is the minimum age of a failed provisioning pod before it is replaced, so that a node that
+	// rejects every pod is not asked many times a second.
 	failedPodPause = 15 * time.Second
 	// nodeCheck is the interval for checking a selected node while a claim is being bound. Nodes
 	// change too often to be watched.
 	nodeCheck = 15 * time.Second
-	// dividedCheck is the interval for checking divided claims: new nodes and moved volumes cause no event here.
+	// New nodes and moved volumes cause no event here.
 	dividedCheck = 30 * time.Second
 )
 
@@ -58,7 +58,7 @@ type Plan struct {
 	After          time.Duration
 }
 
-// Decide returns the plan for an observation.
+// Decide returns the plan.
 func Decide(o Observed) Plan {
 	p := Plan{}
 	p.State, p.Message = state(o)
@@ -100,8 +100,8 @@ func state(o Observed) (State, string) {
 	return Clear, ""
 }
 
-// provisions keeps the pod until all of its claims are bound: they must not get another node when
-// the first DataVolume continues.
+// provisions keeps the pod until all its claims are bound: they must not get another node when the first DataVolume
+// continues.
 func provisions(o Observed) bool {
 	if anyOf(o.Claims, (*Claim).waits) {
 		return true
@@ -116,8 +116,8 @@ func provision(o Observed, p *Plan) {
 	case o.Pod == nil:
 		p.Create = true
 	case o.Pod.DeletionTimestamp != nil:
-		// Its successor has the same name. There is no grace period, so a visible deletion was
-		// interrupted and nobody else completes it.
+		// The successor has the same name. There is no grace period, so a visible deletion was interrupted and nobody
+		// else completes it.
 		p.Delete = true
 	case podstatus.Terminal(o.Pod):
 		if left := o.Pod.CreationTimestamp.Add(failedPodPause).Sub(o.Now); left > 0 {
@@ -137,12 +137,12 @@ func beingScheduled(o Observed) bool {
 // MissingClaims returns the names of claims that neither exist nor have a DataVolume.
 func MissingClaims(claims []Claim) []string { return names(claims, (*Claim).missing) }
 
-// Unbound returns the names of unbound claims.
+// Unbound returns the unbound claims' names.
 func Unbound(claims []Claim) []string {
 	return names(claims, func(c *Claim) bool { return c.Claim != nil && !c.bound() })
 }
 
-// FilledByDataVolumes reports whether a DataVolume fills any of the claims.
+// FilledByDataVolumes reports whether DataVolumes fill any claim.
 func FilledByDataVolumes(claims []Claim) bool {
 	return anyOf(claims, func(c *Claim) bool { return c.Source != "" })
 }
@@ -198,7 +198,7 @@ func notFilled(claims []Claim) string {
 	return strings.Join(wrong, "; ")
 }
 
-// Waiting returns the reasons why DataVolumes are not filled yet.
+// Waiting returns why DataVolumes are not filled.
 func Waiting(list []*cdiv1.DataVolume) string {
 	var said, others []string
 	for _, dv := range list {

@@ -15,7 +15,7 @@ import (
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// dataVolume is one in a phase; says is its condition Running: a reason and a message.
+// says is Running's reason and message.
 func dataVolume(name string, phase cdiv1.DataVolumePhase, says ...string) *cdiv1.DataVolume {
 	dv := &cdiv1.DataVolume{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: cdiv1.DataVolumeStatus{Phase: phase}}
 	if len(says) == 2 {

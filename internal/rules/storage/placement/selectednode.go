@@ -53,7 +53,7 @@ const (
 
 // ChoicePlan is the result of DecideChoice.
 type ChoicePlan struct {
-	// Needs is a question to answer first.
+	// Needs must be answered first.
 	Needs ChoiceQuestion
 	// Release removes the selected node, on condition that the claim is still the observed version.
 	Release bool

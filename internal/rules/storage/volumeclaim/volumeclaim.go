@@ -1,7 +1,7 @@
 // Package volumeclaim returns a VMI's volume by its name, the PVC of a volume and its use.
 //
-// It owns how the claim follows from a volume's source. It is pure and imports only API types. Its callers
-// decide who may share a claim.
+// It owns how the claim follows from a volume's source. It imports only API types. Its callers decide who may share a
+// claim.
 package volumeclaim
 
 import (
@@ -33,7 +33,7 @@ func Of(source *v1.VolumeSource) (Claim, bool) {
 	return Claim{}, false
 }
 
-// Name returns the name of the volume's claim, "" for none.
+// Name returns the claim's name, "" for none.
 func Name(source *v1.VolumeSource) string {
 	claim, _ := Of(source)
 	return claim.Name
@@ -48,7 +48,7 @@ func Disk(source *v1.VolumeSource) string {
 	return ""
 }
 
-// Written returns the name of the claim that the guest can write to, "" for none.
+// Written returns the claim that the guest can write to, "" for none.
 func Written(source *v1.VolumeSource) string {
 	if claim, _ := Of(source); !claim.ReadOnly {
 		return claim.Name

@@ -1,8 +1,7 @@
-// Package commontypes has the instance types and preferences that come with Drydock, under the names that
-// KubeVirt's users know: it builds the objects from two tables, and plans the changes of those in a cluster.
+// Package commontypes has the instance types and preferences that come with Drydock, under the names that KubeVirt's
+// users know: it builds the objects from two tables, and plans the changes of those in a cluster.
 //
-// It owns their names, specs and labels. It must not access a cluster, or interpret a type or preference for a
-// machine.
+// It must not access a cluster, or interpret a type or preference for a machine.
 package commontypes
 
 import (
@@ -19,9 +18,8 @@ import (
 type series struct {
 	name, version  string
 	class, display string
-	// attributes sets the fields beside CPUs and memory.
-	attributes func(*instancetypev1.VirtualMachineInstancetypeSpec)
-	sizes      []size
+	attributes     func(*instancetypev1.VirtualMachineInstancetypeSpec)
+	sizes          []size
 	// pages are the huge page sizes on offer. The first gets the plain name, the others are appended to it in
 	// lower case. Without any, the guest has ordinary pages.
 	pages []string
@@ -42,7 +40,6 @@ var general = []size{
 // twoMediums has two CPUs and half the memory of large. Only some series have it.
 var twoMediums = size{"2xmedium", 2, "4Gi"}
 
-// allSeries are sorted by name.
 var allSeries = []series{
 	{
 		name: "cx", version: "1", class: "compute.exclusive", display: "Compute Exclusive", attributes: exclusive,
@@ -95,7 +92,7 @@ func dedicatedWithIOThreads(spec *instancetypev1.VirtualMachineInstancetypeSpec)
 	spec.IOThreadsPolicy = new(v1.IOThreadsPolicyAuto)
 }
 
-// exclusive allows no more sockets: pluggable CPUs would occupy the node from the start.
+// Pluggable CPUs would occupy the node from the start.
 func exclusive(spec *instancetypev1.VirtualMachineInstancetypeSpec) {
 	dedicatedWithIOThreads(spec)
 	spec.CPU.NUMA = &v1.NUMA{GuestMappingPassthrough: &v1.NUMAGuestMappingPassthrough{}}
@@ -122,7 +119,7 @@ func overcommitted(spec *instancetypev1.VirtualMachineInstancetypeSpec) {
 	spec.Memory.OvercommitPercent = 50
 }
 
-// Instancetypes returns new objects of all instance types.
+// Instancetypes returns new objects.
 func Instancetypes() []*instancetypev1.VirtualMachineClusterInstancetype {
 	var out []*instancetypev1.VirtualMachineClusterInstancetype
 	for _, s := range allSeries {

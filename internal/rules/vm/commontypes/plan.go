@@ -31,7 +31,6 @@ type Plan[T metav1.Object] struct {
 	Changed, Others []string
 }
 
-// named bounds the objects that a message names.
 const named = 10
 
 // Left describes the objects that stay as they are and how to restore Drydock's; "" for none.
@@ -115,7 +114,7 @@ func plan[T metav1.Object](wanted, there []T, spec func(T) any, setSpec func(to,
 	return out
 }
 
-// takeOver gives an object the labels and annotations that Drydock writes and keeps its others.
+// takeOver keeps the object's other labels and annotations.
 func takeOver(to, from metav1.Object) {
 	to.SetLabels(replaced(to.GetLabels(), from.GetLabels()))
 	to.SetAnnotations(replaced(to.GetAnnotations(), from.GetAnnotations()))

@@ -10,16 +10,14 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// preference is the best configuration for one guest operating system.
 type preference struct {
 	name, display string
-	// cpus and memory are its minimum; families of systems have none.
+	// Families of systems have no minimum.
 	cpus   uint32
 	memory string
 	with   []trait
 }
 
-// trait is a setting that several systems share.
 type trait func(*instancetypev1.VirtualMachinePreferenceSpec)
 
 // Values of the annotation vm.kubevirt.io/os and the label os-type.
@@ -43,7 +41,6 @@ var (
 	windowsPV   = []trait{windows, disk(v1.DiskBusVirtio), nic(v1.VirtIO), tablet, video(v1.VirtIO)}
 )
 
-// allPreferences are sorted by name.
 var allPreferences = []preference{
 	{"alpine", "Alpine Linux", 1, "512Mi", []trait{linux}},
 	{"centos.stream10", "CentOS Stream 10", 1, "1.5Gi", stream},
@@ -137,12 +134,11 @@ func multiQueue(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredNetworkInterfaceMultiQueue = new(true)
 }
 
-// transitional is for kernels with virtio drivers older than virtio 1.0.
+// transitional is for drivers older than virtio 1.0.
 func transitional(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredUseVirtioTransitional = new(true)
 }
 
-// tablet is a pointing device with the viewer's absolute positions.
 func tablet(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredAutoattachInputDevice = new(true)
 	spec.Devices.PreferredInputBus, spec.Devices.PreferredInputType = v1.InputBusVirtio, v1.InputTypeTablet
@@ -155,7 +151,7 @@ func bare(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredAutoattachSerialConsole = new(true)
 }
 
-// spread gives the guest sockets, cores and threads; ratio is the cores per socket, 0 for the default.
+// ratio is the cores per socket, 0 for the default.
 func spread(ratio uint32) trait {
 	return func(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 		options := &instancetypev1.SpreadOptions{Across: new(instancetypev1.SpreadAcrossSocketsCoresThreads)}
@@ -170,7 +166,7 @@ func efi(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Firmware = &instancetypev1.FirmwarePreferences{PreferredEfi: &v1.EFI{SecureBoot: new(false)}}
 }
 
-// secureBoot needs system management mode, which keeps the guest from the firmware's variables.
+// System management mode keeps the guest from the firmware's variables.
 func secureBoot(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Firmware = &instancetypev1.FirmwarePreferences{PreferredEfi: &v1.EFI{SecureBoot: new(true)}}
 	if spec.Features == nil {
@@ -179,7 +175,7 @@ func secureBoot(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Features.PreferredSmm = &v1.FeatureState{}
 }
 
-// tpm is a persistent TPM, which needs persistent firmware variables. It comes after secureBoot.
+// A persistent TPM needs persistent firmware variables. It comes after secureBoot.
 func tpm(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Devices.PreferredTPM = &v1.TPMDevice{Persistent: new(true)}
 	spec.Firmware.PreferredEfi.Persistent = new(true)
@@ -198,7 +194,6 @@ func noHole64(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.Annotations[v1.DisablePCIHole64] = "true"
 }
 
-// windows sets the clock, Hyper-V enlightenments and grace period that Windows wants.
 func windows(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	system(osWindows)(spec)
 	spec.Clock = &instancetypev1.ClockPreferences{
@@ -225,7 +220,7 @@ func windows(spec *instancetypev1.VirtualMachinePreferenceSpec) {
 	spec.PreferredTerminationGracePeriodSeconds = new(int64(3600))
 }
 
-// Preferences returns new objects of all preferences.
+// Preferences returns new objects.
 func Preferences() []*instancetypev1.VirtualMachineClusterPreference {
 	out := make([]*instancetypev1.VirtualMachineClusterPreference, 0, len(allPreferences))
 	for _, p := range allPreferences {

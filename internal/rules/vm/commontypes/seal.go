@@ -20,7 +20,7 @@ const (
 	Vendor      = "drydock.dev"
 )
 
-// displayAnnotation has the name that graphical clients show.
+// Graphical clients show it.
 const displayAnnotation = prefix + "displayName"
 
 // ContentAnnotation has the digest of the object as Drydock wrote it. Different content means that somebody has
@@ -39,7 +39,6 @@ func addSwitch(labels map[string]string, name string, on bool) {
 	}
 }
 
-// ours reports whether Drydock writes the label or annotation.
 func ours(key string) bool { return strings.HasPrefix(key, prefix) || key == ContentAnnotation }
 
 // seal marks a complete object as Drydock's.
@@ -48,12 +47,12 @@ func seal(object metav1.Object, spec any) {
 	object.GetAnnotations()[ContentAnnotation] = digest(object, spec)
 }
 
-// digest covers the name and everything that Drydock writes, encoded by the API's types, because an API server
-// may return a quantity in another notation. spec points to the spec.
+// digest covers the name and everything that Drydock writes, encoded by the API's types: an API server may return a
+// quantity in another notation. spec points to the spec.
 func digest(object metav1.Object, spec any) string {
 	text, err := json.Marshal([]any{object.GetName(), written(object.GetLabels()), written(object.GetAnnotations()), spec})
 	if err != nil {
-		panic(fmt.Sprintf("encoding the spec of %s: %v", object.GetName(), err)) // the API's own types
+		panic(fmt.Sprintf("encoding the spec of %s: %v", object.GetName(), err))
 	}
 	return layout.HexDigest(string(text), 16)
 }

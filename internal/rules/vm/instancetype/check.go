@@ -107,7 +107,6 @@ var spreadings = []instancetypev1.SpreadAcross{
 	instancetypev1.SpreadAcrossSocketsCores, instancetypev1.SpreadAcrossCoresThreads, instancetypev1.SpreadAcrossSocketsCoresThreads,
 }
 
-// checkFirmware refuses two preferred kinds of firmware.
 func checkFirmware(p *instancetypev1.FirmwarePreferences) field.ErrorList {
 	if p == nil || !value(p.PreferredUseBios) || p.PreferredEfi == nil && !value(p.DeprecatedPreferredUseEfi) {
 		return nil
@@ -127,7 +126,7 @@ func WarnType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
 	return warnings
 }
 
-// DeprecatedPreference returns warnings for the deprecated fields of a preference.
+// DeprecatedPreference warns of deprecated fields.
 func DeprecatedPreference(p *instancetypev1.VirtualMachinePreferenceSpec) []string {
 	var warnings []string
 	if p.CPU != nil {

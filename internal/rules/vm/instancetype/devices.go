@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/implied"
 )
 
-// devices applies device preferences, also to devices that the VM has by default.
+// Preferences also apply to devices that the VM has by default.
 func devices(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferences, binding string) {
 	if p == nil {
 		return

@@ -7,7 +7,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Paths of the fields of a VM.
 var (
 	specPath       = field.NewPath("spec")
 	typePath       = specPath.Child("instancetype")
@@ -21,8 +20,8 @@ type Used struct {
 	Type, Preference *Source
 }
 
-// Expand returns the VM with its type and its preference applied. binding is the binding of the pod network's
-// interface in a VM that lists no network. If there are conflicts, it returns all of them and no VM.
+// Expand returns the VM with its type and preference applied, or all conflicts and no VM. binding is that of the pod
+// network's interface in a VM that lists no network.
 func Expand(vm *v1.VirtualMachine, used Used, binding string) (*v1.VirtualMachine, field.ErrorList) {
 	out := vm.DeepCopy()
 	out.Spec.Instancetype, out.Spec.Preference = nil, nil
@@ -50,7 +49,7 @@ func Expand(vm *v1.VirtualMachine, used Used, binding string) (*v1.VirtualMachin
 	return out, nil
 }
 
-// usable refuses a malformed type or preference, since a revision may have any content.
+// A revision may have any content.
 func usable(used Used) field.ErrorList {
 	var errs field.ErrorList
 	for _, part := range []struct {
@@ -67,7 +66,6 @@ func usable(used Used) field.ErrorList {
 	return errs
 }
 
-// set sets a value that is not set.
 func set[T comparable](to *T, value T) {
 	var none T
 	if *to == none {
@@ -75,7 +73,6 @@ func set[T comparable](to *T, value T) {
 	}
 }
 
-// need allocates the target of a nil pointer.
 func need[T any](to **T) *T {
 	if *to == nil {
 		*to = new(T)
@@ -83,7 +80,6 @@ func need[T any](to **T) *T {
 	return *to
 }
 
-// value returns the pointer's target, the zero value for nil.
 func value[T any](p *T) (v T) {
 	if p != nil {
 		v = *p

@@ -43,8 +43,8 @@ func (r *Reference) Refuse(why string) error {
 	return &Uninferable{why: fmt.Sprintf("the %s can't be inferred from the volume %s: %s", r.what, r.InferFromVolume, why)}
 }
 
-// FirstBearer returns the object behind the reference's volume. If the VM creates the volume's
-// DataVolume, it also returns its template, whose source is the next one. Every error is an Uninferable.
+// FirstBearer returns the object behind the volume. If the VM creates the volume's DataVolume, it also returns its
+// template, whose source is the next one. Every error is an Uninferable.
 func (r *Reference) FirstBearer(vm *v1.VirtualMachine) (Bearer, *v1.DataVolumeTemplateSpec, error) {
 	volume := volumeOf(vm, r.InferFromVolume)
 	if volume == nil {
@@ -72,7 +72,7 @@ func volumeOf(vm *v1.VirtualMachine, name string) *v1.Volume {
 	return volumeclaim.Named(vm.Spec.Template.Spec.Volumes, name)
 }
 
-// NextBearer returns the source of a DataVolume, for a DataVolume without labels.
+// NextBearer returns the source of a DataVolume without labels.
 func (r *Reference) NextBearer(spec *cdiv1.DataVolumeSpec, namespace string) (Bearer, error) {
 	or := func(named string) string {
 		if named == "" {

@@ -22,8 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// The VMs that refer to the pairs. plain sets no field that a preference could set; choosy sets all of them, and has a
-// hotpluggable disk.
+// plain sets no field that a preference could set; choosy sets all of them, and has a hotpluggable disk.
 var machines = map[string]string{
 	"plain": `{domain: {devices: {}}, volumes: [{name: root, containerDisk: {image: "registry.example.com/system:1"}}, {name: init, cloudInitNoCloud: {userData: "#cloud-config"}}]}`,
 	"choosy": `

@@ -10,7 +10,6 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// applyPreference sets the fields that are not set.
 func applyPreference(vm *v1.VirtualMachine, p *instancetypev1.VirtualMachinePreferenceSpec, binding string) {
 	template := vm.Spec.Template
 	spec := &template.Spec
@@ -82,7 +81,6 @@ func features(domain *v1.DomainSpec, p *instancetypev1.FeaturePreferences) {
 	}
 }
 
-// setMembers sets the missing members of a struct of pointers.
 func setMembers[T any](to, from *T) {
 	into, of := reflect.ValueOf(to).Elem(), reflect.ValueOf(from).Elem()
 	for i := range into.NumField() {

@@ -28,7 +28,7 @@ var names = map[string][]string{
 
 // Role is a kind of reference: to a type, or to a preference.
 type Role struct {
-	// kinds are the possible kinds; the last one is the default.
+	// The last of kinds is the default.
 	kinds []string
 	path  *field.Path
 	what  string
@@ -51,7 +51,7 @@ var (
 // Reference is a VM's reference to its type or preference.
 type Reference struct {
 	Role
-	// Matcher is the VM's; that of a preference has the same fields.
+	// A preference's matcher has the same fields.
 	v1.InstancetypeMatcher
 	// Status is the VM's status entry for it, nil for none.
 	Status *v1.InstancetypeStatusRef
@@ -73,7 +73,7 @@ func Refers(vm *v1.VirtualMachine) bool {
 	return vm.Spec.Instancetype != nil || vm.Spec.Preference != nil
 }
 
-// KindOf returns the kind of the reference, "" for an unknown one.
+// KindOf returns the kind, "" if unknown.
 func (r *Reference) KindOf() string {
 	if r.Kind == "" {
 		return r.kinds[len(r.kinds)-1]
@@ -108,7 +108,7 @@ func (r *Reference) Revision() string {
 	return ""
 }
 
-// Check returns the errors of the reference itself.
+// Check returns the errors of the reference.
 func (r *Reference) Check() field.ErrorList {
 	var errs field.ErrorList
 	switch {
@@ -126,8 +126,8 @@ func (r *Reference) Check() field.ErrorList {
 	return errs
 }
 
-// Complete sets the missing kinds of a VM's references, in KubeVirt's lower case, and removes the revision
-// of a former reference. old is nil for a new VM. Invalid references stay, and are refused later.
+// Complete sets missing kinds, in KubeVirt's lower case, and removes a former reference's revision. old is nil for a
+// new VM. Invalid references stay, and are refused later.
 func Complete(vm, old *v1.VirtualMachine) {
 	var typeBefore, preferenceBefore *Reference
 	if old != nil {

@@ -13,10 +13,9 @@ import (
 // architecture is the default of a guest.
 const architecture = "amd64"
 
-// unmet begins each refusal. Clients of KubeVirt match it, and the insufficient resource after it.
+// Clients of KubeVirt match unmet, and the insufficient resource after it.
 const unmet = "failure checking preference requirements: "
 
-// requirements refuses an expanded spec that has less than the preference requires.
 func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorList {
 	needs := used.Preference.Preference.Requirements
 	if needs == nil {

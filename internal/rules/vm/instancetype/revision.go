@@ -36,7 +36,7 @@ func (s *Source) String() string {
 	return fmt.Sprintf("the %s %s (%s)", what, s.Name, s.Kind)
 }
 
-// Check returns the reasons why no VM can use the source.
+// Check returns why no VM can use the source.
 func (s *Source) Check() field.ErrorList {
 	if s.Type != nil {
 		return CheckType(s.Type)
@@ -101,7 +101,6 @@ func NewRevision(vm *v1.VirtualMachine, s *Source) *appsv1.ControllerRevision {
 	}
 }
 
-// labels returns the labels of a revision of a type or preference.
 func labels(s *Source) map[string]string {
 	return map[string]string{
 		instancetypeapi.ControllerRevisionObjectKindLabel:       s.Kind,
@@ -112,8 +111,8 @@ func labels(s *Source) map[string]string {
 	}
 }
 
-// Label adds the labels that a revision lacks, which holds the type or preference, and reports whether it
-// lacked any. KubeVirt made revisions without the label of the version, and rewrites those.
+// Label adds missing labels, and reports whether there were any. KubeVirt made revisions without the label of the
+// version, and rewrites those.
 func Label(revision *appsv1.ControllerRevision, s *Source) bool {
 	lacked := false
 	for key, is := range labels(s) {
@@ -128,7 +127,7 @@ func Label(revision *appsv1.ControllerRevision, s *Source) bool {
 	return lacked
 }
 
-// mustMarshal encodes an API type, which cannot fail.
+// An API type can be encoded.
 func mustMarshal(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

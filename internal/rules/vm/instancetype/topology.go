@@ -13,7 +13,6 @@ const defaultRatio = 2
 // threadsOfCore is the number of threads per core when CPUs are spread across threads.
 const threadsOfCore = 2
 
-// topology is a preference's arrangement of a type's CPUs.
 type topology struct {
 	kind   instancetypev1.PreferredCPUTopology
 	across instancetypev1.SpreadAcross
@@ -29,7 +28,7 @@ var current = map[instancetypev1.PreferredCPUTopology]instancetypev1.PreferredCP
 	instancetypev1.DeprecatedPreferAny:     instancetypev1.Any,
 }
 
-// topologyOf returns a preference's topology; the default is sockets.
+// The default is sockets.
 func topologyOf(preference *Source) topology {
 	t := topology{kind: instancetypev1.Sockets, across: instancetypev1.SpreadAcrossSocketsCores, ratio: defaultRatio}
 	if preference == nil {
@@ -72,7 +71,7 @@ func (t topology) each() uint64 {
 	return uint64(t.ratio)
 }
 
-// of arranges CPUs, whose number must be a multiple of each. A guest has at least one.
+// The number of CPUs must be a multiple of each. A guest has at least one.
 func (t topology) of(vcpus uint32) (sockets, cores, threads uint32) {
 	switch {
 	case vcpus == 0:

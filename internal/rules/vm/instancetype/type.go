@@ -11,7 +11,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// typed is a template to which a type is applied.
 type typed struct {
 	template *v1.VirtualMachineInstanceTemplateSpec
 	source   *Source
@@ -30,7 +29,6 @@ func applyType(template *v1.VirtualMachineInstanceTemplateSpec, source *Source, 
 	return a.errs
 }
 
-// taken adds an error if the VM sets a field of the type.
 func (a *typed) taken(says bool, path *field.Path) bool {
 	if says {
 		a.errs = append(a.errs, field.Forbidden(path, fmt.Sprintf("VM field(s) %s conflicts with selected instance type: "+
@@ -58,7 +56,6 @@ func (a *typed) cpu(t topology) {
 	a.pinning(cpu, path)
 }
 
-// pinning applies the fields for dedicated CPUs.
 func (a *typed) pinning(cpu *v1.CPU, path *field.Path) {
 	says := a.source.Type.CPU
 	if says.DedicatedCPUPlacement != nil && !a.taken(cpu.DedicatedCPUPlacement, path.Child("dedicatedCpuPlacement")) {
@@ -108,8 +105,8 @@ func (a *typed) memory() {
 	}
 }
 
-// overcommitted returns the request for an amount of memory, without the percentage that is overcommitted. It is
-// rounded as a float32, so that clients find the number that KubeVirt computes.
+// overcommitted returns the memory request without the overcommitted percentage, rounded as a float32, so that
+// clients find the number that KubeVirt computes.
 func overcommitted(amount resource.Quantity, percent int) resource.Quantity {
 	left := 1 - float32(percent)/100
 	return *resource.NewQuantity(int64(float32(amount.Value())*left), resource.BinarySI)
@@ -157,7 +154,6 @@ func (a *typed) annotations() {
 	}
 }
 
-// deepCopy separates the expanded VM from its source.
 func (s *Source) deepCopy() *Source {
 	out := *s
 	if s.Type != nil {

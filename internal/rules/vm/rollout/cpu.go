@@ -11,7 +11,6 @@ import (
 
 const socketsPath = templatePath + ".domain.cpu.sockets"
 
-// prepareSockets adds room for more sockets to the spec of a new VMI.
 func prepareSockets(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.LiveUpdate) {
 	cpu := spec.Domain.CPU
 	if fixedSockets(spec) != "" || cpu != nil && cpu.MaxSockets != 0 {
@@ -39,7 +38,6 @@ func socketChanges(in Input) []Change {
 	return []Change{liveUnless(socketsHindrance(in.Strategy, in.VMI, in.Template), socketsPath, ReasonCPUs)}
 }
 
-// copySockets copies the template's sockets to a VMI and reports whether they differ.
 func copySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	wanted := machine.Topology(template).Sockets
 	if wanted == machine.Topology(&vmi.Spec).Sockets || socketsHindrance(strategy, vmi, template) != "" {
@@ -79,13 +77,11 @@ func fixedSockets(spec *v1.VirtualMachineInstanceSpec) string {
 	return ""
 }
 
-// pinned reports whether a guest has dedicated CPUs or a NUMA topology.
 func pinned(spec *v1.VirtualMachineInstanceSpec) bool {
 	cpu := spec.Domain.CPU
 	return cpu != nil && (cpu.DedicatedCPUPlacement || cpu.NUMA != nil || cpu.Realtime != nil)
 }
 
-// namesResource reports whether a spec sets the request or limit of a resource.
 func namesResource(spec *v1.VirtualMachineInstanceSpec, name corev1.ResourceName) bool {
 	for _, list := range []corev1.ResourceList{spec.Domain.Resources.Requests, spec.Domain.Resources.Limits} {
 		if _, named := list[name]; named {

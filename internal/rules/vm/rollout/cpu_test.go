@@ -48,7 +48,7 @@ func TestWhichWaySocketsReachTheGuest(t *testing.T) {
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
 		phase    v1.VirtualMachineInstancePhase
-		// both is common to template and VMI; has is only in the VMI, and wants only in the template.
+		// has is only in the VMI, and wants only in the template.
 		both, has, wants []specEdit
 		// runs is the guest's number of sockets, 0 if unknown; kvm means that it is not emulated.
 		runs uint32

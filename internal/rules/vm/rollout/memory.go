@@ -20,7 +20,6 @@ const (
 	mostWithRoom = 512 << 30
 )
 
-// prepareMemory adds room for more memory to the spec of a new VMI.
 func prepareMemory(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.LiveUpdate) {
 	m, guest := spec.Domain.Memory, machine.GuestMemory(spec)
 	if fixedMemory(spec) != "" || m == nil || m.MaxGuest != nil || guest < leastWithRoom {
@@ -28,7 +27,7 @@ func prepareMemory(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.Liv
 	}
 	room := limits.MaxGuest
 	if room == 0 {
-		room = min(guest, mostWithRoom) * min(int64(limits.MaxHotplugRatio), mostWithRoom/leastWithRoom) // which can't overflow
+		room = min(guest, mostWithRoom) * min(int64(limits.MaxHotplugRatio), mostWithRoom/leastWithRoom) // The product can't overflow.
 	}
 	if room = min(room, mostWithRoom); room > guest {
 		m.MaxGuest = resource.NewQuantity(room, resource.BinarySI)
@@ -51,7 +50,6 @@ func namesMemory(spec *v1.VirtualMachineInstanceSpec) bool {
 	return spec.Domain.Memory != nil && spec.Domain.Memory.Guest != nil
 }
 
-// copyMemory copies the template's memory to a VMI and reports whether it differs.
 func copyMemory(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	wanted := machine.GuestMemory(template)
 	if wanted == machine.GuestMemory(&vmi.Spec) || memoryHindrance(strategy, vmi, template) != "" {
@@ -94,8 +92,8 @@ func fixedMemory(spec *v1.VirtualMachineInstanceSpec) string {
 // sameRequest is the part of a memory request by which two requests may differ and still be the same.
 const sameRequest = 1 << 20
 
-// levelMemoryRequest makes two memory requests equal that differ by less than a millionth. Releases round the request
-// for overcommitted memory differently, and a guest need not restart for that.
+// Two requests that differ by less than a millionth are the same: releases round the request for overcommitted memory
+// differently, and a guest need not restart for that.
 func levelMemoryRequest(from, to *v1.VirtualMachineInstanceSpec) {
 	before, after := from.Domain.Resources.Requests, to.Domain.Resources.Requests
 	was, requested := before[corev1.ResourceMemory]

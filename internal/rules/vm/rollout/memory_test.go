@@ -33,7 +33,7 @@ func TestWhichWayMemoryReachesTheGuest(t *testing.T) {
 	for name, test := range map[string]struct {
 		strategy v1.VMRolloutStrategy
 		phase    v1.VirtualMachineInstancePhase
-		// both is common to template and VMI; has is only in the VMI, and wants only in the template.
+		// has is only in the VMI, and wants only in the template.
 		both, has, wants []specEdit
 		// boot is the guest's memory at its start; "" if it is not in the status.
 		boot string

@@ -24,7 +24,6 @@ const (
 // ReasonNetwork is for a change that needs a migration.
 const ReasonNetwork = "the guest is migrated to a pod that has the interface on that network"
 
-// nics is the plan for the interfaces and networks of a VMI.
 type nics struct {
 	// interfaces and networks are the VMI's future ones.
 	interfaces []v1.Interface
@@ -37,11 +36,11 @@ type nics struct {
 	wantedNetworks []v1.Network
 }
 
-// planNICs compares a VMI's interfaces with its VM's template. why is the reason why the VMI does not follow
-// its template now, "" if it does.
+// planNICs compares a VMI's interfaces with its VM's template. why is why the VMI does not follow it now, "" if it
+// does.
 //
-// An interface's index in the list determines its PCI address. So interfaces are added and removed only at the
-// end of the list, and an absent one keeps its place.
+// An interface's index determines its PCI address: interfaces are added and removed only at the end of the list, and
+// an absent one keeps its place.
 func planNICs(running, template *v1.VirtualMachineInstanceSpec, why string) *nics {
 	n := &nics{interfaces: slices.Clone(running.Domain.Devices.Interfaces), networks: slices.Clone(running.Networks), apart: map[string]bool{}}
 	n.wanted, n.wantedNetworks = wanted(running, template)
@@ -81,7 +80,6 @@ func wanted(running, template *v1.VirtualMachineInstanceSpec) (interfaces []v1.I
 	return interfaces, networks
 }
 
-// aligned reports whether each interface has the same index in VMI and template.
 func (n *nics) aligned() bool {
 	for i := range min(len(n.interfaces), len(n.wanted)) {
 		if n.interfaces[i].Name != n.wanted[i].Name {
@@ -143,7 +141,6 @@ func (n *nics) switchNetworks(why string) {
 	}
 }
 
-// remove removes an interface that the template lacks.
 func (n *nics) remove(name, why string, aligned bool) {
 	at := index(n.interfaces, name)
 	switch {
@@ -160,8 +157,7 @@ func (n *nics) remove(name, why string, aligned bool) {
 	}
 }
 
-// add appends an interface that the VMI lacks, and returns why those after it can't be added: they would get
-// its PCI address.
+// add returns why the interfaces after it can't be added: they would get its PCI address.
 func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, blocked string, aligned bool) string {
 	why, network := blocked, networkOf(n.wantedNetworks, iface.Name)
 	switch {
@@ -200,7 +196,6 @@ func unpluggable(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, at
 	return ""
 }
 
-// recordChange records the addition or removal of an interface with its network.
 func (n *nics) recordChange(name, why string) {
 	way, reason := Live, ReasonNIC
 	if why != "" {
@@ -211,7 +206,6 @@ func (n *nics) recordChange(name, why string) {
 		Change{Path: networkPath(name), Way: way, Reason: reason})
 }
 
-// onMultus reports whether an interface of the VMI is on a Multus network.
 func (n *nics) onMultus(name string) bool {
 	of := networkOf(n.networks, name)
 	return of != nil && of.Multus != nil
@@ -258,12 +252,11 @@ func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) 
 	slices.SortFunc(template.Networks, byName)
 }
 
-// carries reports whether the VMI gets other interfaces, states or networks.
 func (n *nics) carries() bool {
 	return slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way != Restart })
 }
 
-// unnamed returns the network without the name of its Multus network, which may change while the guest runs.
+// A Multus network may change while the guest runs.
 func unnamed(network v1.Network) v1.Network {
 	if network.Multus != nil {
 		of := *network.Multus
@@ -292,7 +285,7 @@ func networkOf(networks []v1.Network, name string) *v1.Network {
 	return nil
 }
 
-// state returns the link state of an interface; up is the default.
+// Up is the default.
 func state(iface *v1.Interface) v1.InterfaceState {
 	if iface.State == v1.InterfaceStateLinkUp {
 		return ""

@@ -214,7 +214,7 @@ func TestWhichWayAnInterfaceReachesTheGuest(t *testing.T) {
 	}
 }
 
-// summary formats the changes of interfaces, each of which must also exist for the network.
+// Each change must also exist for the network.
 func summary(changes []Change) string {
 	reasons := map[string]string{
 		ReasonNIC: "plug", ReasonLink: "link", ReasonStaged: "staged", ReasonNotRunning: "early", ReasonNICOrder: "order", ReasonPodNIC: "pod",

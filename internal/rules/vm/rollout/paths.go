@@ -13,11 +13,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine/firmware"
 )
 
-// templatePath is the path of the compared specs in a VM.
 const templatePath = "spec.template.spec"
 
-// Paths returns the sorted paths of the fields in which two templates of a VM differ. List elements are
-// identified by their names if they have one.
+// Paths returns the sorted paths at which two templates differ. A list element is identified by its name if it has
+// one.
 func Paths(from, to *v1.VirtualMachineInstanceSpec, vmName string) []string {
 	if equality.Semantic.DeepEqual(from, to) {
 		return nil
@@ -59,7 +58,7 @@ func compare(path string, a, b any, paths *[]string) {
 		compare(path+key, left[key], right[key], paths)
 	}
 	if len(*paths) == before {
-		// The same elements in another order.
+		// The same elements have another order.
 		*paths = append(*paths, path)
 	}
 }

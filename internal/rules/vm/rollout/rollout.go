@@ -1,10 +1,9 @@
 // Package rollout decides how changes of a VM's template reach its running VMI: at once, by a
 // migration, or by a restart.
 //
-// It owns that decision (Compare), the parts of a template that are copied into a VMI's spec (Carry),
-// and the room for growth that a guest starts with (Prepare). It calls packages hotplugspec and
-// volumemigration, which decide how volumes follow the template. It is pure: it must not import a
-// client.
+// It owns that decision (Compare), the parts of a template that are copied into a VMI's spec (Carry), and the room
+// for growth that a guest starts with (Prepare). It calls packages hotplugspec and volumemigration, which decide how
+// volumes follow the template. It must not import a client.
 //
 //	field of the template                       Stage      LiveUpdate
 //	hotpluggable volumes and their disks        live       live
@@ -37,7 +36,7 @@ import (
 type Way string
 
 const (
-	// Live changes reach the VMI while its guest runs.
+	// Live changes reach the running guest.
 	Live Way = "live"
 	// Migration changes need a migration, which is requested automatically.
 	Migration Way = "migration"
@@ -70,7 +69,7 @@ const (
 	ReasonNamedMemory = "the template's resources say how much memory the pod gets"
 )
 
-// Change is a field in which a VM's template differs from its VMI.
+// Change is a difference of the VM's template from its VMI.
 type Change struct {
 	Path   string
 	Way    Way
@@ -92,8 +91,7 @@ type Input struct {
 	Moves []volumemigration.Move
 }
 
-// Compare returns the changes of a template that its VMI lacks: it neither started with them nor got them from
-// Carry. They are sorted by path.
+// Compare returns the template's changes that the VMI neither started with nor got from Carry, sorted by path.
 func Compare(in Input) []Change {
 	way, placed, why := Live, ReasonPlacement, hindrance(in.Strategy, in.VMI)
 	if why != "" {
@@ -144,8 +142,8 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 	return copyMemory(strategy, vmi, template) || changed
 }
 
-// Prepare adds room for growth while the guest runs to the spec of a new VMI, unless the template sets it. A
-// guest that can't grow gets no room.
+// Prepare adds room for growth while the guest runs to a new VMI's spec, unless the template sets it. A guest that
+// can't grow gets none.
 func Prepare(spec *v1.VirtualMachineInstanceSpec, strategy v1.VMRolloutStrategy, limits clusterconfig.LiveUpdate) {
 	if strategy != v1.VMRolloutStrategyLiveUpdate {
 		return
@@ -171,7 +169,6 @@ func fixedHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstanc
 	return cmp.Or(hindrance(strategy, vmi), fixed(&vmi.Spec), fixed(template))
 }
 
-// liveUnless returns a Live change, or a Restart one if there is a hindrance.
 func liveUnless(hindrance, path, live string) Change {
 	if hindrance != "" {
 		return Change{Path: path, Way: Restart, Reason: hindrance}

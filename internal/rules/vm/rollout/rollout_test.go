@@ -49,8 +49,7 @@ func spec(edits ...specEdit) *v1.VirtualMachineInstanceSpec {
 	return s
 }
 
-// differing is a template and its running VMI, with LiveUpdate: both is common, has is only in the VMI, and wants only
-// in the template.
+// both is common, has is only in the VMI, and wants only in the template.
 func differing(strategy v1.VMRolloutStrategy, phase v1.VirtualMachineInstancePhase, both, has, wants []specEdit) Input {
 	in := Input{
 		Strategy: cmp.Or(strategy, liveUpdate), VMName: "vm", Started: spec(both...), Template: spec(slices.Concat(both, wants)...),

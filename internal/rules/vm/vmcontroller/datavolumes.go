@@ -34,14 +34,12 @@ type DataVolume struct {
 }
 
 type dataVolumes struct {
-	// unready are those that exist and are not ready for a VMI; coming are the names of those to be
-	// created; blocked is the reason why one can't be.
+	// unready exist and are not ready for a VMI; coming are to be created; blocked is why one can't be.
 	unready []*cdiv1.DataVolume
 	coming  []string
 	blocked string
 }
 
-// classifyDisks classifies the DataVolumes and plans the missing ones.
 func (d *decision) classifyDisks() {
 	templates := d.VM.Spec.DataVolumeTemplates
 	for i := range d.o.DataVolumes {
@@ -68,7 +66,6 @@ func (d *decision) classifyDisks() {
 	}
 }
 
-// classifyDataVolume classifies a DataVolume with a template's name.
 func (d *decision) classifyDataVolume(dv *cdiv1.DataVolume) {
 	if dv.DeletionTimestamp != nil {
 		d.disks.coming = append(d.disks.coming, dv.Name)
@@ -91,7 +88,6 @@ func (d *decision) classifyDataVolume(dv *cdiv1.DataVolume) {
 	}
 }
 
-// orphanOfAnother returns the message for a DataVolume that another VM has left behind.
 func orphanOfAnother(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) string {
 	maker := "a VM whose name is not known"
 	if name := dv.Annotations[datavolume.MadeForVM]; name != "" {
@@ -102,14 +98,13 @@ func orphanOfAnother(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) string {
 		dv.Name, maker, vm.Name, v1.CreatedByLabel)
 }
 
-// disksHeld reports whether a snapshot or restore has the disks or the VM's state. Its end changes
-// the VM, which enqueues it.
+// The end of a snapshot or restore changes the VM, which enqueues it.
 func (d *decision) disksHeld() bool {
 	return d.VM.Status.SnapshotInProgress != nil || d.VM.Status.RestoreInProgress != nil || d.VM.Annotations[stateclaim.AwaitedAnnotation] != ""
 }
 
-// postponeDisks creates no DataVolumes while claims are being restored, nor before the first start
-// of a VM that wants them only then.
+// No DataVolume is created while claims are being restored, nor before the first start of a VM that wants them only
+// then.
 func (d *decision) postponeDisks() {
 	if d.VM.Status.RestoreInProgress != nil {
 		d.CreateDataVolumes = nil
@@ -124,7 +119,6 @@ func (d *decision) disksReady() bool {
 	return len(d.disks.unready) == 0 && len(d.disks.coming) == 0 && d.disks.blocked == ""
 }
 
-// disksInTrouble reports whether a DataVolume needs attention.
 func (d *decision) disksInTrouble() bool {
 	for _, dv := range d.disks.unready {
 		if _, serious := placement.Trouble(dv); serious {
@@ -167,7 +161,6 @@ func (d *decision) disksCondition() (v1.VirtualMachineCondition, bool) {
 	return out, d.vmi == nil && d.Create == nil && len(said) > 0
 }
 
-// newDataVolume returns the DataVolume of a template, owned by the VM.
 func newDataVolume(vm *v1.VirtualMachine, template *v1.DataVolumeTemplateSpec) *cdiv1.DataVolume {
 	dv := &cdiv1.DataVolume{
 		TypeMeta: metav1.TypeMeta{APIVersion: cdiv1.SchemeGroupVersion.String(), Kind: dataVolumeKind},

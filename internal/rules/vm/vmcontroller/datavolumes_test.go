@@ -168,7 +168,7 @@ func TestADataVolumeIsMadeOfItsTemplate(t *testing.T) {
 	}
 }
 
-// The DataVolumes of a running VM must not matter any more; before that its VMI's message must win.
+// The DataVolumes of a running VM must not matter; before that its VMI's message must win.
 func TestTheVMISaysWhatItsDisksWaitFor(t *testing.T) {
 	pending := func(kind v1.VirtualMachineInstanceConditionType, status corev1.ConditionStatus, reason string) vmiEdit {
 		return func(vmi *v1.VirtualMachineInstance) {
@@ -236,7 +236,7 @@ func TestATemplatesOwnPriorityStays(t *testing.T) {
 	}
 }
 
-// If the VM has a VMI, only the VMI's message about the disks may appear.
+// Only a VMI's message about the disks may appear.
 func TestWhoSaysWhatTheDisksWaitFor(t *testing.T) {
 	waits := vmiSays(v1.VirtualMachineInstanceDataVolumesReady, "False", "NotAllDVsReady", "said by the VMI")
 	for name, test := range map[string]struct {

@@ -206,7 +206,7 @@ func TestAllDisksAreMovedOrNone(t *testing.T) {
 	}
 }
 
-// TestAClaimGoesWithTheVMAsTheOldOneDoes: only a claim in place of the VM's own DataVolume must be deleted with the VM.
+// TestAClaimGoesWithTheVMAsTheOldOneDoes: only a claim in place of the VM's own DataVolume goes with the VM.
 func TestAClaimGoesWithTheVMAsTheOldOneDoes(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways, drains("disk"), func(vm *v1.VirtualMachine) {
 		annotations := vm.Annotations

@@ -23,18 +23,18 @@ type Referred struct {
 	Missing string
 	// Borrowed means that the revision is deleted with its other owners, so that the VM must become one.
 	Borrowed bool
-	// Unlabeled means that the VM owns the revision, and that it lacks labels.
+	// Unlabeled means that the VM's own revision lacks labels.
 	Unlabeled bool
 }
 
-// Keep is a revision to keep for the VM: one to create, or the name of one to own and to label as Source.
+// Keep is a revision to create, or the name of one to own and to label as Source.
 type Keep struct {
 	Make   *appsv1.ControllerRevision
 	Hold   string
 	Source *instancetype.Source
 }
 
-// Expanded returns the VM with its type and preference applied; nil if they are not known.
+// Expanded returns the VM with its type and preference, nil if they are not known.
 func (o *Observed) Expanded() *v1.VirtualMachine {
 	d := &decision{Plan: Plan{VM: o.VM.DeepCopy()}, o: *o}
 	d.expandVM()
@@ -124,7 +124,7 @@ func (d *decision) keepRevision(to *instancetype.Reference, is *Referred, before
 	return to.StatusOf(name)
 }
 
-// Dropped returns the revisions that a VM used and does not use any more.
+// Dropped returns the revisions that a VM no longer uses.
 func Dropped(from, to *v1.VirtualMachine) []string {
 	var out []string
 	for _, ref := range []*v1.InstancetypeStatusRef{from.Status.InstancetypeRef, from.Status.PreferenceRef} {

@@ -12,8 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// model is a cluster with one VM in which caches lag, the controller dies between any two actions, guests end and
-// crash, and users change their minds.
+// Caches lag, the controller dies between any two actions, guests end and crash, and users change their minds.
 type model struct {
 	vms      []*v1.VirtualMachine
 	vmis     []*v1.VirtualMachineInstance
@@ -92,8 +91,7 @@ func (m *model) create(vmi *v1.VirtualMachineInstance, budget *int) bool {
 	return true
 }
 
-// plan decides and answers questions, as the loop does. It reports false when the VM turns out to be another version,
-// or the process has died.
+// plan reports false when the VM turns out to be another version, or the process has died.
 func (m *model) plan(o *Observed, budget *int) (Plan, bool) {
 	plan := Decide(*o)
 	for range 4 {

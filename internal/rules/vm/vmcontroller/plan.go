@@ -1,7 +1,7 @@
 // Package vmcontroller decides virt-controller's actions for one VirtualMachine: whether its VMI
 // exists, the VM's missing fields, and its status.
 //
-// It owns the decision only. It is pure: it must not import a client or read the clock.
+// It owns the decision only. It must not import a client or read the clock.
 //
 //	run strategy     no VMI                      VMI Succeeded   VMI Failed
 //	Always           start                       start again     start again
@@ -74,16 +74,14 @@ type Observed struct {
 	// Type and Preference are nil if the VM refers to none.
 	Type, Preference *Referred
 	// Binding is the interface binding of a VM that lists no network.
-	Binding string
-	// ReferencePolicy is whether VMs keep their references to types and preferences.
+	Binding         string
 	ReferencePolicy v1.InstancetypeReferencePolicy
 	Strategy        v1.VMRolloutStrategy
-	// Limits are the cluster's limits for the growth of running guests.
-	Limits clusterconfig.LiveUpdate
-	Now    time.Time
+	Limits          clusterconfig.LiveUpdate
+	Now             time.Time
 }
 
-// Question is a question that only the API server can answer.
+// Question is one that only the API server can answer.
 type Question string
 
 // The questions.
@@ -92,14 +90,13 @@ const (
 	NeedStored Question = "the VM as it is completed"
 	// NeedTemplate asks for the same after a drain has changed claims in the template.
 	NeedTemplate Question = "the VM with other claims in its template"
-	// NeedVM asks whether the VM is the newest version.
-	NeedVM  Question = "the newest version of the VM"
-	NeedVMI Question = "the VMI"
+	NeedVM       Question = "the newest version of the VM"
+	NeedVMI      Question = "the VMI"
 )
 
-// Plan has the actions, in this order: release revisions, keep revisions, adopt, create the
-// DataVolumes, create the VMI, sync, create and delete the destinations of a drain, patch the
-// status, delete the VMI. The status comes before the deletion, since it holds the next steps.
+// Plan has actions in this order: release revisions, keep revisions, adopt, create the DataVolumes, create the VMI,
+// sync, create and delete the destinations of a drain, patch the status, delete the VMI. The status comes before the
+// deletion, since it holds the next steps.
 type Plan struct {
 	// Needs must be answered before any action: then this is no plan, and another one is made.
 	Needs Question
@@ -148,13 +145,12 @@ func Decide(o Observed) Plan {
 	return d.Plan
 }
 
-// decision is a plan in the making.
 type decision struct {
 	Plan
 	o        Observed
 	strategy v1.VirtualMachineRunStrategy
 	invalid  error
-	// vmi is the VM's own VMI, nil for none; conflicting has its name and another owner.
+	// conflicting has the VM's name and another owner.
 	vmi, conflicting *v1.VirtualMachineInstance
 	// start means that a VMI is to be created, now or after a delay.
 	start bool
@@ -165,7 +161,7 @@ type decision struct {
 	unexpanded string
 }
 
-// template returns the expanded template, nil if there is none or it is not known.
+// template returns the expanded template, nil for none or it is not known.
 func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
 	if d.expanded == nil {
 		return nil
@@ -219,8 +215,7 @@ func (d *decision) complete() {
 	}
 }
 
-// decideDeletion deletes the VMI first, unless it is to be orphaned: then the garbage collector
-// removes its owner reference.
+// If the VMI is to be orphaned, the garbage collector removes its owner reference.
 func (d *decision) decideDeletion() {
 	orphaned := slices.Contains(d.VM.Finalizers, metav1.FinalizerOrphanDependents)
 	d.ReleaseRevisions = orphaned
@@ -283,7 +278,6 @@ func (d *decision) syncTemplate() {
 	}
 }
 
-// hasActiveVMI reports whether there is a VMI that follows the VM's template.
 func (d *decision) hasActiveVMI() bool {
 	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
 }
@@ -312,8 +306,8 @@ func (d *decision) keepOrEnd(requested bool) {
 	}
 	d.Delete = true
 	if d.strategy == v1.RunStrategyRerunOnFailure && !requested {
-		// Without its VMI, only this request records that the VM is to run again. The failure of a
-		// VMI that is long gone must not add another one.
+		// Without its VMI, only this request records that the VM is to run again. The failure of a VMI that is long
+		// gone must not add another one.
 		if !d.o.VMIAsked {
 			d.needs(NeedVMI)
 		}

@@ -20,7 +20,6 @@ const (
 // maxGuestOS limits the guest's own text in characters; it is one column of a table.
 const maxGuestOS = 64
 
-// whereabouts returns the conditions with a running guest's node, address and OS.
 func (d *decision) whereabouts() []v1.VirtualMachineCondition {
 	if d.vmi == nil || d.stopping() || d.vmi.Status.Phase != v1.Running {
 		return nil

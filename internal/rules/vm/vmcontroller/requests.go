@@ -13,7 +13,7 @@ const (
 	backOffLimit = 5 * time.Minute
 )
 
-// dropCompletedRequests removes completed requests and reports whether the next one stops the VMI.
+// dropCompletedRequests reports whether the next one stops the VMI.
 func (d *decision) dropCompletedRequests() (stop bool) {
 	requests := d.VM.Status.StateChangeRequests
 	for len(requests) > 0 && d.done(&requests[0]) {
@@ -50,12 +50,10 @@ func (d *decision) startRequest() *v1.VirtualMachineStateChangeRequest {
 	return nil
 }
 
-// startRequested reports whether a start is requested and the run strategy permits it.
 func (d *decision) startRequested() bool {
 	return d.strategy != v1.RunStrategyHalted && d.startRequest() != nil
 }
 
-// restarts reports whether the run strategy restarts a failed VM.
 func (d *decision) restarts() bool {
 	return d.strategy == v1.RunStrategyAlways || d.strategy == v1.RunStrategyRerunOnFailure
 }

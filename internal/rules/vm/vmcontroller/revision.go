@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/controllerrevision"
 )
 
-// RevisionName returns the name of the ControllerRevision with a VMI's template. It follows from
-// the template, so that a restart without a change creates no new one (decision 071).
+// RevisionName returns the name of the ControllerRevision with a VMI's template. It follows from that, so that a
+// restart without a change creates no new one (decision 071).
 func RevisionName(vm *v1.VirtualMachine) string {
 	return fmt.Sprintf("revision-start-vm-%s-%s", vm.UID, layout.HexDigest(string(mustMarshal(templateSpec(vm))), 10))
 }
@@ -33,7 +33,7 @@ func NewRevision(vm *v1.VirtualMachine) *appsv1.ControllerRevision {
 	}
 }
 
-// RevisionLabel has the VM's UID as its value.
+// RevisionLabel has the VM's UID.
 const RevisionLabel = "kubevirt.io/vm-uid"
 
 // StartedFrom returns the template's spec in a ControllerRevision.
@@ -48,7 +48,7 @@ func StartedFrom(r *appsv1.ControllerRevision) (*v1.VirtualMachineInstanceSpec, 
 	return &spec.Template.Spec, nil
 }
 
-// templateSpec adds the UUID that a template without one is taken to have.
+// templateSpec has the UUID that a template without one implies.
 func templateSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
 	spec := vm.Spec.Template.Spec.DeepCopy()
 	if firmware.Missing(spec) {
@@ -57,7 +57,7 @@ func templateSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
 	return spec
 }
 
-// mustMarshal encodes an API type, which cannot fail.
+// An API type can be encoded.
 func mustMarshal(v any) []byte {
 	data, err := json.Marshal(v)
 	if err != nil {

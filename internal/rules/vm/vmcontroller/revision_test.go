@@ -114,7 +114,7 @@ func TestRestartRequiredNamesTheFieldsAndClearsItself(t *testing.T) {
 	}
 }
 
-// A live change of the guest must not count as part of its VMI's creation.
+// A live change must not count as part of the VMI's creation.
 func TestTheGenerationIsObservedWhenTheVMIIsMadeOfIt(t *testing.T) {
 	vm := newVM(v1.RunStrategyAlways)
 	vm.Status.ObservedGeneration = 2

@@ -35,7 +35,7 @@ const (
 	messageVMIDoesNotExist = "VMI does not exist"
 )
 
-// report sets the status. Nothing else sets conditions or the printable status.
+// Nothing else sets conditions or the printable status.
 func (d *decision) report() {
 	status := &d.VM.Status
 	status.Created = d.vmi != nil || d.Create != nil
@@ -83,7 +83,6 @@ func (d *decision) stopping() bool {
 	return d.vmi != nil && (d.Delete || d.vmi.DeletionTimestamp != nil)
 }
 
-// printableOfVMI returns the status of a VMI that is not final.
 func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 	vmi := d.vmi
 	switch {
@@ -109,7 +108,6 @@ func waitsForVolumes(vmi *v1.VirtualMachineInstance) bool {
 	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == runstate.ReasonWaitingForVolumes
 }
 
-// printableOfStart returns the status of a VMI whose guest does not run yet.
 func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
 	conditions := d.vmi.Status.Conditions
 	if c := condition.Find(conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
@@ -190,7 +188,6 @@ func sortConditions(vm *v1.VirtualMachine) {
 	})
 }
 
-// ownCondition reports whether a condition is not copied from the VMI.
 func ownCondition(kind v1.VirtualMachineConditionType) bool {
 	switch kind {
 	case v1.VirtualMachineFailure, v1.VirtualMachineRestartRequired, v1.VirtualMachineManualRecoveryRequired:
@@ -199,8 +196,8 @@ func ownCondition(kind v1.VirtualMachineConditionType) bool {
 	return false
 }
 
-// ready returns the VMI's Ready condition. Until the guest runs it has fixed words, so that a start
-// costs the VM one write and not one for each step of its VMI.
+// ready returns the VMI's Ready condition. Until the guest runs it has fixed words, so that a start costs the VM one
+// write.
 func (d *decision) ready() v1.VirtualMachineCondition {
 	out := v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse,
@@ -210,7 +207,7 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 	case d.vmi == nil && d.Create == nil:
 		out.Reason, out.Message = ReasonVMINotExists, messageVMIDoesNotExist
 	case d.stopping():
-		// It is written once, at the beginning. The VMI shows whether the guest still runs.
+		// The condition is written once. The VMI shows whether the guest still runs.
 		out.Reason, out.Message = ReasonStopping, messageStopping
 	case d.vmi != nil && d.vmi.Status.Phase == v1.Failed:
 		if c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceReady); c != nil && c.Message != "" {
@@ -224,7 +221,6 @@ func (d *decision) ready() v1.VirtualMachineCondition {
 	return out
 }
 
-// reportFailure sets the reason why there is no VMI although there should be one.
 func (d *decision) reportFailure() {
 	failure := v1.VirtualMachineCondition{Type: v1.VirtualMachineFailure, Status: corev1.ConditionTrue}
 	switch {
@@ -258,7 +254,7 @@ func (d *decision) reportRestartRequired() {
 		}), func(c rollout.Change) bool { return c.Way != rollout.Restart })
 	}
 	if len(waiting) == 0 && len(d.moves.refusals) > 0 {
-		waiting = []rollout.Change{{Path: volumesPath, Way: rollout.Restart, Reason: rollout.ReasonMachine}} // volumes that stay plugged in
+		waiting = []rollout.Change{{Path: volumesPath, Way: rollout.Restart, Reason: rollout.ReasonMachine}} // These volumes stay plugged in.
 	}
 	if len(waiting) == 0 {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineRestartRequired)

@@ -20,7 +20,6 @@ const ReasonVolumesNotCopied = "VolumesNotCopied"
 
 const volumesPath = "spec.template.spec.volumes"
 
-// moves are a VM's volumes whose disks are copied to other claims.
 type moves struct {
 	// wanted are the template's moves for the current VMI, refusals why others are impossible.
 	wanted   []volumemigration.Move
@@ -29,13 +28,13 @@ type moves struct {
 	unfinished []volumemigration.Move
 }
 
-// compareVolumes finds the disks to copy and records them before the VMI gets them: a VM whose VMI
-// vanishes must not take an incomplete copy for its disk (decision 340).
+// The VM records the disks to copy before the VMI gets them: a VM whose VMI vanishes must not take an incomplete copy
+// for its disk (decision 340).
 func (d *decision) compareVolumes() {
 	if d.VM.Spec.Template == nil {
 		return
 	}
-	// The VM's own volumes: types and preferences have none.
+	// Types and preferences have no volumes.
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
 	if d.hasActiveVMI() && volumemigration.ByMigration(&d.VM.Spec) {
 		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
@@ -80,7 +79,6 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
 }
 
-// held returns the template for plugging and unplugging volumes.
 func (d *decision) held() *v1.VirtualMachineInstanceSpec {
 	return volumemigration.Held(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
 }
@@ -106,13 +104,13 @@ func (d *decision) reportRecovery() {
 	}, d.o.Now)
 }
 
-// restartMessage lists each waiting path once, with the reason why it needs a restart.
+// Each path is listed once.
 func (d *decision) restartMessage(waiting []rollout.Change) string {
 	var reasons []string
 	because := map[string][]string{}
 	for _, c := range waiting {
 		if c.Reason == rollout.ReasonMachine && len(d.moves.refusals) > 0 {
-			c.Reason = "" // the refusals say more about the volumes
+			c.Reason = "" // The refusals say more about the volumes.
 		}
 		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 {
 			reasons = append(reasons, c.Reason)

@@ -1,8 +1,7 @@
-// Package accesscredential decides which Secrets of a VMI's spec.accessCredentials reach its guest, by which
-// method, and which of their lines are SSH keys.
+// Package accesscredential decides which Secrets of a VMI's spec.accessCredentials reach its guest, by which method,
+// and which of their lines are SSH keys.
 //
-// It is pure: it neither reads a Secret nor talks to a guest. Tenants write the Secrets, so each reader here
-// has a bound.
+// It neither reads a Secret nor talks to a guest. Tenants write the Secrets, so each reader here has a bound.
 package accesscredential
 
 import (
@@ -18,14 +17,14 @@ import (
 const (
 	// MaxCredentials bounds the list in a spec: each entry is a volume of the launcher pod.
 	MaxCredentials = 32
-	// MaxUsers bounds the users of one credential.
+	// MaxUsers bounds the users of a credential.
 	MaxUsers = 64
 	// maxKeys bounds the keys in one Secret, maxKey the bytes of one.
 	maxKeys = 512
 	maxKey  = 16 << 10
 )
 
-// Source is a Secret that is mounted into the launcher pod.
+// Source is a Secret mounted into the launcher pod.
 type Source struct {
 	// Index is the credential's position in the spec, which identifies its volume.
 	Index int
@@ -33,7 +32,7 @@ type Source struct {
 	Secret string
 }
 
-// Sources returns the Secrets of all credentials in the order of the spec.
+// Sources returns the Secrets in the order of the spec.
 func Sources(spec *v1.VirtualMachineInstanceSpec) []Source {
 	return chosen(spec, func(*v1.AccessCredential) bool { return true })
 }
@@ -63,7 +62,6 @@ func chosen(spec *v1.VirtualMachineInstanceSpec, choose func(*v1.AccessCredentia
 	return list
 }
 
-// secretOf returns the name of a credential's Secret, "" for none.
 func secretOf(c *v1.AccessCredential) string {
 	var source *v1.AccessCredentialSecretSource
 	switch {

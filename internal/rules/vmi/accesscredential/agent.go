@@ -19,8 +19,7 @@ const (
 // Delivery is the credentials that the guest agent is to set.
 type Delivery struct {
 	// Keys are the complete authorized_keys lines of each user.
-	Keys map[string][]string
-	// Passwords are by user.
+	Keys      map[string][]string
 	Passwords map[string]string
 }
 
@@ -47,12 +46,12 @@ func ByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
 	return KeysByAgent(spec) || PasswordsByAgent(spec)
 }
 
-// KeysByAgent reports whether the agent is to set SSH public keys in the guest.
+// KeysByAgent reports whether the agent sets SSH keys.
 func KeysByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
 	return slices.ContainsFunc(spec.AccessCredentials, func(c v1.AccessCredential) bool { return keysByAgent(&c) })
 }
 
-// PasswordsByAgent reports whether the agent is to set passwords in the guest.
+// PasswordsByAgent reports whether the agent sets passwords.
 func PasswordsByAgent(spec *v1.VirtualMachineInstanceSpec) bool {
 	return slices.ContainsFunc(spec.AccessCredentials, func(c v1.AccessCredential) bool { return passwordsByAgent(&c) })
 }
@@ -65,8 +64,8 @@ func passwordsByAgent(c *v1.AccessCredential) bool {
 	return c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
 }
 
-// ForAgent returns the credentials for the agent; read returns the files of one Secret. A user gets the keys of
-// all Secrets that name him. A Secret of passwords has a file for each user.
+// ForAgent returns the credentials for the agent; read returns the files of a Secret. A user gets the keys of all
+// Secrets that name him. A Secret of passwords has a file for each user.
 func ForAgent(spec *v1.VirtualMachineInstanceSpec, read func(Source) ([]File, error)) (Delivery, error) {
 	d := Delivery{Keys: map[string][]string{}, Passwords: map[string]string{}}
 	for i := range spec.AccessCredentials {

@@ -30,7 +30,6 @@ func specOf(t *testing.T, text string) *v1.VirtualMachineInstanceSpec {
 	return spec
 }
 
-// secrets returns a reader of Secrets by name, with an error for a missing one.
 func secrets(all map[string][]File) func(Source) ([]File, error) {
 	return func(s Source) ([]File, error) {
 		files, there := all[s.Secret]

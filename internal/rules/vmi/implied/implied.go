@@ -1,8 +1,8 @@
 // Package implied adds the devices that a spec implies without naming them: a disk for each volume, the pod
 // network, the input device of autoattachInputDevice.
 //
-// Admission uses it for VMIs, and package instancetype for VMs, since preferences are also about those devices.
-// It must not choose models or buses, and is pure.
+// Admission uses it for VMIs, and package instancetype for VMs, since preferences are also about those devices. It
+// must not choose models or buses.
 package implied
 
 import (
@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Disks adds a disk for every volume that has neither a disk nor a file system.
+// Disks adds a disk for every volume without a disk or file system.
 func Disks(spec *v1.VirtualMachineInstanceSpec) {
 	devices := &spec.Domain.Devices
 	for i := range spec.Volumes {

@@ -18,9 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// This exploration has two VMIs with a disk on one claim, which may have one guest at a time. An editor changes the
-// pods' labels, as far as the policy allows it. Each VMI lives once; virt-controller may be cut off between its view
-// and its action.
+// Two VMIs with a disk on one claim may have one guest at a time. An editor changes the pods' labels, as far as the
+// policy allows it. Each VMI lives once; virt-controller may be cut off between its view and its action.
 
 // sharedClaim is the claim, and mostTries the number of consecutive pods of each VMI.
 const (
@@ -217,7 +216,6 @@ func (r sharers) steps(s *sharing, emit func(string, sharing)) {
 	}
 }
 
-// node has the steps on the node of a VMI's pod: of the scheduler, the kubelet, virt-handler and the guest.
 func (v sharer) node(add func(string, func(*sharing, *sharer))) {
 	p := v.pod
 	becomes := func(name string, to process) { add(name, func(_ *sharing, is *sharer) { is.pod.proc = to }) }
@@ -239,7 +237,6 @@ func (v sharer) node(add func(string, func(*sharing, *sharer))) {
 	v.end(add)
 }
 
-// end has the steps that end the processes of a VMI's pod, and delete the pod.
 func (v sharer) end(add func(string, func(*sharing, *sharer))) {
 	p := v.pod
 	becomes := func(name string) { add(name, func(_ *sharing, is *sharer) { is.pod.proc = ended }) }

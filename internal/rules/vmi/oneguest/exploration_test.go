@@ -14,7 +14,7 @@ import (
 	handlervmi "drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// scenarios are explored exhaustively. Each is small in one dimension so that it can be large in another.
+// Each scenario is small in one dimension so that it can be large in another.
 var scenarios = []scenario{
 	{name: "a life from its beginning, and a deletion", budget: [budgets]int8{deletesVMI: 1}},
 	{name: "the VMI is deleted and its pod orphaned", started: true, budget: [budgets]int8{orphansVMI: 1, unhears: 1}},
@@ -115,8 +115,7 @@ var (
 	}()
 )
 
-// TestWhatIsWrongIsFound replaces each rule by former and possible errors. The exploration must find two guests, or a
-// VM that never runs again.
+// Each former or possible error must lead to two guests, or a VM that never runs again.
 func TestWhatIsWrongIsFound(t *testing.T) {
 	tests := map[string]struct {
 		rules rules

@@ -31,7 +31,7 @@ func (sc *scenario) initial() state {
 	return s
 }
 
-// explore visits every reachable state, checks G1 in each, and then G2 on the whole graph.
+// explore checks G1 in each reachable state, and then G2 on the whole graph.
 func explore(sc *scenario) (*exploration.Graph[state, step], error) {
 	sc.memo, sc.vmMemo, sc.handlerMemos = map[seen]planned{}, map[instance]vmPlanned{}, map[handlerSeen]handlerPlanned{}
 	g, err := exploration.Explore(&exploration.Model[state, step]{

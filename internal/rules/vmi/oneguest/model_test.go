@@ -21,7 +21,7 @@ const (
 	mostPods = 2
 )
 
-// podID identifies a pod: the g-th pod of VMI i has i*mostPods+g+1; 0 is none.
+// The g-th pod of VMI i has i*mostPods+g+1; 0 is none.
 type podID int8
 
 func idOf(vmi, made int8) podID { return podID(vmi*mostPods + made + 1) }
@@ -60,7 +60,7 @@ var phaseRunning, phaseSucceeded = phaseOf(v1.Running), phaseOf(v1.Succeeded)
 
 func (i instance) final() bool { return i.phase >= phaseSucceeded }
 
-// pod is a VMI's stored launcher pod: one at a time, because they have the same name.
+// A VMI has one pod at a time, because they have the same name.
 type pod struct {
 	exists                           bool
 	id                               podID
@@ -101,7 +101,7 @@ const (
 
 func (p process) alive() bool { return p == waiting || p == guest }
 
-// node is the state of VMI i's node; each VMI has a node of its own.
+// Each VMI has a node of its own.
 type node int8
 
 const (

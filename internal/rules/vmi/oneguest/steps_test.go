@@ -13,7 +13,7 @@ import (
 	handlervmi "drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// rules are the deciding functions. Tests replace them, to see that the exploration finds errors in them.
+// Tests replace the rules, to see that the exploration finds errors.
 type rules struct {
 	life  func(vmicontroller.Observed) vmicontroller.Plan
 	next  func(handlervmi.Observed) handlervmi.Step
@@ -24,7 +24,7 @@ type rules struct {
 	frozen func(label string) bool
 }
 
-// byLabel is the API server's search for pods of a name, and byNameToo the additional search in a cache.
+// byLabel is the API server's search, and byNameToo the additional one in a cache.
 func byLabel(pod *corev1.Pod, name string) bool {
 	return launcherpod.IsLauncher(pod) && pod.Labels[launcherpod.NameLabel] == launcherpod.NameLabelValue(name)
 }
@@ -222,7 +222,7 @@ func (sc *scenario) steps(s *state) []step {
 	return out
 }
 
-// settle drops facts without influence: those of a deleted VMI once nothing of it runs, or can start.
+// settle drops facts about a deleted VMI once nothing of it runs, or can start.
 func (s *state) settle() {
 	for i := range int8(mostVMIs) {
 		if s.vmi.exists && s.vmi.number == i || s.pods[i].exists || i >= s.made {
@@ -283,7 +283,6 @@ func carryOut(to *state, from instance, p planned) {
 	}
 }
 
-// vmLoop is a round of the loop of VMs with a view of the VMI.
 func (sc *scenario) vmLoop(s *state, view instance, name string, add adder) {
 	plan := sc.decideVM(view)
 	add(name, false, func(to *state) {
@@ -445,7 +444,7 @@ func (k handlerSeen) observed() (handlervmi.Observed, int8) {
 	return o, phase
 }
 
-// kubelet has the steps of the kubelet of VMI i's node: it runs pods whose objects are gone until it has noticed.
+// The kubelet runs pods whose objects are gone until it has noticed.
 func kubelet(s *state, i int8, add adder) {
 	for g := range int8(mostPods) {
 		id := idOf(i, g)

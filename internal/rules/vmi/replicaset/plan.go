@@ -5,6 +5,7 @@
 package replicaset
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/object/objectevent"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
@@ -25,7 +27,14 @@ import (
 // cause costs a few VMIs a minute and not hundreds.
 const failurePause = 10 * time.Second
 
-// Plan has the changes to the VMIs, and the replica set's status.
+// A turn creates and deletes at most batch VMIs each, so that the number of a spec, which nothing bounds, costs no
+// memory and holds up no other replica set. batchPause is how long the next turn waits if no event wakes it.
+const (
+	batch      = 25
+	batchPause = time.Second
+)
+
+// Plan has the changes to the VMIs, and the status.
 type Plan struct {
 	Adopt, Release, Remove, Create []*v1.VirtualMachineInstance
 	Status                         v1.VirtualMachineInstanceReplicaSetStatus
@@ -49,23 +58,27 @@ func Decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, v
 		p.Remove, p.After = nil, 0
 		return p
 	}
-	wanted := int32(1)
+	wanted := 1
 	if rs.Spec.Replicas != nil {
-		wanted = *rs.Spec.Replicas
+		wanted = max(0, int(*rs.Spec.Replicas))
 	}
-	// A failed VMI that is kept for a while also keeps its place.
-	missing := int(wanted) - len(active) - p.waiting(vmis, rs)
+	// A failed VMI that is kept also keeps its place.
+	missing := wanted - len(active) - p.waiting(vmis, rs)
 	switch {
 	case missing > 0:
-		p.Create = newReplicas(rs, vmis, missing)
-	case len(active) > int(wanted):
+		p.Create = newReplicas(rs, vmis, min(missing, batch))
+	case len(active) > wanted:
 		slices.SortFunc(active, dispensable)
-		p.Remove = append(p.Remove, active[:len(active)-int(wanted)]...)
+		p.Remove = append(p.Remove, active[:len(active)-wanted]...)
+	}
+	if missing > batch || len(p.Remove) > batch {
+		p.Remove = p.Remove[:min(len(p.Remove), batch)]
+		p.After = backoff.Sooner(p.After, batchPause)
 	}
 	return p
 }
 
-// sort plans the actions for each VMI, and returns the VMIs that count as replicas.
+// sort returns the VMIs that count as replicas.
 func (p *Plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) []*v1.VirtualMachineInstance {
 	var active []*v1.VirtualMachineInstance
 	for _, vmi := range vmis {
@@ -89,7 +102,6 @@ func (p *Plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 	return active
 }
 
-// replace removes a VMI that has ended, at once or after the pause.
 func (p *Plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
 	if left := pauseLeft(vmi, now); left > 0 {
 		p.After = backoff.Sooner(p.After, left)
@@ -98,7 +110,6 @@ func (p *Plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
 	p.Remove = append(p.Remove, vmi)
 }
 
-// waiting counts the ended VMIs that are kept for now.
 func (p *Plan) waiting(vmis []*v1.VirtualMachineInstance, rs *v1.VirtualMachineInstanceReplicaSet) int {
 	n := 0
 	for _, vmi := range vmis {
@@ -178,18 +189,29 @@ func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
 	return layout.ReplicaName(rs.Name, fmt.Sprintf("%s/%d", rs.UID, number))
 }
 
+// quoted is how many failures of a turn are reported in words.
+const quoted = 3
+
+// Failure joins the failures of a turn, nil for none. Of many it quotes the first ones.
+func Failure(failures []error) error {
+	failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
+	if len(failures) <= quoted {
+		return errors.Join(failures...)
+	}
+	return fmt.Errorf("%d VMIs could not be changed, for example: %w", len(failures), errors.Join(failures[:quoted]...))
+}
+
 // Reported returns the plan's status after its execution. failure is nil if that succeeded.
 func (p *Plan) Reported(failure error, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
 	out := *p.Status.DeepCopy()
 	if failure != nil {
-		condition.Set(&out.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", failure.Error()), now)
+		condition.Set(&out.Conditions, trueCondition(v1.VirtualMachineInstanceReplicaSetReplicaFailure, "FailedCreate", objectevent.Fit(failure.Error())), now)
 	} else {
 		condition.Drop(&out.Conditions, v1.VirtualMachineInstanceReplicaSetReplicaFailure)
 	}
 	return out
 }
 
-// status counts the replicas.
 func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, active []*v1.VirtualMachineInstance, now time.Time) v1.VirtualMachineInstanceReplicaSetStatus {
 	out := *rs.Status.DeepCopy()
 	out.Replicas, out.ReadyReplicas = int32(len(active)), 0

@@ -3,6 +3,8 @@ package replicaset
 import (
 	"errors"
 	"fmt"
+	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -134,6 +136,60 @@ func TestDecide(t *testing.T) {
 				t.Errorf("after %s, replicas %d; want %s, %d", p.After, p.Status.Replicas, test.after, test.replicas)
 			}
 		})
+	}
+}
+
+func TestATurnIsBounded(t *testing.T) {
+	members := func(n int) []*v1.VirtualMachineInstance {
+		var out []*v1.VirtualMachineInstance
+		for number := range n {
+			out = append(out, member(number))
+		}
+		return out
+	}
+	finished := members(40)
+	for _, vmi := range finished {
+		ended(v1.Succeeded, 0, true)(vmi)
+	}
+	for name, test := range map[string]struct {
+		replicas       int32
+		vmis           []*v1.VirtualMachineInstance
+		create, remove int
+		after          time.Duration
+	}{
+		"as many as a number can say": {replicas: math.MaxInt32, vmis: members(3), create: batch, after: batchPause},
+		"one more than a batch":       {replicas: batch + 1, create: batch, after: batchPause},
+		"a batch":                     {replicas: batch, create: batch},
+		"far too many":                {replicas: 0, vmis: members(60), remove: batch, after: batchPause},
+		"a batch too many":            {replicas: 0, vmis: members(batch), remove: batch},
+		"many that have ended":        {replicas: 40, vmis: finished, create: batch, remove: batch, after: batchPause},
+		"fewer than none":             {replicas: -7, vmis: members(2), remove: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := Decide(newSet(test.replicas), labels.SelectorFromSet(match), test.vmis, now)
+			if len(p.Create) != test.create || len(p.Remove) != test.remove || p.After != test.after {
+				t.Errorf("creates %d, removes %d, looks again after %s; want %d, %d, %s",
+					len(p.Create), len(p.Remove), p.After, test.create, test.remove, test.after)
+			}
+		})
+	}
+}
+
+func TestManyFailuresAreCounted(t *testing.T) {
+	var failures []error
+	for number := range 9 {
+		failures = append(failures, nil, fmt.Errorf("creating VMI %d: no quota", number))
+	}
+	want := "9 VMIs could not be changed, for example: creating VMI 0: no quota\ncreating VMI 1: no quota\ncreating VMI 2: no quota"
+	if got := Failure(failures); got == nil || got.Error() != want {
+		t.Errorf("%v; want %s", got, want)
+	}
+	if got := Failure([]error{nil, nil}); got != nil {
+		t.Errorf("without a failure: %v", got)
+	}
+	reported := (&Plan{}).Reported(errors.New(strings.Repeat("no quota ", 1000)), now)
+	if n := len(reported.Conditions[0].Message); n > 2000 {
+		t.Errorf("the condition has %d bytes", n)
 	}
 }
 

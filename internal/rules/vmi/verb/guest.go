@@ -35,7 +35,7 @@ func Pause(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Unpause refuses a guest that runs. A guest that has suspended itself is woken up.
+// Unpause refuses a guest that runs. One that suspended itself wakes up.
 func Unpause(vmi *v1.VirtualMachineInstance) error {
 	if err := Ready(vmi); err != nil {
 		return err

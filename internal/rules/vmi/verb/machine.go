@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// Plan has the changes of a verb on a VirtualMachine, in this order.
+// Plan has a verb's changes of a VirtualMachine, in this order.
 type Plan struct {
 	// GracePeriod is written to the running VMI if a stop is to be shorter than the VM's own. nil leaves it.
 	GracePeriod *int64
@@ -74,7 +74,7 @@ func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Sta
 	}
 }
 
-// Stop plans to stop vm.
+// Stop plans a stop.
 func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.StopOptions) (Plan, error) {
 	strategy, err := vm.RunStrategy()
 	if err != nil {
@@ -89,7 +89,7 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 	}
 	switch strategy {
 	case v1.RunStrategyAlways:
-		// This also applies without a VMI: it stops a VM that is about to start or waits in a crash loop.
+		// Without a VMI, this stops a VM that is about to start or waits in a crash loop.
 		plan.RunStrategy = v1.RunStrategyHalted
 		// A requested start that has not happened must not remain for the next one.
 		plan.Requests = forget(vm)
@@ -120,7 +120,6 @@ func Stop(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Stop
 	}
 }
 
-// rerun reports whether a failed VM is about to run again.
 func rerun(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return underway(vm) || Exists(vmi) && vmi.Status.Phase == v1.Failed
 }
@@ -130,7 +129,7 @@ func startWaits(vm *v1.VirtualMachine) bool {
 	return slices.ContainsFunc(vm.Status.StateChangeRequests, func(r v1.VirtualMachineStateChangeRequest) bool { return r.Action == v1.StartRequest })
 }
 
-// takeBack cancels the start of a VM that is about to run, and deletes its previous VMI.
+// takeBack also deletes the VM's previous VMI.
 func takeBack(vmi *v1.VirtualMachineInstance) Plan {
 	if Exists(vmi) {
 		return Plan{Requests: []v1.VirtualMachineStateChangeRequest{stop(vmi)}}
@@ -138,7 +137,7 @@ func takeBack(vmi *v1.VirtualMachineInstance) Plan {
 	return Plan{Requests: []v1.VirtualMachineStateChangeRequest{}}
 }
 
-// Restart plans to restart vm.
+// Restart plans a restart.
 func Restart(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.RestartOptions) (Plan, error) {
 	strategy, err := vm.RunStrategy()
 	if err != nil {

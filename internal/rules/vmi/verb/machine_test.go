@@ -173,8 +173,7 @@ func TestRunningIsWrittenWhereItIsUsed(t *testing.T) {
 	}
 }
 
-// Whatever state a VM is in: a stop request names the VMI that is meant, and
-// nothing asks for two guests.
+// A stop request must name the VMI that is meant, and nothing may ask for two guests.
 func TestRequestsAreSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		vm := machine(rapid.SampledFrom([]v1.VirtualMachineRunStrategy{

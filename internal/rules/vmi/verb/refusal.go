@@ -16,7 +16,7 @@ func Conflict(vm *v1.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(v1.Resource("virtualmachine"), vm.Name, fmt.Errorf(format, args...))
 }
 
-// GuestConflict is the refusal of a verb in the VMI's present state.
+// GuestConflict refuses a verb in the VMI's present state.
 func GuestConflict(vmi *v1.VirtualMachineInstance, sentence string) error {
 	return apierrors.NewConflict(v1.Resource("virtualmachineinstance"), vmi.Name, fmt.Errorf("%s", sentence))
 }

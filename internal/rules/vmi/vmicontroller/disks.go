@@ -44,8 +44,7 @@ func (d *decision) reportPlace() {
 	d.facts.Wait.Unscheduled = vmistatus.Known(unplaced)
 }
 
-// Unplaced returns the reason why no node suits disks with this plan, nil for none. pod is their
-// provisioning pod, nil if none is known.
+// Unplaced returns why no node suits the disks, nil for none. pod is their provisioning pod, if it is known.
 func Unplaced(disks placement.Plan, pod *corev1.Pod) *vmistatus.Obstacle {
 	switch {
 	case disks.State == placement.Divided:
@@ -69,7 +68,6 @@ func endOfProvisioning(pod *corev1.Pod) string {
 	return "its container has ended"
 }
 
-// disksReady clears the reports of awaitDisks.
 func (d *decision) disksReady() {
 	wait := &d.facts.Wait
 	wait.Provisioning = vmistatus.Known("")

@@ -13,8 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// ReasonMaintenance is the reason of the condition Synchronized of a VMI whose VM is locked for a
-// maintenance pod.
+// ReasonMaintenance is Synchronized's reason for a VMI whose VM is locked for a maintenance pod.
 const ReasonMaintenance = "Maintenance"
 
 // MaintainerOn reports whether a maintenance pod may write to one of the claims. of is the VM that

@@ -37,12 +37,11 @@ type side struct {
 	need, needNode   Question
 	node             *corev1.Node
 	since            time.Time
-	// silent is the reason why a gone pod's node does not answer.
+	// silent is why a gone pod's node does not answer.
 	state  switchover.PodState
 	silent string
 }
 
-// currentSide returns the pod of the guest according to the VMI.
 func (d *decision) currentSide() side {
 	o := &d.o
 	return side{
@@ -67,7 +66,6 @@ func (d *decision) otherSide() side {
 	return s
 }
 
-// uidsOn returns the pods in status.activePods on the node.
 func (d *decision) uidsOn(node string) []types.UID {
 	var out []types.UID
 	for uid, on := range d.o.VMI.Status.ActivePods {
@@ -78,7 +76,7 @@ func (d *decision) uidsOn(node string) []types.UID {
 	return out
 }
 
-// setSideState sets the side's state. It returns false if the API server must be asked first.
+// setSideState returns false if the API server must be asked first.
 func (d *decision) setSideState(s *side) bool {
 	switch {
 	case s.pod != nil && podstatus.Terminal(s.pod), !s.named:
@@ -185,7 +183,7 @@ func (d *decision) applyMigrationStep(source, target *side) {
 	}
 }
 
-// switchNode makes the target's node the VMI's. The target's gate opens, so that Services route to it.
+// The target's gate opens, so that Services route to it.
 func (d *decision) switchNode(target *corev1.Pod) {
 	m := d.o.VMI.Status.MigrationState
 	d.facts.Migration.Arrived = &vmistatus.Arrival{Image: d.o.VMI.Status.LauncherContainerImageVersion, Volumes: hotplug.Arrive(d.o.VMI)}

@@ -93,7 +93,7 @@ func quit(reason launch.Reason, incoming launch.Incoming) func(*corev1.Pod) {
 	}
 }
 
-// seen observes both pods; nil is a pod that is known to be gone for good.
+// nil is a pod that is known to be gone for good.
 func seen(vmi *v1.VirtualMachineInstance, current, other *corev1.Pod) Observed {
 	if ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady); current == nil && ready.Status == corev1.ConditionTrue {
 		*ready = v1.VirtualMachineInstanceCondition{Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse,
@@ -213,7 +213,7 @@ func TestAVMIWithTwoPods(t *testing.T) {
 	}
 }
 
-// both names both pods again: inPhase has set those of a VMI that was never migrated.
+// inPhase has set the pods of a VMI that was never migrated.
 func both(vmi *v1.VirtualMachineInstance) {
 	vmi.Status.ActivePods = map[types.UID]string{"one": "a", "two": "b"}
 }
@@ -240,8 +240,8 @@ func movesToNew(vmi *v1.VirtualMachineInstance) {
 		SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "old"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "new"}}}
 }
 
-// TestTheClaimsChangeWithTheNode: the VMI must name the claim with its guest's last writes, in the same write that
-// reports where the guest is, or how it has ended.
+// TestTheClaimsChangeWithTheNode: the VMI must name the claim with its guest's last writes, in the write that reports
+// where the guest is, or how it has ended.
 func TestTheClaimsChangeWithTheNode(t *testing.T) {
 	migrated, killed := quit(launch.ReasonMigrated, ""), quit("", "")
 	never, ran := quit(launch.ReasonHostShutdown, launch.IncomingNeverRan), quit(launch.ReasonGuestShutdown, launch.IncomingRan)
@@ -414,7 +414,7 @@ func TestAMigratingVMISaysWhatIsWrongWithItsPod(t *testing.T) {
 	}
 }
 
-// A target pod waits for its gate, which looks like a node that does not answer.
+// The gate looks like a node that does not answer.
 func TestAClosedGateIsNoLostNode(t *testing.T) {
 	pod := func(reason string) *corev1.Pod {
 		return targetPod(func(p *corev1.Pod) {

@@ -126,8 +126,8 @@ func (m *model) deletePod() {
 	m.editPod(terminating)
 }
 
-// handlerStarts plays virt-handler: it starts a guest only in the pod that the stored VMI names, because it writes with
-// the version that it has read.
+// virt-handler writes with the version that it has read, and so starts a guest only in the pod that the stored VMI
+// names.
 func (m *model) handlerStarts() {
 	vmi, pod := m.vmi(), m.pod()
 	if vmi == nil || pod == nil || vmi.Status.Phase != v1.Scheduled || vmi.DeletionTimestamp != nil ||

@@ -65,8 +65,8 @@ type vmiState struct {
 
 // podState has a launcher pod's fields about the interface.
 type podState struct {
-	// Networks of the pod: made at its creation, asked in its annotation, said in its network-status, and in in its
-	// network namespace.
+	// The pod's network at its creation (made), in its annotation (asked), in its network-status (said), and in its
+	// namespace (in).
 	made, asked, said, in network
 }
 
@@ -101,7 +101,7 @@ type nicState struct {
 	migration                phase
 	// rests means that a migration has just ended: package workloadupdate makes no other one for a while.
 	rests bool
-	// migrations counts those since the last change of the VMI's specification, without the failed ones.
+	// migrations counts those since the last change of the specification, without the failed ones.
 	migrations int8
 	// The remaining steps of users and failures.
 	changes, deaths, breaks uint8

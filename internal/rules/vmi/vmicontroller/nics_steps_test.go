@@ -245,8 +245,8 @@ func (s nicState) handled() nicState {
 	return to
 }
 
-// ofTime: pauses end. Caches lag by less, and Drydock has then done all that it can; all others, and virt-controller's
-// loop of VMs, may need longer.
+// When a pause ends, Drydock has done all that it can; all others, and virt-controller's loop of VMs, may need
+// longer.
 func (sc *nicScenario) ofTime(s nicState) []nicStep {
 	busy := s.migration != atRest || s.known != s.vmi || s.vmi.reported != s.nic || s.handled() != s
 	if d := sc.decide(nicView{s.vmi, s.pod}); busy || d.condition != s.vmi.condition || d.changes && d.asks != s.pod.asked {

@@ -1,8 +1,8 @@
 // Package vmicontroller decides virt-controller's actions for one VMI: the creation and deletion of its
 // launcher pod, the handover to a node, the pod's facts for the VMI's status, and the end of its finalizers.
 //
-// It owns the decision only. It is pure: it must not import a client or read the clock. Package
-// vmistatus derives the VMI's status from the facts.
+// It owns the decision only. It must not import a client or read the clock. Package vmistatus derives the VMI's
+// status from the facts.
 //
 //	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
 //	              │             │              │            │        Failed
@@ -75,9 +75,8 @@ type Observed struct {
 	Rivals         []Rival
 	RivalsAsked    bool
 	// VM has the VMI's name.
-	VM      *v1.VirtualMachine
-	VMAsked bool
-	// Node is the VMI's node.
+	VM        *v1.VirtualMachine
+	VMAsked   bool
 	Node      *corev1.Node
 	NodeAsked bool
 	// Claims are those of the VMI's volumes. ClaimsConfirmed means that they and Topologies were
@@ -99,7 +98,7 @@ type Observed struct {
 // Warning is a warning event.
 type Warning = objectevent.Warning
 
-// Question is a question that only the API server can answer.
+// Question is one that only the API server can answer.
 type Question string
 
 // The questions.
@@ -110,15 +109,15 @@ const (
 	// NeedDisks answers placement.Plan.Confirm.
 	NeedDisks  Question = "the claims and what uses them"
 	NeedRivals Question = "the guests beside which this one must not run"
-	// NeedVM must not be answered by a cache: the VM may be locked.
+	// A cache must not answer NeedVM: the VM may be locked.
 	NeedVM        Question = "the VM"
 	NeedNode      Question = "the VMI's node"
 	NeedWarning   Question = "the launcher pod's events"
 	NeedResources Question = "the launcher pod's resources"
 )
 
-// Plan has the actions, in this order: the disks, create the claim of the VM's state, create the
-// launcher pod, open the gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
+// Plan has actions in this order: the disks, create the claim of the VM's state, create the launcher pod, open the
+// gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
 type Plan struct {
 	// Needs must be answered before any action: then this is no plan, and another one is made.
 	Needs       Question
@@ -133,7 +132,7 @@ type Plan struct {
 	// DeletePod and DeleteOther delete the observed pods, unless the patch conflicts with a newer VMI.
 	DeletePod   bool
 	DeleteOther bool
-	// OpenGate opens launcherpod.GuestGate of the other pod, where the guest runs now.
+	// OpenGate opens the other pod's launcherpod.GuestGate: the guest runs there now.
 	OpenGate bool
 	// LabelNode gives the observed pod the label kubevirt.io/nodeName.
 	LabelNode bool
@@ -199,8 +198,7 @@ func (d *decision) writeStatus() {
 	obstacle, _ := d.facts.Obstacle.Get()
 	switch {
 	case d.unreported > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
-		// The scheduler usually takes milliseconds, and the first write for the bound pod then sets
-		// Scheduled.
+		// The scheduler usually takes milliseconds, and the first write for the bound pod then sets Scheduled.
 		d.requeueAfter(d.unreported)
 	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
 		// The message names another sandbox at every attempt.
@@ -216,7 +214,7 @@ func failedFor(status *v1.VirtualMachineInstanceStatus) string {
 	return ""
 }
 
-// planDisks plans nothing once there is a launcher pod: the disks are then where it is.
+// Once there is a launcher pod, the disks are where it is.
 func planDisks(o Observed) placement.Plan {
 	return placement.Decide(placement.Observed{
 		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI) && !Maintained(o.VMI),
@@ -269,7 +267,7 @@ func (d *decision) decideWaiting() {
 	}
 }
 
-// decideHandedOver leaves all but the pod's end and its container's start to virt-handler.
+// virt-handler decides all but the pod's end and its container's start.
 func (d *decision) decideHandedOver() {
 	o := &d.o
 	d.shutDown()
@@ -319,8 +317,7 @@ func (d *decision) markEviction() {
 	}
 }
 
-// decideEnded deletes a pod that outlives its guest. virt-launcher ends with QEMU, so this only
-// concerns one that never started it.
+// virt-launcher ends with QEMU, so this only concerns a pod that never started it.
 func (d *decision) decideEnded() {
 	o := &d.o
 	switch {

@@ -13,12 +13,11 @@ import (
 )
 
 const (
-	// kubeletMargin is the kubelet's time, beyond the grace period, to notice that the pod's object
-	// is gone and to end its processes.
+	// The kubelet has this time beyond the grace period to end the processes of a pod whose object is gone.
 	kubeletMargin = 15 * time.Second
 	// nodePause is the requeue interval for a node that does not answer.
 	nodePause = 15 * time.Second
-	// gateIsClosed is the kubelet's reason for an unready pod whose containers are ready.
+	// The kubelet has this reason for an unready pod with ready containers.
 	gateIsClosed = "ReadinessGatesNotReady"
 )
 
@@ -53,8 +52,8 @@ func (d *decision) decideVanished() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// leftOf returns the time until the guest of a gone pod is checked again, zero if it has ended.
-// silent is the reason why the node does not answer, "" if it does.
+// leftOf returns when the guest of a gone pod is checked again, zero if it has ended. silent is why the node does not
+// answer, "" if it does.
 func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
 	ready, why := nodeReady(node)
 	switch {
@@ -100,7 +99,6 @@ func (d *decision) reportInterrupted() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// nodeReady returns the node's condition Ready, nil for none, and the reason why it is not true.
 func nodeReady(node *corev1.Node) (*corev1.NodeCondition, string) {
 	if node == nil {
 		return nil, "it does not exist"

@@ -23,7 +23,6 @@ func CreateFailed(vmi *v1.VirtualMachineInstance, what string, err error, now ti
 	return out
 }
 
-// firstPhase returns Pending for a VMI without a phase, "" for another.
 func firstPhase(vmi *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
 	if vmi.Status.Phase == v1.VmPhaseUnset {
 		return v1.Pending

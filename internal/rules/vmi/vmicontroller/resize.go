@@ -10,7 +10,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// resize adapts the launcher pod to a guest whose CPUs or memory change (package podresize).
 func (d *decision) resize() {
 	switch {
 	case !podresize.UnderWay(d.o.VMI):

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Reasons of the condition Synchronized of a VMI that waits for another guest.
+// Reasons of Synchronized for a VMI that waits for another guest.
 const (
 	ReasonClaimInUse      = "ClaimInUse"
 	ReasonPredecessorRuns = "PredecessorNotEnded"
@@ -83,7 +83,6 @@ func WrittenBy(claims []string, vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-// writtenOf returns the first claim that the pod's labels name as written to, "" for none.
 func writtenOf(claims []string, pod *corev1.Pod) string {
 	for _, claim := range claims {
 		if _, writes := pod.Labels[launcherpod.ClaimLabel(claim)]; writes {
@@ -114,7 +113,6 @@ func (d *decision) yieldOrWait() {
 	d.p.DeletePod = slices.ContainsFunc(d.o.Rivals, func(r Rival) bool { return r.before(d.o.Pod) })
 }
 
-// before reports whether the rival has precedence over the pod.
 func (r Rival) before(pod *corev1.Pod) bool {
 	order := r.Created.Compare(pod.CreationTimestamp.Time)
 	return cmp.Or(order, cmp.Compare(r.UID, pod.UID)) < 0

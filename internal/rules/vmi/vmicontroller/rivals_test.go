@@ -84,8 +84,7 @@ func TestBesideWhichPodsAGuestMustNotRun(t *testing.T) {
 	}
 }
 
-// TestAVMILeadsToItsGuestsPod removes everything that can be removed from a pod: its name, and the UID in the other
-// VMI's status, stay, and must suffice.
+// TestAVMILeadsToItsGuestsPod: the pod's name, and the UID in the other VMI's status, must suffice.
 func TestAVMILeadsToItsGuestsPod(t *testing.T) {
 	readOnly := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Domain.Devices.Disks[0].DiskDevice = v1.DiskDevice{CDRom: &v1.CDRomTarget{}}

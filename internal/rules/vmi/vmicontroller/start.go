@@ -124,7 +124,6 @@ func (d *decision) awaitNode() {
 	}
 }
 
-// verdictOn returns the scheduler's reason for not placing the pod; nil for none.
 func verdictOn(pod *corev1.Pod) *vmistatus.Obstacle {
 	verdict := podstatus.Condition(pod, corev1.PodScheduled)
 	if verdict == nil || verdict.Status != corev1.ConditionFalse {
@@ -137,7 +136,7 @@ func verdictOn(pod *corev1.Pod) *vmistatus.Obstacle {
 	return &vmistatus.Obstacle{Reason: verdict.Reason, Message: message}
 }
 
-// kvmHint explains a scheduler message that reads as if the nodes were full.
+// The scheduler's message reads as if the nodes were full.
 const kvmHint = " (a node offers " + layout.ResourceKVM + " when its KVM has run a guest, see the node's label " + layout.KVMLabel +
 	" and its events; with developerConfiguration.useEmulation in the KubeVirt object guests are emulated where it has not)"
 
@@ -167,7 +166,6 @@ func imageOf(pod *corev1.Pod) string {
 	return ""
 }
 
-// qosClass returns the pod's QoS class, which the API server sets at creation.
 func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
 	if pod.Status.QOSClass != "" {
 		return pod.Status.QOSClass

@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// ReasonStateClaim is the reason of the condition Synchronized if the claim named for the VM's
-// state can't be used for it.
+// ReasonStateClaim is Synchronized's reason if the claim named for the VM's state can't be used for it.
 const ReasonStateClaim = "StateClaimUnusable"
 
 func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
@@ -29,7 +28,6 @@ func (d *decision) lacksState() bool {
 	return stateclaim.ClaimName(d.o.VMI) != "" && d.stateClaim() == nil
 }
 
-// badState returns the reason why the guest must not use that claim, nil for none.
 func (d *decision) badState() error {
 	claim := d.stateClaim()
 	if claim == nil {
@@ -40,7 +38,7 @@ func (d *decision) badState() error {
 
 // awaitState waits for the claim to become usable. A change or the end of the claim enqueues the VMI.
 func (d *decision) awaitState() {
-	d.p.Disks.Create = false // it would bind the claim
+	d.p.Disks.Create = false // The provisioning pod would bind the claim.
 	d.p.After = rivalPause
 	d.facts.Wait.Phase, d.facts.Wait.For = firstPhase(d.o.VMI), d.badState().Error()
 	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonStateClaim, Message: d.facts.Wait.For})

@@ -16,7 +16,7 @@ func keepsTPM(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{Persistent: new(true)}
 }
 
-// stateOf are the VMI's claims: that of a disk, and that of its state, which is missing if phase is empty.
+// The claim of the state is missing if phase is empty.
 func stateOf(vmi *v1.VirtualMachineInstance, phase corev1.PersistentVolumeClaimPhase, edit ...func(*corev1.PersistentVolumeClaim)) []placement.Claim {
 	state := placement.Claim{Name: stateclaim.ClaimName(vmi)}
 	if phase != "" {

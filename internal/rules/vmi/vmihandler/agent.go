@@ -30,7 +30,6 @@ const (
 	setPassword = "guest-set-user-password"
 )
 
-// agentCommands are the commands that Drydock uses.
 var agentCommands = []string{
 	"guest-ping", "guest-info", "guest-shutdown", "guest-get-osinfo", "guest-network-get-interfaces", "guest-get-fsinfo",
 	"guest-get-host-name", "guest-get-users", "guest-get-timezone", setKeys, setPassword,

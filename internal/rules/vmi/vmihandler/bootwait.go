@@ -76,7 +76,7 @@ func runningSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	return now
 }
 
-// state returns the run state for the status. It is not Paused: no user has to act.
+// The state is not Paused: no user has to act.
 func (h Halt) state(list []v1.VolumeStatus, paused bool) runstate.State {
 	state := runstate.Of(runstate.Prelaunch)
 	state.Reason, state.Paused, state.Message = runstate.ReasonWaitingForVolumes, paused, h.message(list)

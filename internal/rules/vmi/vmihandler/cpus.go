@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podresize"
 )
 
-// CanChangeCPUs reports whether virtual CPUs can be plugged into the guest.
+// CanChangeCPUs reports whether virtual CPUs can be plugged.
 func CanChangeCPUs(vmi *v1.VirtualMachineInstance) bool {
 	cpu := vmi.Spec.Domain.CPU
 	return cpu != nil && cpu.MaxSockets != 0

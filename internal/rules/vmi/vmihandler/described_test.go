@@ -94,6 +94,22 @@ func TestInterfacesOfTheGuest(t *testing.T) {
 	}
 }
 
+// The state that virt-handler has set is newer than that of the interface.
+func TestLinksOfInterfaces(t *testing.T) {
+	const up, down = v1.InterfaceStateLinkUp, v1.InterfaceStateLinkDown
+	g := &Guest{
+		Interfaces: []Interface{{Name: "default"}, {Name: "blue", Link: down}, {Name: "green", Link: up}},
+		Links:      map[string]v1.InterfaceState{"default": up, "green": down},
+	}
+	var got []string
+	for _, i := range interfaces(instance(), g) {
+		got = append(got, i.Name+" "+i.LinkState)
+	}
+	if want := []string{"default up", "blue down", "green down"}; !slices.Equal(got, want) {
+		t.Errorf("links are %v, want %v", got, want)
+	}
+}
+
 // Whatever the guest builds on a card, and in whatever order it lists it, the card must be recognized.
 func TestTheCardIsToldFromWhatIsMadeOfIt(t *testing.T) {
 	const mac = "02:00:00:00:00:01"
@@ -114,6 +130,62 @@ func TestTheCardIsToldFromWhatIsMadeOfIt(t *testing.T) {
 			if other.Name != "" || other.InfoSource != infoAgent {
 				t.Errorf("of %q: %+v", names, other)
 			}
+		}
+	}
+}
+
+// A bond gives all its cards one MAC address, and the guest agent does not tell their own ones.
+func TestTheCardsOfABondAreTold(t *testing.T) {
+	const one, two, three = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03"
+	for name, c := range map[string]struct {
+		// nics are the addresses of the spec's interfaces; reported are the guest's devices, in its order.
+		nics     []string
+		reported string
+		// want are the names of the spec's interfaces in the guest, others those of its other devices.
+		want, others string
+	}{
+		"no bond":                                {[]string{one, two}, "eth0=1 eth1=2", "eth0 eth1", ""},
+		"a bond with the first card's address":   {[]string{one, two}, "eth0=1 eth1=1 bond0=1", "eth0 eth1", "bond0"},
+		"a bond with the second card's address":  {[]string{one, two}, "eth0=2 eth1=2 bond0=2", "eth0 eth1", "bond0"},
+		"a bond with an address of its own":      {[]string{one, two}, "eth0=9 eth1=9 bond0=9", "eth0 eth1", "bond0"},
+		"a bond that is listed first":            {[]string{one, two}, "bond0=1 enp1s0=1 enp2s0=1", "enp1s0 enp2s0", "bond0"},
+		"a VLAN on the bond":                     {[]string{one, two}, "eth0=1 eth1=1 bond0=1 bond0.7=1", "eth0 eth1", "bond0 bond0.7"},
+		"a bridge on the bond":                   {[]string{one, two}, "eth0=1 eth1=1 bond0=1 br0=1", "eth0 eth1", "bond0 br0"},
+		"a team":                                 {[]string{one, two}, "eth0=1 eth1=1 team0=1", "eth0 eth1", "team0"},
+		"a card beside the bond":                 {[]string{one, two, three}, "eth0=1 eth1=2 eth2=2 bond0=2", "eth0 eth1 eth2", "bond0"},
+		"a card before it in the guest":          {[]string{one, two, three}, "eth0=1 eth1=1 eth2=3 bond0=1", "eth0 eth1 eth2", "bond0"},
+		"two bonds":                              {[]string{one, two, three, "02:00:00:00:00:04"}, "eth0=1 eth1=1 eth2=4 eth3=4 bond0=1 bond1=4", "eth0 eth1 eth2 eth3", "bond0 bond1"},
+		"a bond of one card":                     {[]string{one, two}, "eth0=1 eth1=2 bond0=1", "eth0 eth1", "bond0"},
+		"a card for which the guest has nothing": {[]string{one, two}, "eth0=1 bond0=1", "eth0 -", "bond0"},
+		"a device whose kind nobody knows":       {[]string{one, two}, "eth0=1 lan=1", "eth0 -", "lan"},
+		"such a device on a bond":                {[]string{one, two}, "eth0=1 eth1=1 lan=1 bond0=1", "eth0 -", "bond0 eth1 lan"},
+		"an address that two cards have":         {[]string{one, one}, "eth0=1 eth1=1", "eth0 eth1", ""},
+	} {
+		g, vmi := facts().Guest, instance()
+		g.Interfaces = nil
+		for i, mac := range c.nics {
+			g.Interfaces = append(g.Interfaces, Interface{Name: fmt.Sprint("net", i), MAC: mac})
+		}
+		g.Agent = &Agent{}
+		for _, device := range strings.Fields(c.reported) {
+			is, mac, _ := strings.Cut(device, "=")
+			g.Agent.Interfaces = append(g.Agent.Interfaces, v1.VirtualMachineInstanceNetworkInterface{InterfaceName: is, MAC: "02:00:00:00:00:0" + mac})
+		}
+		var got, others []string
+		for i, status := range interfaces(vmi, g) {
+			switch {
+			case i >= len(c.nics):
+				others = append(others, status.InterfaceName)
+			case status.MAC != c.nics[i]:
+				t.Errorf("%s: %s has the address %s", name, status.Name, status.MAC)
+			case status.InterfaceName == "":
+				got = append(got, "-")
+			default:
+				got = append(got, status.InterfaceName)
+			}
+		}
+		if strings.Join(got, " ") != c.want || strings.Join(others, " ") != c.others {
+			t.Errorf("%s: the cards are %q, want %q; the others are %q, want %q", name, got, c.want, others, c.others)
 		}
 	}
 }

@@ -26,24 +26,24 @@ const (
 
 // interfaces returns the spec's interfaces in its order, then those that only the guest agent reports.
 func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineInstanceNetworkInterface {
-	var list, others []v1.VirtualMachineInstanceNetworkInterface
+	var list, others, reported []v1.VirtualMachineInstanceNetworkInterface
 	if g.Agent != nil {
-		others = slices.Clone(g.Agent.Interfaces)
+		reported = g.Agent.Interfaces
 	}
-	for _, made := range g.Interfaces {
+	cards := cardsOf(g.Interfaces, reported)
+	for i, made := range g.Interfaces {
 		status := v1.VirtualMachineInstanceNetworkInterface{
 			Name: made.Name, MAC: made.MAC, PodInterfaceName: made.PodInterface,
-			InfoSource: infoDomain, QueueCount: int32(max(made.Queues, 1)), LinkState: string(made.Link),
+			InfoSource: infoDomain, QueueCount: int32(max(made.Queues, 1)), LinkState: string(cmp.Or(g.Links[made.Name], made.Link)),
 		}
 		setIPs(&status, made.IPs)
-		if at := deviceOf(others, made.MAC); at >= 0 {
-			reported := others[at]
-			others = slices.Delete(others, at, at+1)
-			status.InterfaceName = reported.InterfaceName
+		if cards[i] >= 0 {
+			card := &reported[cards[i]]
+			status.InterfaceName = card.InterfaceName
 			status.InfoSource = infoDomain + ", " + infoAgent
 			// Behind masquerade, the guest's own address is not reachable.
-			if !masqueraded(vmi, made.Name) && len(reported.IPs) > 0 {
-				setIPs(&status, reported.IPs)
+			if !masqueraded(vmi, made.Name) && len(card.IPs) > 0 {
+				setIPs(&status, card.IPs)
 			}
 		}
 		if made.Multus {
@@ -51,8 +51,11 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 		}
 		list = append(list, status)
 	}
-	for i := range others {
-		others[i].InfoSource = infoAgent
+	for i := range reported {
+		if !slices.Contains(cards, i) {
+			others = append(others, reported[i])
+			others[len(others)-1].InfoSource = infoAgent
+		}
 	}
 	slices.SortFunc(others, func(a, b v1.VirtualMachineInstanceNetworkInterface) int {
 		return cmp.Or(cmp.Compare(a.InterfaceName, b.InterfaceName), cmp.Compare(a.MAC, b.MAC))
@@ -60,16 +63,52 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 	return append(list, others...)
 }
 
-// madeOf are prefixes of the names of virtual devices that a guest creates on others.
-var madeOf = []string{"bond", "br", "docker", "ipvlan", "macvlan", "macvtap", "ovs", "team", "veth", "virbr", "vlan", "vxlan"}
+// bonds are prefixes of the names of devices that give others their MAC address.
+var bonds = []string{"bond", "team"}
 
-// deviceOf returns the index of the network card among the interfaces with the MAC address, -1 for
-// none. A name with a separator is a VLAN on another device. Of several candidates the first is the
-// card, since the guest lists the oldest first.
-func deviceOf(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) int {
+// madeOf are prefixes of the names of other virtual devices that a guest creates.
+var madeOf = []string{"br", "docker", "ipvlan", "macvlan", "macvtap", "ovs", "veth", "virbr", "vlan", "vxlan"}
+
+// cardsOf returns for each NIC the index of its network card among the guest's interfaces, -1 for none.
+//
+// A card has its NIC's MAC address, unless it belongs to a bond: all cards of a bond have the bond's address, and the
+// guest agent does not report their own. If there are as many cards in bonds as NICs without a card elsewhere, both are
+// in the order in which the guest has found them.
+func cardsOf(nics []Interface, reported []v1.VirtualMachineInstanceNetworkInterface) []int {
+	var cards, bonded, left []int
+	for i := range reported {
+		if !made(reported[i].InterfaceName) && inBond(reported, reported[i].MAC) {
+			bonded = append(bonded, i)
+		}
+	}
+	for i := range nics {
+		card := cardOf(nics[i].MAC, reported, cards)
+		if card < 0 || slices.Contains(bonded, card) {
+			left = append(left, i)
+		}
+		cards = append(cards, card)
+	}
+	if len(bonded) == len(left) {
+		for i, nic := range left {
+			cards[nic] = bonded[i]
+		}
+	}
+	return cards
+}
+
+// inBond reports whether a bond has the MAC address.
+func inBond(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) bool {
+	return slices.ContainsFunc(reported, func(i v1.VirtualMachineInstanceNetworkInterface) bool {
+		return i.MAC == mac && hasPrefix(i.InterfaceName, bonds) && !onAnother(i.InterfaceName)
+	})
+}
+
+// cardOf returns the index of the network card with the MAC address among the interfaces that are not taken, -1 for
+// none. Of several candidates the first is the card, since the guest lists the oldest first.
+func cardOf(mac string, reported []v1.VirtualMachineInstanceNetworkInterface, taken []int) int {
 	card := -1
 	for i := range reported {
-		if reported[i].MAC != mac {
+		if reported[i].MAC != mac || slices.Contains(taken, i) {
 			continue
 		}
 		if card < 0 || made(reported[card].InterfaceName) && !made(reported[i].InterfaceName) {
@@ -79,8 +118,16 @@ func deviceOf(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) 
 	return card
 }
 
+// made reports whether a name is that of a virtual device that the guest has created.
 func made(name string) bool {
-	return strings.ContainsAny(name, ".@:") || slices.ContainsFunc(madeOf, func(kind string) bool { return strings.HasPrefix(name, kind) })
+	return onAnother(name) || hasPrefix(name, bonds) || hasPrefix(name, madeOf)
+}
+
+// onAnother reports whether a name has a separator, as that of a VLAN on another device.
+func onAnother(name string) bool { return strings.ContainsAny(name, ".@:") }
+
+func hasPrefix(name string, prefixes []string) bool {
+	return slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }
 
 func setIPs(status *v1.VirtualMachineInstanceNetworkInterface, ips []string) {
@@ -103,7 +150,6 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 // the guest the pod's address, on any network (decision 367).
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
-// hindrances keep a guest from migrating.
 type hindrances []hindrance
 
 type hindrance struct {
@@ -193,7 +239,6 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	})
 }
 
-// migrationObstacle returns a message if the volume can't be reached from another node, nor sent along.
 func migrationObstacle(v *v1.Volume, known map[string]Volume) string {
 	claim := volumeclaim.Name(&v.VolumeSource)
 	switch {

@@ -14,7 +14,7 @@ import (
 // Memory is QEMU's report of plugged memory in bytes, besides the boot memory. The zero value is unknown or no room.
 type Memory struct {
 	Known bool
-	// Requested is the guest's limit; Size is the amount that it has plugged or not released yet.
+	// Requested is the guest's limit; Size is plugged or not released yet.
 	Requested, Size int64
 }
 
@@ -29,7 +29,7 @@ type MemoryStep struct {
 	To  int64
 }
 
-// CanChangeMemory reports whether memory can be plugged into the guest.
+// CanChangeMemory reports whether memory can be plugged.
 func CanChangeMemory(vmi *v1.VirtualMachineInstance) bool {
 	return machine.MemoryRoom(&vmi.Spec, machine.BootMemory(vmi)) > 0
 }
@@ -56,9 +56,8 @@ func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, p
 	return step
 }
 
-// LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 misses some writes of
-// an emulated guest to a block of memory of whole 256 KiB, such as plugged memory, and would not send them
-// (decisions 302 and 398).
+// LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 would not send some
+// writes of an emulated guest to a block of memory of whole 256 KiB, such as plugged memory (decisions 302 and 398).
 func LosesWrites(kvm bool, has Memory) bool { return !kvm && (has.Requested > 0 || has.Size > 0) }
 
 func memoryStatus(vmi *v1.VirtualMachineInstance, g *Guest) *v1.MemoryStatus {

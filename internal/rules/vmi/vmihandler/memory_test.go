@@ -10,7 +10,7 @@ import (
 
 const mebibyte = 1 << 20
 
-// memoryVMI is a VMI whose guest was started with 256Mi, has room for 1Gi, wants 512Mi, and was given that size.
+// The guest was started with 256Mi, has room for 1Gi, wants 512Mi, and was given that.
 func memoryVMI(edits ...func(*v1.VirtualMachineInstance)) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{}
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("512Mi")), MaxGuest: new(resource.MustParse("1Gi"))}

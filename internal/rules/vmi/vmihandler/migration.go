@@ -11,13 +11,13 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Role is a node's relation to a VMI's guest.
+// Role is a node's relation to a guest.
 type Role int
 
 const (
 	// Home is the node where the guest runs or is to start. It may be the source of a migration.
 	Home Role = iota
-	// Destination is the target of a migration. Its virt-handler owns only its part of migrationState in the status.
+	// Destination is a migration's target. Its virt-handler owns only its part of migrationState.
 	Destination
 	// Former is the node that the guest has left. Its virt-handler owns nothing, and ends QEMU.
 	Former
@@ -35,8 +35,8 @@ func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 	return Home
 }
 
-// NextAtDestination returns the step at the target of a migration, and when to look again. action
-// is package switchover's decision on the same observation.
+// NextAtDestination returns the step at a migration's target, and when to look again. action is package switchover's
+// for the same observation.
 func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.Duration) {
 	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
 	switch {
@@ -116,7 +116,7 @@ func kill(o Observed) (Step, time.Duration) {
 	return Kill, killAfter
 }
 
-// ProcessOf returns the state of QEMU in the VMI's pod.
+// ProcessOf returns the state of QEMU in the pod.
 func ProcessOf(o Observed) switchover.Process {
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited, o.Pod != nil && (o.Pod.Finished || o.Pod.Gone && !o.Pod.Remains):

@@ -12,19 +12,17 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// owned are the status fields that virt-handler may change.
 var owned = vmistatus.Writable(vmistatus.Handler)
 
-// operation is defined by RFC 6902.
+// RFC 6902 defines it.
 type operation struct {
 	Op    string          `json:"op"`
 	Path  string          `json:"path"`
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Patch returns the JSON patch that changes the VMI's status to want, nil if there is no
-// difference. It applies only to the version that was read: after another write it fails, and the
-// status has to be computed again.
+// Patch returns the JSON patch of the VMI's status to want, nil for no difference. It applies only to the version
+// that was read: after another write the status has to be computed again.
 func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus) ([]byte, error) {
 	before, err := fields(vmi.Status)
 	if err != nil {

@@ -1,9 +1,9 @@
 // Package vmihandler decides which steps virt-handler takes for a VirtualMachineInstance on its
 // node, and which status the VMI gets.
 //
-// It is pure: it does no I/O and reads no clock. Next returns the next step for an observation,
-// Status the status for the facts, and Patch the smallest patch between two statuses. Any observation
-// may be the first one after a restart of virt-handler, so earlier decisions are no input.
+// It does no I/O and reads no clock. Next returns the next step for an observation, Status the status for the facts,
+// and Patch the smallest patch between two statuses. Any observation may be the first one after a restart of
+// virt-handler, so earlier decisions are no input.
 //
 //	            pod bound
 //	Scheduled ──────────> Connect ──hello──> waiting: Start ──┐
@@ -71,7 +71,7 @@ const (
 	Take Step = "Take"
 	// Report updates the VMI's status.
 	Report Step = "Report"
-	// Stop tells virt-launcher to end QEMU within the grace period.
+	// Stop lets virt-launcher end QEMU within the grace period.
 	Stop Step = "Stop"
 	// Kill ends a virt-launcher that did not stop in time.
 	Kill Step = "Kill"
@@ -84,6 +84,8 @@ type Pod struct {
 	UID types.UID
 	// Finished means that none of its processes runs.
 	Finished bool
+	// Ended means that virt-launcher's container has ended, according to the kubelet.
+	Ended bool
 	// Ready includes the readiness probe.
 	Ready bool
 	// Interrupted means that the pod is being deleted, or marked because its node does not respond:
@@ -93,15 +95,15 @@ type Pod struct {
 	Disruption  vmistatus.Disruption
 	// Resources are the container's resources according to the kubelet, nil if it does not report them.
 	Resources *corev1.ResourceRequirements
-	// Gone means that the API server does not have the pod any more, Remains that the node has remains of it.
+	// Gone means that the API server does not have the pod, Remains that the node still has some of it.
 	Gone, Remains bool
 }
 
-// Link is the state of the connection to virt-launcher.
+// Link is the connection to virt-launcher.
 type Link string
 
 const (
-	// LinkNone means that there is neither a connection nor an attempt at one.
+	// LinkNone means neither a connection nor an attempt.
 	LinkNone Link = ""
 	// LinkPending means that the socket is awaited.
 	LinkPending Link = "pending"
@@ -113,7 +115,7 @@ const (
 type Observed struct {
 	// VMI is nil when it is not this node's any more.
 	VMI *v1.VirtualMachineInstance
-	// Deserted means that the API server does not have the VMI any more. VMI is its last known version.
+	// Deserted means that the API server does not have the VMI; VMI is its last version.
 	Deserted bool
 	Node     string
 	Pod      *Pod
@@ -127,8 +129,7 @@ type Observed struct {
 	// RunState is QEMU's; "" while it is not attached.
 	RunState string
 	// Resume means that a guest with an I/O error is to continue.
-	Resume bool
-	// Migrate means that a migration from this node needs a step.
+	Resume  bool
 	Migrate bool
 	// Halted means that the guest's CPUs have never been started, Begin that they are to be started now.
 	Halted, Begin bool
@@ -139,17 +140,16 @@ type Observed struct {
 	// and the run state, 0 for never.
 	Plug      bool
 	PlugAfter time.Duration
-	// NICs means that NICs can be plugged or unplugged now.
-	NICs bool
 	// Change is the step of the first concern of virt-handler's list that has one now, "" for none.
 	Change Step
-	// Awaits means that volumes of an arriving guest are not on this node yet.
+	// Awaits means that volumes of an arriving guest are not here yet.
 	Awaits bool
+	// ReasonAfter is how long the status waits for the reason of the guest's end, 0 if it does not.
+	ReasonAfter time.Duration
 	// Unprobed means that the node's probe for accelerators has no result yet.
 	Unprobed bool
-	// Changed means that the status differs from the VMI's.
-	Changed bool
-	Now     time.Time
+	Changed  bool
+	Now      time.Time
 }
 
 // Next returns the next step, and when to look again, 0 for never.
@@ -165,7 +165,7 @@ func Next(o Observed) (Step, time.Duration) {
 	case begunAnew(o):
 		return Release, 0
 	case o.Launcher.Phase == launch.PhaseExited:
-		return report(o), 0
+		return report(o), o.ReasonAfter
 	case running && mustEnd(o):
 		return stop(o)
 	case o.VMI.IsFinal():
@@ -201,7 +201,7 @@ func advance(o Observed, running bool) Step {
 	return Wait
 }
 
-// remainsAgain is the interval for looking at a deleted pod's remains, whose removal causes no event.
+// The removal of a deleted pod's remains causes no event.
 const remainsAgain = 2 * time.Second
 
 // endDeserted ends the guest of a VMI whose finalizers somebody has removed.
@@ -220,7 +220,6 @@ func endDeserted(o Observed, running bool) (Step, time.Duration) {
 // podGone reports whether the pod was deleted by force, so that its processes may still run.
 func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
 
-// stepOfRunning returns the step for a guest that runs and is to go on.
 func stepOfRunning(o Observed) Step {
 	known := o.VMI.Status.Phase == v1.Running
 	switch {
@@ -229,14 +228,12 @@ func stepOfRunning(o Observed) Step {
 	case o.Resume:
 		return Resume
 	case o.Change == SwitchLinks:
-		return SwitchLinks // before the guest sees them for the first time
+		return SwitchLinks // Links are switched before the guest sees them.
 	case o.Begin && known:
 		return Begin
 	case o.Plug && known:
 		return Plug
-	case o.NICs && known:
-		return PlugNICs
-	case o.Change != "":
+	case o.Change != "" && known:
 		return o.Change
 	}
 	return Wait
@@ -251,7 +248,7 @@ func active(o Observed) bool {
 	return o.Pod != nil && !o.Pod.Gone && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node
 }
 
-// reachable reports whether a virt-launcher may be listening now or later.
+// reachable reports whether a virt-launcher may listen now or later.
 func reachable(o Observed) bool {
 	return o.Pod != nil && !o.Pod.Finished && (!o.Pod.Gone || o.Pod.Remains) &&
 		vmistatus.StageOf(o.VMI.Status.Phase) != vmistatus.Waiting

@@ -53,7 +53,7 @@ func begin(o *Observed)  { o.Halted, o.Begin = true, true }
 func plug(o *Observed)   { o.Plug = true }
 func linked(o *Observed) { o.Change = SwitchLinks }
 
-func nics(o *Observed) { o.NICs = true }
+func nics(o *Observed) { o.Change = PlugNICs }
 
 func TestNext(t *testing.T) {
 	finished := func(o *Observed) { o.Pod.Finished = true }
@@ -65,6 +65,7 @@ func TestNext(t *testing.T) {
 	unprobed := func(o *Observed) { o.Unprobed = true }
 	notChosen := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"other": "node1"} }
 	elsewhere := func(o *Observed) { o.VMI.Status.ActivePods = map[types.UID]string{"pod": "node2"} }
+	unexplained := func(o *Observed) { o.ReasonAfter = 3 * time.Second }
 	exited := func(pod types.UID) func(*Observed) {
 		return func(o *Observed) {
 			o.Launcher, o.ExitedIn, o.Changed = launch.State{Phase: launch.PhaseExited}, pod, true
@@ -76,6 +77,7 @@ func TestNext(t *testing.T) {
 		after time.Duration
 	}{
 		"QEMU has ended in the pod":                          {o: observed(exited("pod")), step: Report},
+		"QEMU has ended, and nobody knows why yet":           {o: observed(in(v1.Running), launcher(launch.PhaseExited), unexplained), step: Wait, after: 3 * time.Second},
 		"QEMU ended in an earlier pod, of this VMI":          {o: observed(exited("earlier")), step: Release},
 		"QEMU ended, and the VMI waits for its next guest":   {o: observed(exited("earlier"), in(v1.Pending)), step: Release},
 		"QEMU ended, and the VMI has":                        {o: observed(exited("earlier"), in(v1.Succeeded)), step: Report},

@@ -16,9 +16,12 @@ import (
 // Facts are the input of Status.
 type Facts struct {
 	Node string
-	// Exit is nil while QEMU has not ended.
+	// Exit is nil while QEMU has not ended. ExitedAt is when it did.
 	Exit       *launch.Exit
+	ExitedAt   time.Time
 	Disruption vmistatus.Disruption
+	// PodLasts means that the kubelet has yet to report the end of virt-launcher's container.
+	PodLasts bool
 	// Lost means that a running guest has ended in an unknown way.
 	Lost bool
 	// Vanished means that the pod was deleted by force and has no remains: the guest's end is unknown.
@@ -26,7 +29,7 @@ type Facts struct {
 	// Guest is the running guest, nil if none is known.
 	Guest    *Guest
 	PodReady bool
-	// PodInterrupted means that virt-controller owns the VMI's condition Ready.
+	// PodInterrupted means that virt-controller owns the condition Ready.
 	PodInterrupted bool
 	// Source and Target are migrations from and to this node, nil for none.
 	Source *vmistatus.SourceMigration
@@ -42,7 +45,7 @@ type Guest struct {
 	// Stalled means that an I/O error has stopped the guest, until it has settled; FailedDisks may be incomplete.
 	Stalled     bool
 	FailedDisks []FailedDisk
-	// PausedByUser means that the guest is to stay stopped even if its disks work again.
+	// PausedByUser means that the guest stays stopped even if its disks work again.
 	PausedByUser bool
 	// VCPUs is 0 until QEMU has reported the number.
 	VCPUs int
@@ -55,8 +58,10 @@ type Guest struct {
 	KVM            bool
 	SELinuxContext string
 	Interfaces     []Interface
-	Volumes        map[string]Volume
-	Plugged        map[string]Plugged
+	// Links are the states of the links that virt-handler has set, by interface.
+	Links   map[string]v1.InterfaceState
+	Volumes map[string]Volume
+	Plugged map[string]Plugged
 	// Agent is nil while the guest agent is not connected.
 	Agent *Agent
 	// Credentials is nil until the agent was asked to set them.
@@ -65,16 +70,16 @@ type Guest struct {
 	Frozen bool
 }
 
-// Interface is an interface as virt-handler made it.
+// Interface is one that virt-handler made.
 type Interface struct {
 	Name, MAC, PodInterface string
 	IPs                     []string
 	Queues                  int
-	// Link is "" while it is unknown.
+	// Link is the state of the link unless Guest.Links has it, "" while it is unknown.
 	Link v1.InterfaceState
 	// Multus means that it is not on the pod network.
 	Multus bool
-	// Stays is the reason why it keeps the guest on its node, "" for none.
+	// Stays is why it keeps the guest on its node, "" for none.
 	Stays string
 }
 
@@ -99,7 +104,7 @@ type Plugged struct {
 // Credentials is the result of setting access credentials by the guest agent. Failure is "" on success.
 type Credentials struct{ Failure string }
 
-// Status returns the status that the VMI should have according to virt-handler on the node.
+// Status returns the VMI's status according to the node's virt-handler.
 func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
 	facts := vmistatus.Facts{Now: f.Now, Failure: vmistatus.Known(""), End: endOf(vmi, f)}
 	if f.Failure != nil {
@@ -120,8 +125,30 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	return vmistatus.Project(vmi, vmistatus.HandlerOn(f.Node, &vmi.Status), facts)
 }
 
+// reasonPatience is how long the end of a guest waits for its reason, from QEMU's end on: the kubelet reports the end of
+// a pod within a few seconds, or after ten, when it synchronizes all statuses. One that does not report at all must not
+// hide that the guest is gone.
+const reasonPatience = 15 * time.Second
+
+// ReasonAfter returns how long the status waits for the reason of a guest's end, 0 if it does not.
+func ReasonAfter(vmi *v1.VirtualMachineInstance, f Facts) time.Duration {
+	if !awaitsReason(vmi, f) {
+		return 0
+	}
+	return max(0, f.ExitedAt.Add(reasonPatience).Sub(f.Now))
+}
+
+// awaitsReason reports whether the kubelet has yet to report why it has ended the guest.
+func awaitsReason(vmi *v1.VirtualMachineInstance, f Facts) bool {
+	return f.Exit != nil && f.PodLasts && vmistatus.Unexplained(vmi, *f.Exit, f.Disruption)
+}
+
 func endOf(vmi *v1.VirtualMachineInstance, f Facts) *vmistatus.End {
 	switch {
+	case ReasonAfter(vmi, f) > 0:
+		return nil
+	case awaitsReason(vmi, f):
+		return vmistatus.EndOfQEMU(vmi, *f.Exit, vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded})
 	case f.Exit != nil:
 		return vmistatus.EndOfQEMU(vmi, *f.Exit, f.Disruption)
 	case f.Lost:

@@ -367,6 +367,53 @@ func TestEnds(t *testing.T) {
 	}
 }
 
+// The kubelet tells that a pod was ended by the shutdown of its node only when the pod has ended: until then the status
+// must not say anything else.
+func TestTheReasonOfAnEndIsAwaited(t *testing.T) {
+	ended := &launch.Exit{Reason: launch.ReasonHostShutdown}
+	later := now.Add(time.Minute)
+	for name, c := range map[string]struct {
+		facts  Facts
+		phase  v1.VirtualMachineInstancePhase
+		reason string
+	}{
+		"its pod's end is not reported yet":       {Facts{Exit: ended, ExitedAt: later, PodLasts: true}, v1.Running, ""},
+		"it is still not after a while":           {Facts{Exit: ended, ExitedAt: later.Add(time.Second - reasonPatience), PodLasts: true}, v1.Running, ""},
+		"it is not after a long while":            {Facts{Exit: ended, ExitedAt: later.Add(-reasonPatience), PodLasts: true}, v1.Failed, "LauncherPodEnded"},
+		"nobody knows since when":                 {Facts{Exit: ended, PodLasts: true}, v1.Failed, "LauncherPodEnded"},
+		"its node is being shut down":             {Facts{Exit: ended, Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonNodeShutdown}}, v1.Failed, "NodeShutdown"},
+		"its pod has ended, and nobody knows why": {Facts{Exit: ended}, v1.Failed, "LauncherPodEnded"},
+		"its pod is being deleted":                {Facts{Exit: ended, PodLasts: true, Disruption: vmistatus.Disruption{Reason: vmistatus.ReasonPodEnded}}, v1.Failed, "LauncherPodEnded"},
+		"it has powered itself off":               {Facts{Exit: &launch.Exit{Reason: launch.ReasonGuestShutdown}, PodLasts: true}, v1.Succeeded, ""},
+		"it has crashed":                          {Facts{Exit: &launch.Exit{Reason: launch.ReasonCrashed}, PodLasts: true}, v1.Failed, "Crashed"},
+	} {
+		vmi := instance()
+		vmi.Status = Status(vmi, facts())
+		c.facts.Now = later
+		if got := Status(vmi, c.facts); got.Phase != c.phase || got.Reason != c.reason {
+			t.Errorf("%s: phase %s, reason %q, want %s, %q", name, got.Phase, got.Reason, c.phase, c.reason)
+		}
+		if after := ReasonAfter(vmi, c.facts); (after > 0) != (c.phase == v1.Running) || after > reasonPatience {
+			t.Errorf("%s: the reason is awaited for %v", name, after)
+		}
+	}
+}
+
+// A kubelet that says nothing does not say either that the liveness probe has failed.
+func TestAnUnknownReasonIsNotInvented(t *testing.T) {
+	vmi := instance()
+	vmi.Spec.LivenessProbe = &v1.Probe{}
+	vmi.Status = Status(vmi, facts())
+	f := Facts{Exit: &launch.Exit{Reason: launch.ReasonHostShutdown}, ExitedAt: now, PodLasts: true, Now: now.Add(reasonPatience)}
+	if got := Status(vmi, f); got.Phase != v1.Failed || got.Reason != vmistatus.ReasonPodEnded {
+		t.Errorf("the kubelet says nothing: phase %s, reason %q", got.Phase, got.Reason)
+	}
+	f.PodLasts = false
+	if got := Status(vmi, f); got.Phase != v1.Failed || got.Reason != vmistatus.ReasonLivenessProbe {
+		t.Errorf("the kubelet has ended the pod: phase %s, reason %q", got.Phase, got.Reason)
+	}
+}
+
 func TestEndsThatWereAskedFor(t *testing.T) {
 	for reason, message := range map[launch.Reason]string{
 		launch.ReasonHostShutdown: "The VirtualMachineInstance was shut down.",

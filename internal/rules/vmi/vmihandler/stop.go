@@ -44,7 +44,7 @@ func stop(o Observed) (Step, time.Duration) {
 	return report(o), left
 }
 
-// Grace returns the seconds that the guest has to react to the power button, 0 if it cannot.
+// Grace returns the guest's seconds after the power button, 0 if it cannot react.
 func Grace(o Observed) int64 {
 	if ends, _ := Broken(o); ends || o.Halted {
 		return 0

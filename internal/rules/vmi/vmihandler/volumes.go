@@ -70,8 +70,8 @@ func plugged(status v1.VolumeStatus, p Plugged, names map[string]string) v1.Volu
 	return status
 }
 
-// targets gives each disk the name that KubeVirt's users expect: vda, vdb … for virtio, sda … for
-// others, in the spec's order. A hotplugged disk keeps its name.
+// targets gives disks the names that KubeVirt's users expect: vda … for virtio, sda … for others, in the spec's
+// order. A hotplugged disk keeps its name.
 func targets(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus) map[string]string {
 	names, taken := map[string]string{}, map[string]bool{}
 	for _, status := range have {
@@ -142,7 +142,7 @@ func withHotplugClaims(list []v1.VolumeStatus, known map[string]Volume) map[stri
 	return all
 }
 
-// letters counts a, b … z, aa, ab …, as Linux names disks.
+// letters counts a … z, aa …, as Linux names disks.
 func letters(n int) string {
 	var text []byte
 	for n++; n > 0; n = (n - 1) / 26 {

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// Reasons of the conditions Ready and Synchronized. They are KubeVirt's where it has some.
+// Reasons of Ready and Synchronized, KubeVirt's where it has some.
 const (
 	ReasonPVCNotFound  = "FailedPvcNotFound"
 	ReasonFailedCreate = "FailedCreate"
@@ -21,7 +21,7 @@ const (
 	// ReasonNodeLost is Ready's reason while the VMI's node does not answer, as in Kubernetes for
 	// the pods of such a node.
 	ReasonNodeLost = "NodeLost"
-	// ReasonSandbox is the kubelet's reason for a pod whose network can't be set up.
+	// ReasonSandbox is the kubelet's reason if a pod's network can't be set up.
 	ReasonSandbox = "FailedCreatePodSandBox"
 )
 
@@ -31,7 +31,6 @@ const (
 	probeNotPassed    = "ReadinessProbeNotPassed"
 )
 
-// reasonCommandsMissing is the reason of AgentVersionNotSupported.
 const reasonCommandsMissing = "CommandsMissing"
 
 // Reasons of the condition Accelerated.
@@ -171,7 +170,7 @@ func (p *projection) isReadyOutdated() bool {
 
 func notRunning(message string) verdict { return isFalse(v1.GuestNotRunningReason, message) }
 
-// ready returns the verdict of a pod with a problem. LastProbeTime is when the pod was found to be gone.
+// LastProbeTime is when the pod was found to be gone.
 func (pod Pod) ready() verdict {
 	silent := fmt.Sprintf("node %s does not answer (%s)", pod.Node, pod.Silent)
 	switch {
@@ -305,8 +304,8 @@ func (p *projection) accelerated() verdict {
 	return isFalse(reasonEmulated, "The guest is emulated, and can migrate to nodes that emulate guests only.")
 }
 
-// RunsWithKVM returns whether the guest runs with KVM or is emulated, by the condition Accelerated.
-// It is not known until the guest has been reported.
+// RunsWithKVM tells by the condition Accelerated whether the guest runs with KVM. It is not known until the guest has
+// been reported.
 func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	c := condition.Find(vmi.Status.Conditions, Accelerated)
 	if c == nil {
@@ -346,8 +345,8 @@ func changeOf(fact Fact[*Obstacle]) verdict {
 	return isTrue(change.Reason, change.Message)
 }
 
-// Interrupted reports whether the condition Ready says that the launcher pod is being deleted or is
-// gone: the guest ends, and that can't be undone.
+// Interrupted reports whether Ready says that the launcher pod is being deleted or is gone: the guest ends, and that
+// can't be undone.
 func Interrupted(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && c.Status != corev1.ConditionTrue &&

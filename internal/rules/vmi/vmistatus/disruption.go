@@ -8,29 +8,34 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// Reasons of an unwanted end of a VMI, besides ReasonPodEnded.
+// Reasons of an unwanted end, besides ReasonPodEnded.
 const (
 	ReasonEvicted       = "Evicted"
 	ReasonNodeShutdown  = "NodeShutdown"
 	ReasonLivenessProbe = "LivenessProbe"
 )
 
-// Disruption is the reason for the end of a launcher pod. The zero value means that nobody deleted it.
+// Disruption is why a launcher pod ends. The zero value means that nobody deleted it.
 type Disruption struct {
 	Reason string
 	// Message is Kubernetes' message, empty for none.
 	Message string
 }
 
-// kubeletShutdown is the pod's status.reason when its node is shut down.
-const kubeletShutdown = "Terminated"
+// The kubelet's words for the shutdown of its node. A pod that has failed has both; of one whose containers have
+// succeeded, as virt-launcher does when its guest has shut down in time, only the condition has the message.
+const (
+	shutdownReason  = "Terminated"
+	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
+)
 
 // DisruptionOf returns why a pod is ended. An eviction sets the condition before the pod is
-// deleted. A pod that the kubelet ends is not deleted.
+// deleted. A pod that the kubelet ends is not deleted, and has the condition only when its containers have ended.
 func DisruptionOf(pod *corev1.Pod) Disruption {
 	target := podstatus.Condition(pod, corev1.DisruptionTarget)
 	switch {
-	case target != nil && target.Status == corev1.ConditionTrue && target.Reason == corev1.PodReasonTerminationByKubelet && pod.Status.Reason == kubeletShutdown:
+	case target != nil && target.Status == corev1.ConditionTrue && target.Reason == corev1.PodReasonTerminationByKubelet &&
+		(pod.Status.Reason == shutdownReason || target.Message == shutdownMessage):
 		return Disruption{ReasonNodeShutdown, target.Message}
 	case target != nil && target.Status == corev1.ConditionTrue:
 		return Disruption{ReasonEvicted, target.Message}
@@ -45,6 +50,18 @@ var disruptions = map[string]string{
 	ReasonEvicted:       "The launcher pod was evicted",
 	ReasonNodeShutdown:  "The node was shut down",
 	ReasonLivenessProbe: "The liveness probe failed",
+}
+
+// Unexplained reports whether the reason of a guest's end is not known before the kubelet reports the end of its pod: the
+// guest was ended from outside, and nobody has deleted the pod.
+func Unexplained(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) bool {
+	return unwanted(vmi, exit) && by.Reason == ""
+}
+
+// unwanted reports whether a guest was ended from outside although its VMI was to stay.
+func unwanted(vmi *v1.VirtualMachineInstance, exit launch.Exit) bool {
+	outside := exit.Reason == launch.ReasonHostShutdown || exit.Reason == launch.ReasonKilled
+	return outside && StageOf(vmi.Status.Phase) != Ended && vmi.DeletionTimestamp == nil
 }
 
 // endOfDisruption returns the end of a VMI whose guest was ended from outside, gracefully or by

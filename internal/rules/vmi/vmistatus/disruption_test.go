@@ -28,7 +28,9 @@ func TestWhyAPodIsEnded(t *testing.T) {
 		"a taint":                           {deleted, "", target("True", "DeletionByTaintManager", "Taint manager: deleting due to NoExecute taint"), Disruption{"Evicted", "Taint manager: deleting due to NoExecute taint"}},
 		"pressure on its node":              {nil, "Evicted", target("True", "TerminationByKubelet", "The node was low on resource: memory."), Disruption{"Evicted", "The node was low on resource: memory."}},
 		"its node is shut down":             {nil, "Terminated", target("True", "TerminationByKubelet", "imminent node shutdown"), Disruption{"NodeShutdown", "imminent node shutdown"}},
-		"a disruption that did not come":    {deleted, "", target("False", "EvictionByEvictionAPI", "x"), Disruption{Reason: "LauncherPodEnded"}},
+		"its node is shut down, and its guest has powered off": {nil, "", target("True", "TerminationByKubelet", "Pod was terminated in response to imminent node shutdown."),
+			Disruption{"NodeShutdown", "Pod was terminated in response to imminent node shutdown."}},
+		"a disruption that did not come": {deleted, "", target("False", "EvictionByEvictionAPI", "x"), Disruption{Reason: "LauncherPodEnded"}},
 	} {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: c.deleted}, Status: corev1.PodStatus{Reason: c.reason, Conditions: c.conditions}}
 		if got := DisruptionOf(pod); got != c.want {
@@ -74,6 +76,32 @@ func TestAnEndThatNobodyAskedForIsAFailure(t *testing.T) {
 		vmi.DeletionTimestamp = &metav1.Time{Time: now}
 		if got := *EndOfQEMU(vmi, launch.Exit{Reason: c.how}, c.by); got.Failed {
 			t.Errorf("%s, of a VMI that is to go: %+v", name, got)
+		}
+	}
+}
+
+// The kubelet tells why it has ended a pod only with the pod's end, so that the reason must be awaited unless it is known.
+func TestWhichEndsAreUnexplained(t *testing.T) {
+	for name, c := range map[string]struct {
+		how     launch.Reason
+		by      Disruption
+		deleted bool
+		want    bool
+	}{
+		"somebody has ended it":                      {how: launch.ReasonHostShutdown, want: true},
+		"somebody has ended it by force":             {how: launch.ReasonKilled, want: true},
+		"its pod was deleted":                        {how: launch.ReasonHostShutdown, by: Disruption{Reason: ReasonPodEnded}},
+		"its VMI was deleted":                        {how: launch.ReasonHostShutdown, deleted: true},
+		"it has powered itself off":                  {how: launch.ReasonGuestShutdown},
+		"it has crashed":                             {how: launch.ReasonCrashed},
+		"it has gone to another node by a migration": {how: launch.ReasonMigrated},
+	} {
+		vmi := instance(v1.Running)
+		if c.deleted {
+			vmi.DeletionTimestamp = &metav1.Time{Time: now}
+		}
+		if got := Unexplained(vmi, launch.Exit{Reason: c.how}, c.by); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
 }

@@ -5,8 +5,8 @@
 // function for the phase and one for each condition, which sets it, removes it, or does not know.
 // The package does not decide whether the result is worth a write.
 //
-// The package is pure: it must not import a client, read the clock, or decide actions for a VMI
-// (packages vmicontroller and vmihandler).
+// The package must not import a client, read the clock, or decide actions for a VMI (packages vmicontroller and
+// vmihandler).
 //
 //	              HandOver            Guest              End
 //	(empty) Pending Scheduling ──> Scheduled ──> Running ──> Succeeded, Failed

@@ -15,7 +15,7 @@ const (
 	tableEnds   = "<!-- The end of what is generated. -->\n"
 )
 
-// InPage returns the page with the table of Fields in its place.
+// InPage returns the page with the table of Fields.
 func InPage(page []byte) ([]byte, error) {
 	before, rest, begins := bytes.Cut(page, []byte(tableBegins))
 	_, after, ends := bytes.Cut(rest, []byte(tableEnds))
@@ -67,7 +67,7 @@ func (f *Field) owners(at Stage) string {
 	return fmt.Sprintf("%s; %s: %s", o.Owner, strings.Join(deputies, ", "), f.Deputizes)
 }
 
-// Policy returns the manifest of the admission policy that restricts each writer to its fields.
+// Policy returns the admission policy that restricts each writer to its fields.
 func Policy() []byte {
 	var b bytes.Buffer
 	b.WriteString(policyBegins)
@@ -128,8 +128,8 @@ func (f *Field) unchanged(by Writer, stage Stage) string {
 	return expression
 }
 
-// conditionContent returns the expression for the content of conditions of some types. An unset time is null in
-// a component's request and absent in the stored object, so times are left out.
+// conditionContent returns the expression for conditions of some types. An unset time is null in a component's
+// request and absent in the stored object, so times are left out.
 func conditionContent(status, types string) string {
 	return fmt.Sprintf("variables.%s.?conditions.orValue([]).filter(c, c.type in [%s])"+
 		`.map(c, [c.type, c.status, c.?reason.orValue(""), c.?message.orValue("")])`, status, types)

@@ -22,7 +22,7 @@ const (
 	ReasonMigrationLost = "GuestLostInMigration"
 )
 
-// End describes the end of a VMI.
+// End is the end of a VMI.
 type End struct {
 	Failed bool
 	// Reason is status.reason of a failed VMI.
@@ -48,9 +48,7 @@ func EndOfMigration(how string) *End {
 
 // EndOfQEMU returns the end of a VMI for the exit of QEMU reported by virt-launcher. by is the pod's disruption.
 func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) *End {
-	if outside := exit.Reason == launch.ReasonHostShutdown || exit.Reason == launch.ReasonKilled; outside &&
-		StageOf(vmi.Status.Phase) != Ended && vmi.DeletionTimestamp == nil {
-		// Nobody wanted this VMI to end.
+	if unwanted(vmi, exit) {
 		return endOfDisruption(vmi, exit.Reason, by)
 	}
 	if exit.Reason == launch.ReasonMigrated {
@@ -64,8 +62,8 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) 
 	return e
 }
 
-// EndOfPod returns the end of a VMI whose launcher pod has finished: by QEMU's exit in the
-// termination message, or by the pod's own status without one.
+// EndOfPod returns the end of a VMI whose launcher pod has finished: by QEMU's exit in the termination message, or
+// else by the pod's status.
 func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	if exit := ExitOf(pod); exit != nil {
 		return EndOfQEMU(vmi, *exit, DisruptionOf(pod))
@@ -75,6 +73,9 @@ func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 		return &End{Message: EndMessage(launch.ReasonGuestShutdown)}
 	}
 	e := &End{Failed: true, Reason: pod.Status.Reason, Message: pod.Status.Message}
+	if by := DisruptionOf(pod); by.Reason == ReasonNodeShutdown {
+		e.Reason = by.Reason
+	}
 	if e.Reason == "" {
 		e.Reason = ReasonPodFailed
 	}
@@ -100,6 +101,10 @@ func ExitOf(pod *corev1.Pod) *launch.Exit {
 	}
 	return &exit
 }
+
+// LauncherEnded reports whether the kubelet has reported the end of virt-launcher's container. Another container of the
+// pod may still run.
+func LauncherEnded(pod *corev1.Pod) bool { return podstatus.Terminal(pod) || terminated(pod) != nil }
 
 func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 	if s := podstatus.Container(pod, layout.ComputeContainer); s != nil {

@@ -22,18 +22,17 @@ func Known[T any](value T) Fact[T] { return Fact[T]{known: true, value: value} }
 // Get returns the value, and whether it is known.
 func (f Fact[T]) Get() (value T, known bool) { return f.value, f.known }
 
-// Facts has a component's knowledge of a VMI at one moment. Unknown facts leave the status as it is.
+// Facts has a component's knowledge of a VMI. Unknown facts leave the status as it is.
 type Facts struct {
 	Now  time.Time
 	Wait Wait
 	// Maintain describes a VMI that has and must have no guest; nil for any other.
 	Maintain *Maintain
-	// HandOver is set in the write that hands the VMI over to a node.
+	// HandOver is set in the write that hands the VMI over.
 	HandOver *HandOver
 	// Obstacle keeps the launcher pod from being created or from starting; nil for none.
 	Obstacle Fact[*Obstacle]
-	// Pod is the launcher pod's state after the handover.
-	Pod Fact[Pod]
+	Pod      Fact[Pod]
 	// Failure is the error of a failed step of virt-handler; "" for none.
 	Failure Fact[string]
 	Guest   Fact[Guest]
@@ -79,8 +78,7 @@ type DataVolumes struct {
 type Maintain struct {
 	// Locked means locked for a maintenance pod.
 	Locked bool
-	// For is the reason to wait.
-	For string
+	For    string
 }
 
 // HandOver is the pod with which a VMI is handed over to virt-handler on the pod's node.
@@ -94,10 +92,10 @@ type HandOver struct {
 	QOS     corev1.PodQOSClass
 }
 
-// PodState is the state of a launcher pod.
+// PodState is a launcher pod's state.
 type PodState int
 
-// The states of a launcher pod.
+// The states.
 const (
 	// PodThere means that no problem is known.
 	PodThere PodState = iota
@@ -113,24 +111,23 @@ const (
 	PodReportedByController
 )
 
-// Pod is the launcher pod of a VMI that has been handed over.
+// Pod is a launcher pod after the handover.
 type Pod struct {
 	State PodState
 	Name  string
-	// Node is the pod's node. Silent is the reason why that does not answer; "" if it does.
+	// Node is the pod's node. Silent is why that does not answer; "" if it does.
 	Node, Silent string
 	// Since is when the pod was found to be gone.
 	Since time.Time
 }
 
-// Guest describes a running guest.
+// Guest is a running guest.
 type Guest struct {
 	// RunState follows from QEMU's run state; PausedByUser overrides its reason.
 	RunState     runstate.State
 	PausedByUser bool
 	// AwaitsProbe means that the guest has a readiness probe that has not succeeded.
-	AwaitsProbe bool
-	// AgentConnected means that the guest agent answers.
+	AwaitsProbe    bool
 	AgentConnected bool
 	// AgentLacks lists required commands that the agent lacks, "" for none. It is unknown until the
 	// agent has listed its commands.
@@ -147,17 +144,16 @@ type Guest struct {
 	Details      Details
 }
 
-// Details are the status fields that describe a running guest.
+// Details describe a running guest.
 type Details struct {
 	// Machine and Memory leave the status as it is if they are nil.
-	Machine         *v1.Machine
-	Memory          *v1.MemoryStatus
-	CPUTopology     *v1.CPUTopology
-	SELinuxContext  string
-	Interfaces      []v1.VirtualMachineInstanceNetworkInterface
-	Volumes         []v1.VolumeStatus
-	MigrationMethod v1.VirtualMachineInstanceMigrationMethod
-	// MigrationTransport is how QEMU sends the guest.
+	Machine            *v1.Machine
+	Memory             *v1.MemoryStatus
+	CPUTopology        *v1.CPUTopology
+	SELinuxContext     string
+	Interfaces         []v1.VirtualMachineInstanceNetworkInterface
+	Volumes            []v1.VolumeStatus
+	MigrationMethod    v1.VirtualMachineInstanceMigrationMethod
 	MigrationTransport v1.VirtualMachineInstanceMigrationTransport
 	OS                 v1.VirtualMachineInstanceGuestOSInfo
 	// Frozen means that a user has frozen the guest's file systems.

@@ -40,15 +40,14 @@ type MigrationBegin struct {
 	Configuration *v1.VMIMConfigurationOptions
 }
 
-// Arrival describes the pod in which a guest has arrived.
+// Arrival is an arrived guest's pod.
 type Arrival struct {
-	// Image is the pod's launcher image.
 	Image string
 	// Volumes replaces the volume status; nil leaves it.
 	Volumes []v1.VolumeStatus
 }
 
-// SourceMigration has the facts about a migration of virt-handler on the guest's node.
+// SourceMigration has the facts of virt-handler on the guest's node.
 type SourceMigration struct {
 	UID types.UID
 	// Begins means that QEMU is about to send the guest. It starts only after this has been written.
@@ -63,7 +62,7 @@ type SourceMigration struct {
 	Progress Progress
 }
 
-// TargetMigration has the facts about a migration of virt-handler on the target node.
+// TargetMigration has the facts of the target's virt-handler.
 type TargetMigration struct {
 	UID types.UID
 	// Address is where the target accepts the guest, "" until it does.
@@ -129,8 +128,7 @@ func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
 	status.ActivePods[b.TargetPodUID] = b.TargetNode
 }
 
-// abort applies virt-controller's abort or failure. The source has sent nothing until it has
-// written StartTimestamp, and that write fails if its view is stale.
+// The source has sent nothing until it has written StartTimestamp, and that write fails if its view is stale.
 func (p *projection) abort(status *v1.VirtualMachineInstanceStatus) {
 	m := active(status, p.Migration.Of)
 	switch {
@@ -149,7 +147,6 @@ func (p *projection) abort(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// leave applies the progress of the source's virt-handler.
 func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	s, known := p.Source.Get()
 	m := active(status, s.UID)
@@ -171,8 +168,7 @@ func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// applyTarget applies the progress of the target's virt-handler, which owns no other part of the status
-// until the guest's node is its own.
+// The target's virt-handler owns no other part of the status until the guest's node is its own.
 func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
 	t, known := p.Target.Get()
 	m := active(status, t.UID)

@@ -10,11 +10,11 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// Writer is a component that writes the status of VMIs.
+// Writer is a component that writes the status.
 type Writer string
 
 const (
-	// Nobody writes a field that is not in use.
+	// Nobody writes unused fields.
 	Nobody Writer = ""
 	// API is virt-api, which answers evictions.
 	API Writer = "virt-api"
@@ -27,7 +27,7 @@ const (
 	TargetHandler Writer = "virt-handler of the target"
 )
 
-// HandlerOn returns the role of the node's virt-handler for the VMI.
+// HandlerOn returns the role of the node's virt-handler.
 func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 	if m := status.MigrationState; m != nil && m.TargetNode == node && status.NodeName != node {
 		return TargetHandler
@@ -35,7 +35,7 @@ func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 	return Handler
 }
 
-// Stage is a part of a VMI's life in which the owners of its fields stay the same.
+// Stage is a part of a VMI's life with the same owners.
 type Stage int
 
 const (
@@ -52,7 +52,7 @@ func (s Stage) String() string {
 	return [...]string{"until Scheduled", "from Scheduled on", "Succeeded or Failed"}[s]
 }
 
-// StageOf returns the stage of a phase. In an unknown phase a guest may run.
+// StageOf returns a phase's stage. In an unknown phase a guest may run.
 func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 	switch phase {
 	case v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling:
@@ -63,7 +63,7 @@ func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 	return HandedOver
 }
 
-// Owner has the writers of a field during one stage.
+// Owner has a field's writers during one stage.
 type Owner struct {
 	Owner Writer
 	// Deputies write it if the owner is unable to; Field.Deputizes has the cases. Every write
@@ -130,8 +130,7 @@ const migrationState = "migrationState."
 // nobody report before the beginning that the guest has arrived.
 var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
 
-// Fields has all fields of a VMI's status, including those of migrationState, and all conditions
-// that Drydock sets.
+// Fields has all fields of a VMI's status and migrationState, and all conditions that Drydock sets.
 var Fields = []Field{
 	{Name: "phase", Owners: shared, Deputizes: atItsEnd},
 	{Name: "phaseTransitionTimestamps", Owners: shared, Deputizes: atItsEnd},
@@ -178,8 +177,8 @@ var Fields = []Field{
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
 		Owners: [stages]Owner{HandedOver: {Owner: API, Deputies: []Writer{Controller}}}},
 
-	// A migration: virt-controller begins it, and then each of the three components writes its own
-	// facts. Another migration replaces all of it.
+	// virt-controller begins a migration, and then each component writes its own facts. Another migration replaces
+	// all.
 	{Name: migrationState + "migrationUid", Owners: moving},
 	{Name: migrationState + "sourceNode", Owners: moving},
 	{Name: migrationState + "sourcePod", Owners: moving},
@@ -220,11 +219,11 @@ var Fields = []Field{
 	{Name: "changedBlockTracking"},
 }
 
-// PodScheduled is the pod's condition of that name, copied to the VMI while its pod has no node.
+// PodScheduled is copied from the pod, while that has no node.
 const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
-// Accelerated is the condition that tells whether the guest runs with KVM or is emulated. It does
-// not change during the guest's life, on any node (decision 350).
+// Accelerated tells whether the guest runs with KVM or is emulated. It does not change during the guest's life, on
+// any node (decision 350).
 const Accelerated v1.VirtualMachineInstanceConditionType = "drydock.dev/Accelerated"
 
 // MayWrite reports whether the writer may change the field at a stage.

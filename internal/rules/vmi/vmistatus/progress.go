@@ -27,14 +27,16 @@ type ProgressStage string
 const (
 	// CopyingDisks comes before SendingMemory if disks move with the guest.
 	CopyingDisks ProgressStage = "CopyingDisks"
-	// SendingMemory lasts until the guest is handed over.
+	// SendingMemory lasts until the handover.
 	SendingMemory ProgressStage = "SendingMemory"
+	// HandingOver means that the guest is stopped while the rest of what it needs is sent.
+	HandingOver ProgressStage = "HandingOver"
 	// GuestSent means that the target does not run the guest yet.
 	GuestSent ProgressStage = "GuestSent"
 )
 
-// Progress is the progress of a migration's source; the zero value is unknown. Amounts are in bytes
-// and rates in bytes per second. They come from QEMU and may have any value.
+// Progress is that of a migration's source; the zero value is unknown. Amounts are in bytes, rates in bytes per
+// second. QEMU's figures may have any value.
 type Progress struct {
 	Stage ProgressStage
 	// Sent may exceed Total.
@@ -43,6 +45,8 @@ type Progress struct {
 	Rate, DirtyRate int64
 	// Downtime is how long the guest would stand still if the rest was sent now.
 	Downtime time.Duration
+	// Stopped is when the guest was stopped, for HandingOver and GuestSent; zero if unknown.
+	Stopped time.Time
 }
 
 // message returns the stage's sentence, whose form is documented in docs/migration.md.
@@ -54,10 +58,19 @@ func (p Progress) message(target string) string {
 	case SendingMemory:
 		return fmt.Sprintf("%d%% of the memory is there: %d MiB of %d MiB left, %d MiB sent, %d MiB/s; the guest changes %d MiB/s and would stand still for %d ms",
 			p.share(), mebibytes(p.Remaining), mebibytes(p.Total), mebibytes(p.Sent), mebibytes(p.Rate), mebibytes(p.DirtyRate), max(0, p.Downtime).Milliseconds())
+	case HandingOver:
+		return fmt.Sprintf("the guest stands still%s while the rest of what it needs is sent to node %s", p.since(), target)
 	case GuestSent:
-		return fmt.Sprintf("the guest was sent, and stands still until virt-handler on node %s runs it", target)
+		return fmt.Sprintf("the guest was sent, and stands still%s until virt-handler on node %s runs it", p.since(), target)
 	}
 	return ""
+}
+
+func (p Progress) since() string {
+	if p.Stopped.IsZero() {
+		return ""
+	}
+	return " since " + p.Stopped.UTC().Format(time.RFC3339)
 }
 
 // share returns the transferred per cent.

@@ -21,9 +21,15 @@ func TestTheSentenceOfProgress(t *testing.T) {
 		of   Progress
 		want string
 	}{
-		"nothing":                 {Progress{}, ""},
-		"memory, at once":         {Progress{Stage: SendingMemory}, "0% of the memory is there: 0 MiB of 0 MiB left, 0 MiB sent, 0 MiB/s; the guest changes 0 MiB/s and would stand still for 0 ms"},
-		"disks":                   {Progress{Stage: CopyingDisks, Total: gib, Remaining: gib / 4, Sent: 7, Rate: 10*mib + 1, DirtyRate: 5}, "75% of the disks is there: 256 MiB of 1024 MiB left, 11 MiB/s"},
+		"nothing":         {Progress{}, ""},
+		"memory, at once": {Progress{Stage: SendingMemory}, "0% of the memory is there: 0 MiB of 0 MiB left, 0 MiB sent, 0 MiB/s; the guest changes 0 MiB/s and would stand still for 0 ms"},
+		"disks":           {Progress{Stage: CopyingDisks, Total: gib, Remaining: gib / 4, Sent: 7, Rate: 10*mib + 1, DirtyRate: 5}, "75% of the disks is there: 256 MiB of 1024 MiB left, 11 MiB/s"},
+		"a guest that is handed over": {Progress{Stage: HandingOver, Stopped: time.Date(2026, 11, 29, 14, 7, 2, 5, time.FixedZone("", 3600))},
+			"the guest stands still since 2026-11-29T13:07:02Z while the rest of what it needs is sent to node target"},
+		"a guest that is handed over since nobody knows when": {Progress{Stage: HandingOver},
+			"the guest stands still while the rest of what it needs is sent to node target"},
+		"a guest that was sent a while ago": {Progress{Stage: GuestSent, Stopped: time.Date(2026, 11, 29, 13, 7, 2, 0, time.UTC)},
+			"the guest was sent, and stands still since 2026-11-29T13:07:02Z until virt-handler on node target runs it"},
 		"a guest that was sent":   {Progress{Stage: GuestSent, Total: gib}, "the guest was sent, and stands still until virt-handler on node target runs it"},
 		"a stage of nobody":       {Progress{Stage: "x", Total: gib}, ""},
 		"all but a byte":          {Progress{Stage: CopyingDisks, Total: 100 * mib, Remaining: 1}, "99% of the disks is there: 1 MiB of 100 MiB left, 0 MiB/s"},

@@ -44,11 +44,10 @@ type projection struct {
 	vmi *v1.VirtualMachineInstance
 	// stage is that of the current status.
 	stage Stage
-	// next is the new status; its conditions are set last.
+	// The conditions are set last.
 	next *v1.VirtualMachineInstanceStatus
 }
 
-// current returns a condition of the current status; the zero value for none.
 func (p *projection) current(kind v1.VirtualMachineInstanceConditionType) v1.VirtualMachineInstanceCondition {
 	if c := condition.Find(p.vmi.Status.Conditions, kind); c != nil {
 		return *c
@@ -137,7 +136,6 @@ func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// frozen is the value of fsFreezeStatus while a user has frozen the guest's file systems.
 const frozen = "frozen"
 
 // verdict is a rule's result for a condition: its new value, nil to remove it, or not known.
@@ -159,8 +157,7 @@ func is(status corev1.ConditionStatus, reason, message string) verdict {
 	return verdict{known: true, want: &v1.VirtualMachineInstanceCondition{Status: status, Reason: reason, Message: message}}
 }
 
-// apply writes the verdict to the list. LastProbeTime, which condition.Set keeps, only changes if
-// the verdict has one.
+// LastProbeTime, which condition.Set keeps, only changes if the verdict has one.
 func (v verdict) apply(list *[]v1.VirtualMachineInstanceCondition, kind v1.VirtualMachineInstanceConditionType, now time.Time) {
 	switch {
 	case !v.known:

@@ -75,11 +75,14 @@ func TestAnEndIsTheSameWhoeverReportsIt(t *testing.T) {
 }
 
 func TestEndsThatOnlyThePodTells(t *testing.T) {
+	shut := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: shutdownReason, Message: shutdownMessage, Conditions: []corev1.PodCondition{
+		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: shutdownMessage}}}}
 	refused := &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "OutOfmemory", Message: "Node didn't have enough resource: memory"}}
 	for name, c := range map[string]struct {
 		pod  *corev1.Pod
 		want End
 	}{
+		"its node was shut down":                      {shut, End{Failed: true, Reason: "NodeShutdown", Message: shutdownMessage}},
 		"the kubelet refused it":                      {refused, End{Failed: true, Reason: "OutOfmemory", Message: "Node didn't have enough resource: memory"}},
 		"the container was killed":                    {finishedPod(corev1.PodFailed, nil), End{Failed: true, Reason: "LauncherPodFailed", Message: "The launcher's container ended with Error (exit code 1)."}},
 		"nobody knows of a container":                 {&corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, End{Failed: true, Reason: "LauncherPodFailed", Message: "The launcher pod has failed: LauncherPodFailed."}},

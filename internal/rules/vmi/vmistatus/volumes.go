@@ -11,8 +11,7 @@ type Volumes struct {
 	// Canceled means that the volumes in the status are not to be copied any more. They stay there
 	// until the migration that copies them has ended. Migrated is ignored.
 	Canceled bool
-	// Message names the volumes.
-	Message string
+	Message  string
 }
 
 // moveVolumes sets the copied volumes, none once the guest has arrived.

@@ -1,6 +1,5 @@
-// Package controller is the CSI driver's controller service: it maps CSI calls to package volume
-// and its errors to CSI codes. It alone creates and deletes volumes, for all nodes. It mounts
-// nothing.
+// Package controller is the CSI driver's controller service: it alone creates and deletes volumes, for all nodes,
+// and maps package volume's errors to CSI codes. It must not mount anything.
 package controller
 
 import (
@@ -25,7 +24,7 @@ type Server struct {
 	locks csi.Locks
 }
 
-// New returns the service for the volumes of a store.
+// New returns the service of a store.
 func New(store volume.Store) *Server { return &Server{store: store} }
 
 // ControllerGetCapabilities returns the supported calls.
@@ -47,7 +46,7 @@ func (s *Server) ControllerGetCapabilities(context.Context, *spec.ControllerGetC
 	return response, nil
 }
 
-// CreateVolume creates a volume, empty or from a snapshot or another volume.
+// CreateVolume creates a volume, empty or from a source.
 func (s *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) (*spec.CreateVolumeResponse, error) {
 	if r.GetName() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the volume has no name")
@@ -212,7 +211,7 @@ func (s *Server) source(from *spec.VolumeContentSource) (*volume.Source, error) 
 	return found, coded(err)
 }
 
-// DeleteVolume removes a volume and ignores a missing one.
+// DeleteVolume ignores a missing volume.
 func (s *Server) DeleteVolume(_ context.Context, r *spec.DeleteVolumeRequest) (*spec.DeleteVolumeResponse, error) {
 	if r.GetVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume is named")
@@ -265,7 +264,7 @@ func (s *Server) ValidateVolumeCapabilities(_ context.Context, r *spec.ValidateV
 // change would be a write to the API server.
 const capacityUnit = 1 << 30
 
-// GetCapacity returns the free space of a node's disk, or of the shared one.
+// GetCapacity returns the free space of a node's or the shared disk.
 func (s *Server) GetCapacity(_ context.Context, r *spec.GetCapacityRequest) (*spec.GetCapacityResponse, error) {
 	scope, err := scopeOf(r.GetParameters())
 	if err != nil {
@@ -290,7 +289,7 @@ func (s *Server) GetCapacity(_ context.Context, r *spec.GetCapacityRequest) (*sp
 	return &spec.GetCapacityResponse{AvailableCapacity: free}, nil
 }
 
-// ControllerExpandVolume extends the volume's file; the node service does the rest.
+// ControllerExpandVolume extends the file; the node service does the rest.
 func (s *Server) ControllerExpandVolume(_ context.Context, r *spec.ControllerExpandVolumeRequest) (*spec.ControllerExpandVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetCapacityRange() == nil {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no size is given")
@@ -315,7 +314,6 @@ func (s *Server) ControllerExpandVolume(_ context.Context, r *spec.ControllerExp
 	return &spec.ControllerExpandVolumeResponse{CapacityBytes: v.Bytes, NodeExpansionRequired: v.Kind != volume.Folder}, nil
 }
 
-// coded sets the CSI code of an error.
 func coded(err error) error {
 	if err == nil {
 		return nil

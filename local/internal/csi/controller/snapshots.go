@@ -13,7 +13,7 @@ import (
 	"drydock.dev/local/internal/volume"
 )
 
-// CreateSnapshot copies the current content of a volume.
+// CreateSnapshot copies a volume's content.
 func (s *Server) CreateSnapshot(ctx context.Context, r *spec.CreateSnapshotRequest) (*spec.CreateSnapshotResponse, error) {
 	if r.GetName() == "" || r.GetSourceVolumeId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "the snapshot has no name or no source")
@@ -42,7 +42,7 @@ func snapshot(v volume.Volume) *spec.Snapshot {
 	}
 }
 
-// DeleteSnapshot removes a snapshot and ignores a missing one.
+// DeleteSnapshot ignores a missing snapshot.
 func (s *Server) DeleteSnapshot(_ context.Context, r *spec.DeleteSnapshotRequest) (*spec.DeleteSnapshotResponse, error) {
 	if r.GetSnapshotId() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no snapshot is named")
@@ -59,8 +59,7 @@ func (s *Server) DeleteSnapshot(_ context.Context, r *spec.DeleteSnapshotRequest
 	return &spec.DeleteSnapshotResponse{}, coded(ignoreMissing(s.store.DeleteSnapshot(r.GetSnapshotId())))
 }
 
-// ListSnapshots lists snapshots in the order of their IDs. A page token is the last ID of the
-// previous page, so concurrent changes shift no page.
+// ListSnapshots sorts by ID. A page token is the previous page's last ID, so concurrent changes shift no page.
 func (s *Server) ListSnapshots(_ context.Context, r *spec.ListSnapshotsRequest) (*spec.ListSnapshotsResponse, error) {
 	all, err := s.store.Snapshots()
 	if err != nil {

@@ -86,7 +86,6 @@ func extent(device *os.File) (size, blocks, block uint64, err error) {
 // resizeFS is EXT4_IOC_RESIZE_FS, _IOW('f', 16, __u64).
 const resizeFS = 0x40086610
 
-// growExt4 grows a mounted filesystem to the size of its device.
 func growExt4(mountpoint, device string) error {
 	d, err := os.Open(device)
 	if err != nil {

@@ -16,9 +16,8 @@ const (
 	thaw   = 0xC0045878
 )
 
-// Hold freezes the filesystem of a volume: all writes are in its file, and writers wait. Until
-// release the volume is neither mounted nor unmounted. A volume that is not mounted here needs no
-// freeze.
+// Hold freezes a volume's filesystem: all writes are in its file, and writers wait. Until release the volume is
+// neither mounted nor unmounted. One that is not mounted here needs no freeze.
 func (s *Server) Hold(id string) (release func(), err error) {
 	unlock, err := s.locks.Lock(id, "")
 	if err != nil {

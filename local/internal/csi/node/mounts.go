@@ -11,14 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mountFlags maps mount options to the kernel's flags.
 var mountFlags = map[string]uintptr{
 	"ro": unix.MS_RDONLY, "noatime": unix.MS_NOATIME, "nodiratime": unix.MS_NODIRATIME, "relatime": unix.MS_RELATIME,
 	"strictatime": unix.MS_STRICTATIME, "lazytime": unix.MS_LAZYTIME, "sync": unix.MS_SYNCHRONOUS, "dirsync": unix.MS_DIRSYNC,
 	"nodev": unix.MS_NODEV, "noexec": unix.MS_NOEXEC, "nosuid": unix.MS_NOSUID,
 }
 
-// mountOptions splits mount options into flags and data for the filesystem.
 func mountOptions(options []string) (flags uintptr, data string) {
 	var rest []string
 	for _, option := range options {
@@ -64,14 +62,13 @@ func bind(from, to string, readOnly bool, options []string) error {
 	if flags == 0 {
 		return nil
 	}
-	// The kernel ignores options of the first bind mount; it takes them at a remount.
+	// The kernel takes a bind mount's options at a remount only.
 	if err := unix.Mount("", to, "", unix.MS_BIND|unix.MS_REMOUNT|flags, ""); err != nil {
 		return errors.Join(fmt.Errorf("setting the options of %s: %w", to, err), unmount(to))
 	}
 	return nil
 }
 
-// unmount removes all mounts at a path.
 func unmount(path string) error {
 	for {
 		err := unix.Unmount(path, unix.UMOUNT_NOFOLLOW)

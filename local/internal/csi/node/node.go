@@ -1,7 +1,6 @@
-// Package node is the CSI driver's node service: it attaches volumes, which are files, to the pods
-// of one node as loop devices and mounts. It creates and deletes no volume. It runs in the node's
-// mount namespace. Its only state is in the kernel: the mounts, and the loop devices with their
-// tags.
+// Package node is the CSI driver's node service: it attaches volumes, which are files, to the pods of one node as
+// loop devices and mounts. It must not create or delete a volume. It runs in the node's mount namespace. Its only
+// state is in the kernel: the mounts, and the loop devices with their tags.
 //
 //	NodeStage     block: a loop device       ext4: a loop device, mounted     folder: nothing
 //	NodePublish   block: the device's node   ext4, folder: a bind mount       at the pod's path
@@ -32,7 +31,7 @@ import (
 type Server struct {
 	spec.UnimplementedNodeServer
 	Name string
-	// Tag is the prefix of the tags of this node's loop devices.
+	// Tag is the prefix of this node's tags.
 	Tag   string
 	Store volume.Store
 
@@ -55,7 +54,7 @@ func (s *Server) NodeGetCapabilities(context.Context, *spec.NodeGetCapabilitiesR
 	return response, nil
 }
 
-// NodeGetInfo returns the node's name and topology.
+// NodeGetInfo returns name and topology.
 func (s *Server) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.NodeGetInfoResponse, error) {
 	return &spec.NodeGetInfoResponse{
 		NodeId:             s.Name,
@@ -63,15 +62,13 @@ func (s *Server) NodeGetInfo(context.Context, *spec.NodeGetInfoRequest) (*spec.N
 	}, nil
 }
 
-// target is the volume and the path of a call.
 type target struct {
 	volume volume.Volume
-	// data is the volume's file or folder.
+	// data is a file or folder.
 	data string
 	path string
 }
 
-// tag returns the tag of a volume's loop device on this node.
 func (s *Server) tag(id string) string {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(id)) // Write of a hash never fails
@@ -100,7 +97,7 @@ func (s *Server) find(id, path string) (target, error) {
 	return target{volume: v, data: volume.Data(root, v.Name), path: path}, nil
 }
 
-// NodeStageVolume attaches a volume's loop device and mounts its filesystem.
+// NodeStageVolume attaches a loop device and mounts its filesystem.
 func (s *Server) NodeStageVolume(ctx context.Context, r *spec.NodeStageVolumeRequest) (*spec.NodeStageVolumeResponse, error) {
 	if err := checkCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -155,7 +152,7 @@ func (s *Server) device(t target, readOnly bool) (string, error) {
 	return f.Name(), f.Close()
 }
 
-// mountExt4 mounts a filesystem on a loop device that is freed by the unmount.
+// The unmount frees the loop device.
 func (s *Server) mountExt4(ctx context.Context, t target, c *spec.VolumeCapability) error {
 	mounted, err := isMounted(t.path)
 	if err != nil || mounted {
@@ -184,8 +181,7 @@ func (s *Server) mountExt4(ctx context.Context, t target, c *spec.VolumeCapabili
 	return nil
 }
 
-// NodeUnstageVolume undoes a complete or partial NodeStageVolume. The volume need not exist any
-// more.
+// NodeUnstageVolume undoes a partial NodeStageVolume, too. The volume need not exist any more.
 func (s *Server) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeRequest) (*spec.NodeUnstageVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no path is given")
@@ -204,7 +200,7 @@ func (s *Server) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeR
 // detach frees a block volume's loop device; a filesystem's was freed by the unmount.
 func (s *Server) detach(id string) error { return loop.Free(s.tag(id)) }
 
-// NodePublishVolume mounts a staged volume at a pod's path.
+// NodePublishVolume mounts a staged volume for a pod.
 func (s *Server) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {
 	if err := checkCapability(r.GetVolumeCapability()); err != nil {
 		return nil, err
@@ -261,7 +257,7 @@ func (s *Server) publishDevice(t target, readOnly bool) error {
 	return nil
 }
 
-// NodeUnpublishVolume undoes a complete or partial NodePublishVolume.
+// NodeUnpublishVolume undoes a partial NodePublishVolume, too.
 func (s *Server) NodeUnpublishVolume(_ context.Context, r *spec.NodeUnpublishVolumeRequest) (*spec.NodeUnpublishVolumeResponse, error) {
 	if r.GetVolumeId() == "" || r.GetTargetPath() == "" {
 		return nil, status.Error(codes.InvalidArgument, "no volume or no path is given")
@@ -315,7 +311,7 @@ func (s *Server) expand(t target) error {
 	return err
 }
 
-// NodeGetVolumeStats returns the usage of a volume.
+// NodeGetVolumeStats returns a volume's usage.
 func (s *Server) NodeGetVolumeStats(_ context.Context, r *spec.NodeGetVolumeStatsRequest) (*spec.NodeGetVolumeStatsResponse, error) {
 	t, err := s.find(r.GetVolumeId(), r.GetVolumePath())
 	if err != nil {

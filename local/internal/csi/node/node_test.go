@@ -19,7 +19,6 @@ import (
 	"drydock.dev/local/internal/volume"
 )
 
-// mounted is a volume of 16 MiB with a filesystem, staged at a path.
 func mounted(t *testing.T, grow int64) (s *Server, id, path string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -54,7 +53,6 @@ func mounted(t *testing.T, grow int64) (s *Server, id, path string) {
 	return s, made.ID(), path
 }
 
-// write starts a write and signals its end.
 func write(path string) chan error {
 	done := make(chan error, 1)
 	go func() { done <- os.WriteFile(filepath.Join(path, "file"), []byte("text"), 0o600) }()

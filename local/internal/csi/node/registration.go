@@ -10,10 +10,9 @@ import (
 	"drydock.dev/local/internal/csi"
 )
 
-// Registrar registers the driver with the kubelet, which finds it by its socket.
+// Registrar registers the driver with the kubelet, which finds its socket.
 type Registrar struct {
 	registration.UnimplementedRegistrationServer
-	// Endpoint is the socket of the node service.
 	Endpoint string
 }
 
@@ -25,7 +24,7 @@ func (r Registrar) GetInfo(context.Context, *registration.InfoRequest) (*registr
 	}, nil
 }
 
-// NotifyRegistrationStatus logs a failed registration, which the kubelet retries.
+// NotifyRegistrationStatus logs a failure, which the kubelet retries.
 func (r Registrar) NotifyRegistrationStatus(_ context.Context, s *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
 	if !s.GetPluginRegistered() {
 		fmt.Fprintf(os.Stderr, "the kubelet did not register the driver: %s\n", s.GetError())

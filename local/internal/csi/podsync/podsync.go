@@ -31,7 +31,7 @@ import (
 	"drydock.dev/local/internal/csi"
 )
 
-// Annotation holds the name and size of the pod's claim that last grew.
+// Annotation names the claim that last grew, and its size.
 const Annotation = csi.Driver + "/grown-claim"
 
 // Controller annotates the pods of grown claims.
@@ -50,7 +50,7 @@ func New(core kubernetes.Interface, claims coreinformers.PersistentVolumeClaimIn
 		}
 	}
 	_, err := claims.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    look, // also after a restart of this process
+		AddFunc:    look, // also after a restart
 		UpdateFunc: func(_, after any) { look(after) },
 	})
 	if err != nil {
@@ -93,7 +93,7 @@ func (c *Controller) sync(ctx context.Context, key string) error {
 	if !waitsForNode(claim) {
 		return nil
 	}
-	// Claims rarely grow, so a list costs less than a watch of all pods.
+	// Claims rarely grow: a list costs less than a watch of all pods.
 	pods, err := c.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing the pods of namespace %s: %w", namespace, err)
@@ -137,7 +137,6 @@ func waitsForNode(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// toMark reports whether a scheduled, unfinished pod uses the claim and lacks the annotation.
 func toMark(pod *corev1.Pod, claim *corev1.PersistentVolumeClaim) bool {
 	if pod.Spec.NodeName == "" || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 		return false

@@ -111,7 +111,7 @@ func TestAClaimThatGrowsMarksItsPodOnceForEachSize(t *testing.T) {
 		patched <- patch.GetName() + " " + string(patch.GetPatch())
 		return false, nil, nil
 	})
-	// Changes between the informer's list and its watch are lost, because an in-memory cluster has no versions.
+	// An in-memory cluster has no versions: changes between list and watch are lost.
 	watched := make(chan struct{})
 	begun := sync.OnceFunc(func() { close(watched) })
 	core.PrependWatchReactor("persistentvolumeclaims", func(action clienttesting.Action) (bool, watch.Interface, error) {

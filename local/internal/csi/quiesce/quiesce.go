@@ -1,5 +1,5 @@
-// Package quiesce is the protocol by which the controller freezes a volume on the node that has it
-// mounted, during a copy. The node service decides how to freeze a volume.
+// Package quiesce is the protocol by which the controller freezes a volume on the node that has it mounted,
+// during a copy. It must not freeze anything itself.
 //
 //	controller                     node
 //	    | ---- volume's ID ------>  |  holds it
@@ -8,8 +8,8 @@
 //	    | ---- "done" ----------->  |  releases it
 //	    | <--- "held until now" --  |
 //
-// The connection is the lease: when it breaks or lasts too long, the node releases the volume. The
-// controller then gets no last answer, and its copy is invalid.
+// The connection is the lease: when it breaks or lasts too long, the node releases the volume. The controller
+// then gets no last answer, and its copy is invalid.
 package quiesce
 
 import (
@@ -37,7 +37,7 @@ const (
 	until = "held until now"
 )
 
-// Serve serves on a socket until the context ends. hold freezes a volume and returns its release.
+// Serve serves until the context ends. hold freezes a volume and returns its release.
 func Serve(ctx context.Context, socket string, hold func(id string) (release func(), err error)) error {
 	listener, err := csi.Listen(socket)
 	if err != nil {
@@ -89,8 +89,8 @@ func serve(conn net.Conn, hold func(string) (func(), error)) error {
 	return err
 }
 
-// Hold asks a node to freeze a volume. A node that refuses connections is off and writes nothing.
-// release fails if the volume was not frozen throughout.
+// Hold asks a node to freeze a volume. A node that refuses connections is off and writes nothing. release fails
+// if the volume was not frozen throughout.
 func Hold(ctx context.Context, socket, id string) (release func() error, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", socket)

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// node serves with a hold of the test's; holding signals its begin and end.
+// holding signals the hold's begin and end.
 func node(t *testing.T, fails error) (socket string, holding chan bool) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "node.sock")

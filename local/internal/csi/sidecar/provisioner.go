@@ -32,8 +32,7 @@ const (
 	capacityPeriod = time.Minute
 )
 
-// provisioner is csi-provisioner. It creates volumes for claims and publishes the capacity of each
-// node.
+// csi-provisioner creates volumes for claims and publishes the nodes' capacity.
 func (c *clients) provisioner(ctx context.Context) (func(context.Context), error) {
 	plugin, driver, err := provision.GetDriverCapabilities(c.conn, callTimeout)
 	if err != nil {

@@ -1,7 +1,6 @@
-// Package sidecar runs the controllers between Kubernetes and the CSI driver in one process with
-// one set of watches: the upstream code of csi-provisioner, csi-resizer, csi-snapshotter and
-// snapshot-controller, and podsync. It decides only their configuration. The driver behind the
-// socket knows the volumes.
+// Package sidecar runs the controllers between Kubernetes and the CSI driver in one process with one set of
+// watches: csi-provisioner, csi-resizer, csi-snapshotter, snapshot-controller, and podsync. It decides only their
+// configuration, and must not know the volumes.
 package sidecar
 
 import (
@@ -40,7 +39,6 @@ const (
 	workers    = 8
 )
 
-// clients is shared by all controllers.
 type clients struct {
 	config    *rest.Config
 	core      kubernetes.Interface
@@ -54,7 +52,7 @@ type clients struct {
 	snapshotInformers snapinformers.SharedInformerFactory
 }
 
-// Run runs the controllers against the driver on the socket until the context ends.
+// Run runs the controllers until the context ends.
 func Run(ctx context.Context, kubeconfig, socket string) error {
 	c, err := connect(ctx, kubeconfig, socket)
 	if err != nil {
@@ -79,8 +77,7 @@ func Run(ctx context.Context, kubeconfig, socket string) error {
 	for _, run := range controllers {
 		go run(ctx)
 	}
-	// Some controllers wait for their queues forever and never return. They hold no state, so the
-	// process may end without them.
+	// Some controllers never return. They hold no state, so the process may end without them.
 	<-ctx.Done()
 	return nil
 }
@@ -112,8 +109,7 @@ func connect(ctx context.Context, kubeconfig, socket string) (*clients, error) {
 	return c, nil
 }
 
-// awaitSnapshotAPI waits for the CRDs that `up` installs, because a watch that fails at first
-// retries only after a delay.
+// A watch that fails at first retries only after a delay: `up` installs the CRDs.
 func (c *clients) awaitSnapshotAPI(ctx context.Context) error {
 	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
 		found, err := c.core.Discovery().ServerResourcesForGroupVersion("snapshot.storage.k8s.io/v1")

@@ -24,8 +24,7 @@ func retries() workqueue.TypedRateLimiter[string] {
 	return workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry)
 }
 
-// snapshotter is snapshot-controller, which binds snapshots to contents, and csi-snapshotter, which
-// calls the driver.
+// snapshot-controller binds snapshots to contents, and csi-snapshotter calls the driver.
 func (c *clients) snapshotter(context.Context) (func(context.Context), error) {
 	core := c.coreInformers.Core().V1()
 	snapshots, groups := c.snapshotInformers.Snapshot().V1(), c.snapshotInformers.Groupsnapshot().V1beta1()
@@ -71,7 +70,6 @@ func (c *clients) resizer(ctx context.Context) (func(context.Context), error) {
 	return func(ctx context.Context) { growing.Run(workers, ctx) }, nil
 }
 
-// podSync makes the kubelets expand the volumes that csi-resizer has grown.
 func (c *clients) podSync(context.Context) (func(context.Context), error) {
 	made, err := podsync.New(c.core, c.coreInformers.Core().V1().PersistentVolumeClaims(), retries())
 	if err != nil {

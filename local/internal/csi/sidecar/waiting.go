@@ -51,14 +51,14 @@ func (w waitingSnapshots) retell(claim *corev1.PersistentVolumeClaim) {
 	}
 	snapshot, err := w.Lister().VolumeSnapshots(claim.Namespace).Get(from.Name)
 	if err != nil || snapshot.DeletionTimestamp == nil {
-		return // the snapshot is gone or not deleted
+		return // gone or not deleted
 	}
 	for _, handler := range w.informer.handlers {
 		handler.OnUpdate(snapshot, snapshot)
 	}
 }
 
-// retold is an informer that remembers the handlers that were added before it runs.
+// retold remembers the handlers that were added before it runs.
 type retold struct {
 	cache.SharedIndexInformer
 	handlers []cache.ResourceEventHandler

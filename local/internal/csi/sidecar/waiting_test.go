@@ -3,6 +3,7 @@ package sidecar
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -16,11 +17,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/features"
 	featurestesting "k8s.io/client-go/features/testing"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 // TestADeletedSnapshotGoesWithTheClaimThatIsMadeOfIt checks snapshot-controller itself: the snapshot must go at once,
@@ -62,7 +65,13 @@ func TestADeletedSnapshotGoesWithTheClaimThatIsMadeOfIt(t *testing.T) {
 				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending},
 			}
 			core, snapshots := fake.NewClientset(claim), snapfake.NewSimpleClientset(snapshot, content)
+			watched := watchedClaims(core)
 			runBinding(t, core, snapshots)
+			select {
+			case <-watched:
+			case <-time.After(4 * time.Minute):
+				t.Fatal("nobody watches the claims")
+			}
 			eventually(t, "snapshot-controller to leave the snapshot alone", func() bool {
 				events, err := core.CoreV1().Events("ns").List(t.Context(), metav1.ListOptions{})
 				return err == nil && slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == "SnapshotDeletePending" })
@@ -84,6 +93,19 @@ func eventually(t *testing.T, what string, is func() bool) {
 	if err != nil {
 		t.Fatalf("waiting for %s: %v", what, err)
 	}
+}
+
+// watchedClaims returns a channel that closes when claims are watched. An in-memory cluster has no versions: changes
+// between list and watch are lost.
+func watchedClaims(core *fake.Clientset) <-chan struct{} {
+	watched := make(chan struct{})
+	begun := sync.OnceFunc(func() { close(watched) })
+	core.PrependWatchReactor("persistentvolumeclaims", func(action clienttesting.Action) (bool, watch.Interface, error) {
+		events, err := core.Tracker().Watch(action.GetResource(), action.GetNamespace())
+		begun()
+		return true, events, err
+	})
+	return watched
 }
 
 // runBinding runs snapshot-controller as the process does.

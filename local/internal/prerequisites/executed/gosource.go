@@ -1,6 +1,6 @@
-// Package executed finds the programs that source code executes: in Go code by calls of os/exec and
-// its wrappers, in shell scripts and make recipes by their commands. It serves the tests of the
-// table of programs. It executes nothing.
+// Package executed finds the programs that source code executes: in Go code by calls of os/exec and its wrappers,
+// in shell scripts and make recipes by their commands. It serves the tests of the table of programs. It must
+// execute nothing.
 package executed
 
 import (
@@ -16,13 +16,11 @@ import (
 // Call is a place where a program is executed.
 type Call struct {
 	Where string
-	// Program is the program's name, empty if it is only known at run time; then Expression is the
-	// code in its place.
+	// Program is empty if it is only known at run time; then Expression is the code.
 	Program    string
 	Expression string
 }
 
-// goPackage is the state of an analysis of one package.
 type goPackage struct {
 	fset   *token.FileSet
 	files  []*ast.File
@@ -38,7 +36,7 @@ type wrapper struct {
 	shell     bool
 }
 
-// Go finds the programs that the Go files of one package execute.
+// Go finds the programs that a package's files execute.
 func Go(files []string) ([]Call, error) {
 	p := &goPackage{fset: token.NewFileSet(), consts: map[string]ast.Expr{}, wrappers: map[string]wrapper{}}
 	for _, file := range files {
@@ -49,7 +47,7 @@ func Go(files []string) ([]Call, error) {
 		p.files = append(p.files, parsed)
 		p.collectConsts(parsed)
 	}
-	// Each round finds wrappers of the previous round's wrappers.
+	// Each round finds wrappers of the previous round's.
 	for known := -1; known != len(p.wrappers); {
 		known = len(p.wrappers)
 		p.calls = nil
@@ -60,7 +58,7 @@ func Go(files []string) ([]Call, error) {
 	return p.calls, nil
 }
 
-// collectConsts collects all constants and variables with values, also those in functions.
+// Constants in functions count, too.
 func (p *goPackage) collectConsts(file *ast.File) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		spec, ok := n.(*ast.ValueSpec)
@@ -107,7 +105,6 @@ func positions(f *ast.FuncType) map[string]int {
 	return found
 }
 
-// visitCall records a call that executes a program or script.
 func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call *ast.CallExpr) {
 	at, ok := p.executes(call.Fun)
 	if !ok || at.parameter >= len(call.Args) {
@@ -115,7 +112,7 @@ func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call 
 	}
 	argument := call.Args[at.parameter]
 	if list, ok := argument.(*ast.CompositeLit); ok && len(list.Elts) > 0 {
-		argument = list.Elts[0] // a whole command line, which begins with the program
+		argument = list.Elts[0] // a command line begins with the program
 	}
 	if i, isParameter := parameterOf(argument, parameters); isParameter {
 		p.wrappers[in.Name.Name] = wrapper{parameter: i, shell: at.shell}
@@ -137,7 +134,6 @@ func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call 
 	p.addShell(in, parameters, name, call, call.Args[at.parameter+1:])
 }
 
-// addShell records the script of a shell call.
 func (p *goPackage) addShell(in *ast.FuncDecl, parameters map[string]int, shell string, call *ast.CallExpr, args []ast.Expr) {
 	for i, arg := range args {
 		option, _ := p.text(arg, 0)
@@ -233,7 +229,6 @@ func (p *goPackage) text(x ast.Expr, depth int) (string, bool) {
 // unknown replaces the parts of a script that are only known at run time.
 const unknown = "unknown"
 
-// template evaluates a script, with unknown for its other parts.
 func (p *goPackage) template(x ast.Expr) (string, bool) {
 	switch e := x.(type) {
 	case *ast.BinaryExpr:
@@ -261,7 +256,6 @@ func (p *goPackage) where(n ast.Node) string {
 	return fmt.Sprintf("%s:%d", position.Filename, position.Line)
 }
 
-// printed returns an expression roughly as in the source.
 func printed(x ast.Expr) string {
 	switch e := x.(type) {
 	case *ast.Ident:

@@ -1,5 +1,5 @@
-// Command main writes the table of a guest's identity, with the parts that are kept and those that are new,
-// into the page that is its argument. It must not decide the content of the table.
+// Command main writes the table of a guest's identity into the page that is its argument. It must not decide the
+// content of the table.
 package main
 
 import (

@@ -1,5 +1,4 @@
-// Command main writes the page on supported fields to the file that is its only argument. It must not decide
-// its content.
+// Command main writes the page on supported fields to the file that is its argument. It must not decide its content.
 package main
 
 import (

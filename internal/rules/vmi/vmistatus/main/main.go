@@ -1,5 +1,5 @@
-// Command main generates from the table of the writers of a VMI's status: its part of the page in the
-// first argument, and the admission policy in the file in the second. It must not decide their content.
+// Command main generates from the table of the writers of a VMI's status its part of the page in the first argument,
+// and the admission policy in the second. It must not decide their content.
 package main
 
 import (

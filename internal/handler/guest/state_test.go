@@ -15,72 +15,20 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-func TestDecideVerbs(t *testing.T) {
-	seen := func(state string, halted, paused bool) observation {
-		return observation{state: runstate.Of(state), halted: halted, paused: paused}
-	}
-	sent := func(state string) observation {
-		return observation{state: runstate.Of(state), migration: Migration{Status: migrationstatus.Active}}
-	}
-	type want struct{ pause, unpause, reset, resume action }
-	for name, c := range map[string]struct {
-		seen observation
-		want want
-	}{
-		"a guest that runs":                              {seen("running", false, false), want{stop, refuse, reset, none}},
-		"one that its user has paused":                   {seen("paused", false, false), want{refuse, proceed, reset, none}},
-		"one that was reset while it was paused":         {seen("prelaunch", false, false), want{refuse, proceed, reset, none}},
-		"one that waits for volumes":                     {seen("prelaunch", true, false), want{mark, refuse, reset, none}},
-		"one that waits and that its user has paused":    {seen("prelaunch", true, true), want{refuse, unmark, reset, none}},
-		"one that an I/O error has stopped":              {seen("io-error", false, false), want{stop, proceed, resetAndRun, proceed}},
-		"one that its user has paused besides":           {seen("io-error", false, true), want{stop, proceed, reset, none}},
-		"one that has suspended itself":                  {seen("suspended", false, false), want{refuse, wakeUp, reset, none}},
-		"one that its watchdog has stopped":              {seen("watchdog", false, false), want{refuse, proceed, reset, none}},
-		"one that arrives from elsewhere":                {seen("inmigrate", false, false), want{refuse, refuse, refuse, none}},
-		"one that has moved":                             {seen("postmigrate", false, false), want{refuse, refuse, refuse, none}},
-		"one that can't continue":                        {seen("internal-error", false, false), want{refuse, refuse, refuse, none}},
-		"one in a state that only a newer QEMU has":      {seen("hibernating", false, false), want{refuse, refuse, refuse, none}},
-		"one that runs, with a pause that was left over": {seen("running", false, true), want{stop, refuse, reset, none}},
-		"one that is being sent elsewhere":               {sent("running"), want{refuse, refuse, reset, none}},
-		"one that is stopped for that":                   {sent("finish-migrate"), want{refuse, refuse, refuse, none}},
-	} {
-		got := want{
-			decidePause(c.seen).action, decideUnpause(c.seen).action, decideReset(c.seen).action, decideResume(c.seen).action,
-		}
-		if got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-		for _, decide := range []func(observation) decision{decidePause, decideUnpause, decideReset} {
-			if d := decide(c.seen); (d.action == refuse) != (d.message != "") {
-				t.Errorf("%s: a refusal without a reason, or the other way round: %+v", name, d)
-			}
-		}
-	}
-}
-
-func TestDecideBegin(t *testing.T) {
+func TestWhenAGuestIsMigrating(t *testing.T) {
 	arrived := Migration{Handover: machine.Handover{Incoming: "m0", Ran: true}, Status: migrationstatus.Completed}
 	for name, c := range map[string]struct {
-		seen observation
-		want action
-		why  string
+		migration Migration
+		want      bool
 	}{
-		"a guest that runs":                  {observation{state: runstate.Of("running")}, none, ""},
-		"one that has arrived and runs":      {observation{state: runstate.Of("running"), migration: arrived}, none, ""},
-		"one that its user has paused":       {observation{state: runstate.Of("paused")}, refuse, "paused by user"},
-		"one that waits for volumes":         {observation{state: runstate.Of("prelaunch"), halted: true}, refuse, "waits for volumes"},
-		"one that an I/O error has stopped":  {observation{state: runstate.Of("io-error")}, refuse, "one of its disks failed"},
-		"one that has suspended itself":      {observation{state: runstate.Of("suspended")}, refuse, "suspended itself"},
-		"one that has not arrived":           {observation{state: runstate.Of("inmigrate")}, refuse, "waits for the guest"},
-		"one that has left":                  {observation{state: runstate.Of("postmigrate")}, refuse, "sent to another QEMU"},
-		"one that is being sent":             {observation{state: runstate.Of("running"), migration: Migration{Status: migrationstatus.Active}}, refuse, "already"},
-		"one that is held still":             {observation{state: runstate.Of("running"), held: true}, refuse, "snapshotted"},
-		"one that is stopped for a snapshot": {observation{state: runstate.Of(runstate.Held), held: true}, refuse, "snapshotted"},
-		"one whose last migration was ended": {observation{state: runstate.Of("running"), migration: Migration{Status: migrationstatus.Canceled}}, none, ""},
+		"no migration":                       {Migration{}, false},
+		"one that has arrived and runs":      {arrived, false},
+		"one that is being sent":             {Migration{Status: migrationstatus.Active}, true},
+		"one whose last migration was ended": {Migration{Status: migrationstatus.Canceled}, false},
 	} {
-		got := decideBegin(c.seen)
-		if got.action != c.want || (got.action == refuse) != (got.message != "") || !strings.Contains(got.message, c.why) {
-			t.Errorf("%s: %+v, want %s with %q", name, got, c.want, c.why)
+		a := answers{runState: "running", migration: c.migration}
+		if got := a.observation().Migrating; got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }
@@ -230,28 +178,5 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 		if got := (knownState{started: c.started, migrates: c.migrates}).markersMatter(c.state); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
-	}
-}
-
-// TestAGuestThatIsHeldForASnapshot: it counts as running, but its user can't pause it, because virt-launcher would
-// resume it.
-func TestAGuestThatIsHeldForASnapshot(t *testing.T) {
-	seen := observation{state: runstate.Of(runstate.Held), held: true}
-	if !seen.state.Ready() || seen.state.Paused || seen.state.Outlook != runstate.Runs || seen.state.Action != runstate.Leave {
-		t.Errorf("it is %+v", seen.state)
-	}
-	for name, d := range map[string]decision{"pause": decidePause(seen), "a stop that met it": decideStopped(seen.state)} {
-		if d.action != refuse || !strings.Contains(d.message, "snapshotted; try again") {
-			t.Errorf("%s: %+v", name, d)
-		}
-	}
-	if d := decideUnpause(seen); d.action != refuse {
-		t.Errorf("unpause: %+v", d)
-	}
-	if d := decideResume(seen); d.action != none {
-		t.Errorf("resume: %+v", d)
-	}
-	if d := decidePause(observation{state: runstate.Of("running"), held: true}); d.action != stop {
-		t.Errorf("pause of a guest that is frozen: %+v", d)
 	}
 }

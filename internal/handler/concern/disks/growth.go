@@ -1,4 +1,4 @@
-package volumes
+package disks
 
 import (
 	"maps"
@@ -9,8 +9,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	migrations "drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
@@ -26,22 +28,33 @@ type growth struct {
 	pod types.UID
 }
 
+// target is a size of a claim: another claim may come under the same volume's name.
+type target struct {
+	claim    string
+	capacity int64
+}
+
+func (g growth) target() target { return target{g.claim, g.capacity} }
+
 // growing is the state of the growing disks, by volume.
 type growing struct {
 	// busy are the volumes in progress, tried is the capacity of the last success, retry the time of the next attempt
 	// after a failure.
 	busy  map[string]bool
-	tried map[string]int64
+	tried map[string]target
 	retry map[string]time.Time
 	// sizes are the sizes after growth, in bytes.
 	sizes map[string]int64
 }
 
 func newGrowing() growing {
-	return growing{busy: map[string]bool{}, tried: map[string]int64{}, retry: map[string]time.Time{}, sizes: map[string]int64{}}
+	return growing{busy: map[string]bool{}, tried: map[string]target{}, retry: map[string]time.Time{}, sizes: map[string]int64{}}
 }
 
-func (g *growing) grown() map[string]int64 { return maps.Clone(g.sizes) }
+// clone returns a copy for a Seen.
+func (g *growing) clone() growing {
+	return growing{busy: maps.Clone(g.busy), tried: maps.Clone(g.tried), retry: maps.Clone(g.retry), sizes: maps.Clone(g.sizes)}
+}
 
 func (g *growing) recordResult(of growth, size int64, err error, now time.Time) {
 	delete(g.busy, of.volume)
@@ -49,18 +62,18 @@ func (g *growing) recordResult(of growth, size int64, err error, now time.Time) 
 		g.retry[of.volume] = now.Add(growPause)
 		return
 	}
-	g.tried[of.volume], g.sizes[of.volume] = of.capacity, size
+	g.tried[of.volume], g.sizes[of.volume] = of.target(), size
 }
 
 // decideGrowth returns the disks to grow now, and when to decide again without an event, 0 for never. During a
 // migration the disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
 // copies.
-func decideGrowth(view View, g *growing, now time.Time) (due []growth, after time.Duration) {
-	if !view.VMI.IsRunning() || view.VMI.DeletionTimestamp != nil || view.Still {
+func decideGrowth(r *concern.Round, g *growing, now time.Time) (due []growth, after time.Duration) {
+	if !r.VMI.IsRunning() || r.VMI.DeletionTimestamp != nil || migrations.InFlight(r.VMI) {
 		return nil, 0
 	}
-	for _, grown := range growths(view) {
-		if g.busy[grown.volume] || g.tried[grown.volume] == grown.capacity {
+	for _, grown := range growths(r) {
+		if g.busy[grown.volume] || g.tried[grown.volume] == grown.target() {
 			continue
 		}
 		if left := g.retry[grown.volume].Sub(now); left > 0 {
@@ -72,14 +85,14 @@ func decideGrowth(view View, g *growing, now time.Time) (due []growth, after tim
 	return due, after
 }
 
-func growths(view View) []growth {
+func growths(r *concern.Round) []growth {
 	var list []growth
-	for i := range view.VMI.Status.VolumeStatus {
-		s := &view.VMI.Status.VolumeStatus[i]
-		if s.PersistentVolumeClaimInfo == nil || machine.ReadOnly(&view.VMI.Spec, s.Name) {
+	for i := range r.VMI.Status.VolumeStatus {
+		s := &r.VMI.Status.VolumeStatus[i]
+		if s.PersistentVolumeClaimInfo == nil || machine.ReadOnly(&r.VMI.Spec, s.Name) {
 			continue
 		}
-		pod, ok := view.holder(s)
+		pod, ok := holder(r, s)
 		if !ok {
 			continue
 		}
@@ -95,14 +108,14 @@ func growths(view View) []growth {
 // holder returns the pod on this node from which QEMU has a volume's disk. It returns false if QEMU does not have the
 // disk from the status's claim, or no pod here has it. After a migration, until its first write here, the status still
 // has the claims or the attachment pods of the source node.
-func (view *View) holder(s *v1.VolumeStatus) (types.UID, bool) {
+func holder(r *concern.Round, s *v1.VolumeStatus) (types.UID, bool) {
 	claim := s.PersistentVolumeClaimInfo.ClaimName
 	if s.HotplugVolume == nil {
-		image, opened := view.Images[s.Name]
-		mounted := view.Claims[s.Name]
-		return view.LauncherPod, opened && image.Overlay == "" && mounted != nil && mounted.ClaimName == claim
+		image, opened := r.Images[s.Name]
+		mounted := r.Claims[s.Name]
+		return r.LauncherPod, opened && image.Overlay == "" && mounted != nil && mounted.ClaimName == claim
 	}
-	held := slices.ContainsFunc(view.AttachmentPods, func(p hotplug.Pod) bool {
+	held := slices.ContainsFunc(r.AttachmentPods, func(p hotplug.Pod) bool {
 		return p.UID == s.HotplugVolume.AttachPodUID && p.Holds(hotplug.Volume{Name: s.Name, Claim: claim})
 	})
 	return s.HotplugVolume.AttachPodUID, held && s.Phase == v1.VolumeReady

@@ -1,0 +1,89 @@
+package disks
+
+import (
+	"maps"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
+	"drydock.dev/drydock/internal/qemu/diskhotplug"
+	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/machine"
+	migrations "drydock.dev/drydock/internal/rules/migration"
+)
+
+// Seen is the state of the guest's disks. It is a value; its maps are not modified.
+type Seen struct {
+	inquiry concern.Inquiry
+	// disks is QEMU's last answer, nil before the first.
+	disks map[string]diskhotplug.Disk
+	tried nodehotplug.Attempts
+	// opening are the volumes whose disk is being opened, opened and verified the pods in which it was opened, and in
+	// which it was seen besides.
+	opening          map[string]bool
+	opened, verified map[string]types.UID
+	// asked are the volumes whose disk the guest was asked to release, and refused those of their devices that, as QEMU
+	// reports, it does not release.
+	asked, refused map[string]bool
+	growing        growing
+}
+
+func newSeen() Seen {
+	return Seen{
+		opening: map[string]bool{}, opened: map[string]types.UID{}, verified: map[string]types.UID{},
+		asked: map[string]bool{}, refused: map[string]bool{}, growing: newGrowing(),
+	}
+}
+
+// clone returns a copy whose maps belong to the caller.
+func (s *Seen) clone() Seen {
+	next := *s
+	next.disks, next.opening, next.opened, next.verified = maps.Clone(s.disks), maps.Clone(s.opening), maps.Clone(s.opened), maps.Clone(s.verified)
+	next.asked, next.refused, next.growing = maps.Clone(s.asked), maps.Clone(s.refused), s.growing.clone()
+	return next
+}
+
+// frozen reports whether a guest must keep its disks because it is being migrated.
+func frozen(r *concern.Round) bool { return r.Arrival == nil && migrations.InFlight(r.VMI) }
+
+// ending reports whether the disks stay as they are because their guest ends.
+func ending(r *concern.Round) bool {
+	return r.Arrival == nil && (r.VMI.DeletionTimestamp != nil || r.VMI.IsFinal())
+}
+
+// decisions are those about plugging and unplugging.
+func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
+	o := nodehotplug.Observed{
+		VMI: r.VMI, AttachmentPods: r.AttachmentPods, Disks: s.disks, Opened: s.opened, Verified: s.verified, Halted: r.Halted,
+	}
+	if to := r.Arrival; to != nil {
+		o.VMI, o.Halted, o.Arriving, o.Places, o.Copied = to.VMI, true, true, to.Places, to.Copied
+		o.Record, _ = hotplug.Arrivals(to.VMI, r.AttachmentPods)
+		return nodehotplug.Decide(o)
+	}
+	// Nothing is handed over by a record that can't be read.
+	o.Record, _ = hotplug.RecordOf(r.VMI)
+	return nodehotplug.Decide(o)
+}
+
+// noteRefusal records that the guest does not release a device. Only a disk that it was asked for counts: QEMU, which
+// its guest may have taken over, may report any number of others.
+func (s *Seen) noteRefusal(device string) {
+	for volume := range s.asked {
+		if machine.DiskID(volume) == device {
+			s.refused[device] = true
+		}
+	}
+}
+
+// fixed reports whether the disks of a guest that is being migrated stay as they are. They do not while the guest may
+// still release a disk that it was asked for.
+func (s *Seen) fixed(r *concern.Round) bool {
+	for volume := range s.asked {
+		if !s.refused[machine.DiskID(volume)] {
+			return false
+		}
+	}
+	return frozen(r) && !s.inquiry.Outdated() && s.disks != nil
+}

@@ -1,0 +1,264 @@
+// Package nics plugs interfaces into a running guest, asks the guest to release others, and connects them to the
+// launcher pod. It is a concern (package concern).
+//
+// nichotplug.Node is the rule. QEMU has the interfaces, and the network of the pod is prepared by the driver (Env). The
+// package keeps the times of its requests, and which interfaces this virt-handler has connected to the pod: the next
+// virt-handler asks the guest again, and prepares the pod's network anew.
+package nics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/machine"
+	migrations "drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+)
+
+const deletedEvent = "DEVICE_DELETED"
+
+// Bounds of QEMU's answer: a machine has fewer ports, and interface names are not longer.
+const (
+	maxNICs    = 256
+	maxNICName = 63
+)
+
+// Pod answers questions about the launcher pod. Its methods change nothing.
+type Pod interface {
+	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
+	Loose(names []string) ([]string, error)
+	// Devices returns the node's devices that the pod was given for the VMI's interfaces.
+	Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error)
+}
+
+// Env has the effects of Act outside of QEMU.
+type Env struct {
+	// Connect connects the VMI's interfaces to the pod, including those that are to be plugged, and returns all that the
+	// guest has or may get.
+	Connect func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error)
+	// Build returns QEMU's arguments for one of the interfaces. netdev is nil if it has no backend.
+	Build func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error)
+	// Tidy removes the pod's leftovers of secondary interfaces, except those named in keep.
+	Tidy func(keep []string) error
+	Now  func() time.Time
+}
+
+// Plan is the next step.
+type Plan struct {
+	concern.Next
+	Step nichotplug.Step
+	// Interfaces are those for the VMI's status.
+	Interfaces []vmihandler.Interface
+}
+
+// Concern is the interfaces of one guest.
+type Concern struct {
+	env  Env
+	pod  Pod
+	log  logr.Logger
+	mu   sync.Mutex
+	seen Seen
+}
+
+// New returns the interfaces of a guest. connected are those that this virt-handler has connected to the pod.
+func New(env Env, pod Pod, log logr.Logger, connected []network.Interface) *Concern {
+	return &Concern{env: env, pod: pod, log: log, seen: Seen{connected: connected}}
+}
+
+// Present returns the interfaces that QEMU has, as far as known.
+func (c *Concern) Present() map[string]bool { return c.lastKnown().present }
+
+// Connected returns the interfaces that are connected to the pod. It must not be modified.
+func (c *Concern) Connected() []network.Interface { return c.lastKnown().connected }
+
+func (c *Concern) lastKnown() Seen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen
+}
+
+func (c *Concern) update(change func(Seen) Seen) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seen = change(c.seen)
+}
+
+// HandleEvent implements concern.Concern. A device that is gone may be an interface.
+func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
+	if e.Name != deletedEvent {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seen.inquiry.Invalidate()
+}
+
+// Observe implements concern.Concern. It also looks at the pod's side of the interfaces after each write of the pod: a
+// network attacher writes the pod when it has removed or replaced one.
+func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
+	var err error
+	if known := c.lastKnown(); known.inquiry.Outdated() {
+		err = c.Ask(ctx, q)
+	}
+	if !busy(&r) && !migrations.InFlight(r.VMI) {
+		c.observePod(&r)
+	}
+	return c.lastKnown(), err
+}
+
+// Ask asks QEMU for its interfaces. The list includes those that another virt-handler has plugged.
+func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
+	defer cancel()
+	c.mu.Lock()
+	question := c.seen.inquiry.NextQuestion()
+	c.mu.Unlock()
+	var list []struct {
+		Name string `json:"name"`
+	}
+	if err := q.Execute(ctx, "qom-list", map[string]any{"path": "/machine/peripheral"}, &list); err != nil {
+		return fmt.Errorf("asking QEMU for its devices: %w", err)
+	}
+	present := map[string]bool{}
+	for _, device := range list {
+		// A guest that has taken QEMU over may return anything.
+		if name, ok := strings.CutPrefix(device.Name, machine.NICID("")); ok && len(name) <= maxNICName && len(present) < maxNICs {
+			present[name] = true
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.seen.inquiry.AcceptAnswer(question) {
+		c.seen = c.seen.withPresent(present)
+	}
+	return nil
+}
+
+// observePod forgets connections that the pod has lost, and reads the pod's devices if an interface may need one.
+func (c *Concern) observePod(r *concern.Round) {
+	seen := c.lastKnown()
+	if names := seen.onMultus(r.VMI); len(names) > 0 && seen.checkedPod != r.PodVersion {
+		loose, err := c.pod.Loose(names)
+		if err != nil {
+			c.log.Error(err, "cannot see whether the guest's interfaces are connected; it is looked again when its pod changes, or something else does")
+		} else {
+			c.update(func(s Seen) Seen {
+				s = s.disconnected(loose)
+				s.checkedPod = r.PodVersion
+				return s
+			})
+		}
+	}
+	var devices nichotplug.Devices
+	if node := c.lastKnown().node(r); !node.Settled() {
+		var err error
+		if devices, err = c.pod.Devices(r.VMI); err != nil {
+			c.log.Info("the devices of the launcher pod are not known", "reason", err.Error())
+		}
+	}
+	c.update(func(s Seen) Seen {
+		s.devices = devices
+		return s
+	})
+}
+
+// busy reports whether the interfaces of a guest stay as they are.
+func busy(r *concern.Round) bool { return r.Halted || r.Migrating || r.CopyingDisks }
+
+// Decide implements concern.Concern. A guest that is to migrate releases the node's devices first.
+func (*Concern) Decide(r concern.Round, seen Seen) Plan {
+	node, migrates := seen.node(&r), migrations.InFlight(r.VMI)
+	p := Plan{Interfaces: seen.interfaces(r.VMI)}
+	switch {
+	case busy(&r):
+	case migrates && r.TargetConnected:
+		p.Step = node.Depart()
+	case migrates:
+	case node.Settled():
+		p.Settled = true
+	default:
+		p.Step = node.Next()
+	}
+	if err := p.Step.Problem(); err != nil {
+		p.Problem = err.Error()
+	}
+	if migrates {
+		p.Unsettled, p.Refusal = node.Departure(p.Step.Kept)
+	}
+	p.After, p.Due = p.Step.After, p.Step.Any() && r.Reported()
+	return p
+}
+
+// Report implements concern.Concern.
+func (*Concern) Report(plan Plan, facts *vmihandler.Guest) { facts.Interfaces = plan.Interfaces }
+
+// Act implements concern.Concern. A failure does not keep the other interfaces from their steps.
+func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {
+	step := &plan.Step
+	var errs []error
+	for _, name := range step.Unplug {
+		errs = append(errs, c.unplug(ctx, m, name))
+	}
+	for _, name := range step.Clear {
+		errs = append(errs, c.clear(ctx, m, name))
+	}
+	if step.Tidy {
+		err := c.env.Tidy(step.Keep)
+		errs = append(errs, err)
+		c.update(func(s Seen) Seen {
+			s.tidied = s.tidied || err == nil
+			return s
+		})
+	}
+	if len(step.Plug)+len(step.Reconnect) > 0 {
+		errs = append(errs, c.connect(ctx, m, r.VMI, step))
+	}
+	// One that stays after all is connected again: the pod may lose its side before the guest releases the device.
+	c.update(func(s Seen) Seen { return s.disconnected(step.Unplug) })
+	return errors.Join(errs...)
+}
+
+func (c *Concern) connect(ctx context.Context, m concern.Monitor, vmi *v1.VirtualMachineInstance, step *nichotplug.Step) error {
+	interfaces, err := c.env.Connect(ctx, vmi, step.Plug)
+	if err != nil {
+		return err
+	}
+	c.update(func(s Seen) Seen {
+		s.connected = interfaces
+		return s.reconnected(step.Reconnect, c.env.Now())
+	})
+	for _, name := range step.Plug {
+		netdev, device, err := c.env.Build(vmi, interfaces, name)
+		if err != nil {
+			return fmt.Errorf("building interface %s: %w", name, err)
+		}
+		if err := c.plug(ctx, m, name, netdev, device); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// onMultus returns the connected interfaces on secondary networks.
+func (s Seen) onMultus(vmi *v1.VirtualMachineInstance) []string {
+	var names []string
+	for _, i := range s.connected {
+		if s.present[i.Name] && nichotplug.OnMultus(vmi, i.Name) {
+			names = append(names, i.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,52 @@
+package driver
+
+import (
+	"context"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+)
+
+// apiTimeout bounds each call of a driver to the API server. Until it is over, the driver acts on no request of a user
+// and ends no guest, so that it is no longer than a QEMU that does not answer holds it up (concern.CommandTimeout). An
+// API server that is only slow answers within it. A connection that has died silently is noticed later.
+const apiTimeout = 10 * time.Second
+
+// boundedCluster ends each call to the API server after apiTimeout.
+type boundedCluster struct{ Cluster }
+
+func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	return call(ctx)
+}
+
+func (b boundedCluster) VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error) {
+	return bounded(ctx, func(ctx context.Context) (*v1.VirtualMachineInstance, error) {
+		return b.Cluster.VMI(ctx, namespace, name)
+	})
+}
+
+func (b boundedCluster) PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error) {
+	return bounded(ctx, func(ctx context.Context) (*v1.VirtualMachineInstance, error) {
+		return b.Cluster.PatchVMI(ctx, vmi, patch)
+	})
+}
+
+func (b boundedCluster) PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
+	return bounded(ctx, func(ctx context.Context) (bool, error) { return b.Cluster.PodExists(ctx, namespace, name, uid) })
+}
+
+func (b boundedCluster) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {
+	return bounded(ctx, func(ctx context.Context) (*corev1.PersistentVolumeClaim, error) {
+		return b.Cluster.Claim(ctx, namespace, name)
+	})
+}
+
+func (b boundedCluster) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {
+	return bounded(ctx, func(ctx context.Context) (*corev1.PersistentVolume, error) {
+		return b.Cluster.PersistentVolume(ctx, name)
+	})
+}

@@ -1,0 +1,190 @@
+// Package power decides about the CPUs of a running guest: users' requests (pause, unpause, reset, reboot), when
+// virt-handler resumes a guest by itself, and whether a guest may be sent to another node.
+//
+// A request gets two decisions. Queue (queue.go) decides when it arrives, by the requests that wait: it is accepted,
+// ignored beside an equal one, or refused. Decide decides when its turn comes, by the state that QEMU reports then.
+// The package must not know how requests arrive, nor how QEMU is asked.
+package power
+
+import "drydock.dev/drydock/internal/qemu/runstate"
+
+// Guest is the state of a guest.
+type Guest struct {
+	State runstate.State
+	// Halted means that the CPUs wait for volumes and have never been started.
+	Halted bool
+	// Paused means that QEMU has the marker of a guest that its user has paused.
+	Paused bool
+	// Held means that virt-launcher holds the guest still or is about to.
+	Held bool
+	// Migrating means that a migration is under way.
+	Migrating bool
+}
+
+// Action is an action on the guest.
+type Action string
+
+// The actions.
+const (
+	Refuse Action = "refuse"
+	// Stop stops the CPUs. It is followed by DecideStopped.
+	Stop Action = "stop"
+	// Proceed removes the marker of a pause and runs the CPUs.
+	Proceed Action = "proceed"
+	WakeUp  Action = "wake up"
+	// Mark adds the marker of a pause to a guest that is stopped already, Unmark removes it.
+	Mark   Action = "mark"
+	Unmark Action = "unmark"
+	// PushReset presses the reset button. ResetAndRun then also runs the CPUs.
+	PushReset   Action = "reset"
+	ResetAndRun Action = "reset and run"
+	// CtrlAltDel presses Ctrl-Alt-Del, which most systems take as a request to reboot.
+	CtrlAltDel Action = "press Ctrl-Alt-Del"
+	None       Action = "none"
+)
+
+// Decision is an action. Message is the reason of a refusal, a sentence for the user.
+type Decision struct {
+	Action  Action
+	Message string
+}
+
+// Refusal is the error of a request that the guest's state does not allow. Message is a sentence for the user.
+type Refusal struct{ Message string }
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Refusal returns the error of a decision, nil if it is no refusal.
+func (d Decision) Refusal() error {
+	if d.Action != Refuse {
+		return nil
+	}
+	return &Refusal{d.Message}
+}
+
+func refused(message string) Decision { return Decision{Refuse, message} }
+
+// Decide decides on a request in its turn. A reboot that is not refused is up to the guest's agent.
+func Decide(r Request, g Guest) Decision {
+	switch r {
+	case Pause:
+		return decidePause(g)
+	case Unpause:
+		return decideUnpause(g)
+	case Reset:
+		return decideReset(g)
+	case Reboot:
+		return decideReboot(g, None)
+	case PressKeys:
+		return decideReboot(g, CtrlAltDel)
+	}
+	return Decision{Action: None}
+}
+
+func decidePause(g Guest) Decision {
+	switch {
+	case g.Halted && g.Paused:
+		return refused("VMI is already paused")
+	case g.Halted:
+		return Decision{Action: Mark}
+	case g.State.Name == runstate.Held:
+		return refused(refusedHeld)
+	case g.State.Outlook != runstate.Runs && g.State.Name != runstate.IOError:
+		return refusePause(g.State)
+	case g.Migrating:
+		// The target could not know that the guest has to stay paused (decision 297).
+		return refused("VMI cannot be paused while it is migrated")
+	}
+	return Decision{Action: Stop}
+}
+
+const refusedHeld = "VMI cannot be paused while its disks are being snapshotted; try again"
+
+// DecideStopped decides by the state after Stop: an error of a disk or of QEMU may have stopped the guest first.
+func DecideStopped(state runstate.State) Decision {
+	switch {
+	case state.Name == runstate.IOError:
+		return Decision{Action: Mark}
+	case state.Name == runstate.Held:
+		// virt-launcher was faster, or will resume the guest that was stopped here.
+		return refused(refusedHeld)
+	case state.Reason != runstate.ReasonPausedByUser:
+		return refusePause(state)
+	}
+	return Decision{Action: None}
+}
+
+func refusePause(state runstate.State) Decision {
+	if state.Paused {
+		return refused("VMI is already paused")
+	}
+	return refused("VMI cannot be paused: " + state.Message)
+}
+
+// decideUnpause continues a stopped guest that can run, whatever has stopped it.
+func decideUnpause(g Guest) Decision {
+	switch {
+	case g.Halted && !g.Paused:
+		return refused("VMI is not paused: it waits for volumes before it starts")
+	case g.Halted:
+		return Decision{Action: Unmark}
+	case g.State.Outlook == runstate.Runs:
+		return refused("VMI is not paused")
+	case g.State.Outlook != runstate.Waits || g.State.Name == runstate.PausedToMigrate && g.Migrating:
+		return refused("VMI cannot be unpaused: " + g.State.Message)
+	case g.State.Name == runstate.Suspended:
+		return Decision{Action: WakeUp}
+	}
+	return Decision{Action: Proceed}
+}
+
+// A guest that its user has paused stays paused at a reset; one that only an I/O error has stopped runs.
+func decideReset(g Guest) Decision {
+	switch {
+	case g.State.Outlook != runstate.Runs && g.State.Outlook != runstate.Waits:
+		return refused("VMI cannot be reset: " + g.State.Message)
+	case g.State.Name == runstate.IOError && !g.Paused:
+		return Decision{Action: ResetAndRun}
+	}
+	return Decision{Action: PushReset}
+}
+
+// decideReboot refuses a guest that can't be asked to reboot. otherwise is the action on any other.
+func decideReboot(g Guest, otherwise Action) Decision {
+	switch {
+	case g.Halted:
+		return refused("VMI cannot be rebooted: it waits for volumes before it starts")
+	case g.State.Paused:
+		return refused("VMI is paused")
+	case g.State.Outlook != runstate.Runs:
+		return refused("VMI cannot be rebooted: " + g.State.Message)
+	}
+	return Decision{Action: otherwise}
+}
+
+// DecideResume decides whether virt-handler resumes a guest that an I/O error or a failed migration has left stopped.
+func DecideResume(g Guest) Decision {
+	if g.State.Name == runstate.PausedToMigrate && !g.Migrating {
+		return Decision{Action: Proceed}
+	}
+	if g.State.Name != runstate.IOError || g.Paused {
+		return Decision{Action: None}
+	}
+	return Decision{Action: Proceed}
+}
+
+// DecideSend lets only a running guest be sent to another node: the target could not know why a stopped one waits
+// (decision 297).
+func DecideSend(g Guest) Decision {
+	switch {
+	case g.Halted:
+		return refused("the VMI cannot be migrated: it waits for volumes before it starts")
+	case g.Migrating:
+		return refused("the VMI cannot be migrated: its QEMU is about to migrate it already")
+	case g.Held:
+		return refused("the VMI cannot be migrated: its file systems are frozen, or its disks are being snapshotted")
+	case g.State.Outlook != runstate.Runs:
+		return refused("the VMI cannot be migrated: " + g.State.Message)
+	}
+	return Decision{Action: None}
+}
