@@ -74,11 +74,11 @@ func Started(pid int) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+	now := time.Now()
 	uptime, err := os.ReadFile("/proc/uptime")
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading how long the machine is up: %w", err)
 	}
-	now := time.Now()
 	up, err := strconv.ParseFloat(strings.Fields(string(uptime))[0], 64)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("reading how long the machine is up: %w", err)

@@ -147,7 +147,7 @@ func TestBrokenSources(t *testing.T) {
 		"a table not in place":    {content: with(qcow2, 40, u64(12345)), reason: transfer.ReasonInvalidImage, says: `its L1 table is at 12345$`},
 		"a window of a GiB":       {content: []byte("\x28\xb5\x2f\xfd\x00\xa0"), reason: transfer.ReasonLimit, says: `a window of more than 64 MiB`},
 		"a dictionary of a GiB":   {content: compressed(t, disk[:mib], "xz", "--lzma2=preset=0,dict=1GiB"), reason: transfer.ReasonLimit, says: `a dictionary of more than 64 MiB`},
-		"a server that stalls":    {handler: whole(disk, mib, true), task: transfer.Task{StallSeconds: 1}, reason: transfer.ReasonCut, says: `^the source stalled: no byte came for 1s$`},
+		"a server that stalls":    {handler: whole(disk, mib, true), task: transfer.Task{StallSeconds: 5}, reason: transfer.ReasonCut, says: `^the source stalled: no byte came for 5s$`},
 		"a server that ends":      {handler: whole(disk, mib, false), reason: transfer.ReasonCut, says: `^the connection broke after .*MiB`},
 		"space for nothing":       {content: qcow2, task: transfer.Task{Size: 1 << 50, Preallocate: true}, reason: transfer.ReasonNoSpace, says: `^the claim is full: request a larger one`},
 		"an archive that is none": {content: disk, task: transfer.Task{Archive: true}, reason: transfer.ReasonInvalidImage, says: `^the archive can't be read`},

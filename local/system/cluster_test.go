@@ -120,8 +120,11 @@ func endLeftover(ctx context.Context, program, name, path string) error {
 
 // try runs drydock and returns its standard output. Its standard error, such as client-go's messages about an API
 // server that is being killed, appears only in an error.
-func (c *cluster) try(args ...string) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+func (c *cluster) try(args ...string) (string, error) { return c.within(2*patience, args...) }
+
+// within is try with a limit.
+func (c *cluster) within(limit time.Duration, args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.program, append([]string{"--dir=" + c.Dir, "--name=" + c.Name}, args...)...)
 	var out, said bytes.Buffer
@@ -174,7 +177,8 @@ func (c *cluster) client() kubernetes.Interface {
 // exec runs the agent in a pod.
 func (c *cluster) exec(pod, container string, args ...string) (string, error) {
 	all := append([]string{"kubectl", "exec", pod, "-c", container, "--", "/agent"}, args...)
-	out, err := c.try(all...)
+	// It may hang when a component is killed meanwhile, and is then repeated.
+	out, err := c.within(patience/4, all...)
 	return strings.TrimSpace(out), err
 }
 

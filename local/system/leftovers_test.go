@@ -92,6 +92,9 @@ func leftTables(c layout.Cluster) ([]string, error) {
 }
 
 func leftRoutes(c layout.Cluster) ([]string, error) {
+	if c.Net == 0 {
+		return nil, nil // it never had a network
+	}
 	out, err := exec.Command("ip", "route", "show", "table", "all", "root", c.Subnet().String()).Output()
 	if strings.TrimSpace(string(out)) == "" {
 		return nil, err

@@ -94,6 +94,11 @@ func (c *cluster) interruptedDown() {
 	if err := unix.Kill(pids["etcd"], unix.SIGSTOP); err != nil {
 		c.t.Fatal(err)
 	}
+	kubelet, err := unix.PidfdOpen(pids["node1/kubelet"], 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(kubelet) }() // only polled
 	cmd := exec.Command(c.program, "--dir="+c.Dir, "--name="+c.Name, "down", "--purge")
 	var said strings.Builder
 	cmd.Stdout, cmd.Stderr = &said, &said
@@ -101,8 +106,8 @@ func (c *cluster) interruptedDown() {
 		c.t.Fatal(err)
 	}
 	c.eventually("down has begun", func() error {
-		if err := unix.Kill(pids["node1/kubelet"], 0); !errors.Is(err, unix.ESRCH) {
-			return errors.New("the first node's kubelet is still there")
+		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(kubelet), Events: unix.POLLIN}}, 0); err != nil || n == 0 {
+			return fmt.Errorf("the first node's kubelet is still there, %v", err)
 		}
 		return nil
 	})
@@ -143,6 +148,9 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 			c.kill(cmd.Process.Pid)
 			_ = cmd.Wait() // it was killed
 			c.kill(c.pids()["supervisor"])
+			if c.Cluster, _, err = layout.Load(c.Name, c.Dir); err != nil {
+				t.Fatal(err)
+			}
 			c.drydock("down", "--purge")
 			assertNothingLeft(t, c.Cluster)
 		})
@@ -555,11 +563,11 @@ func killEverything(t *testing.T, c *cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pids, err := tree.Procs(c.Cgroup())
+	before, err := c.containers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, err := c.containers()
+	pids, err := tree.Procs(c.Cgroup())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -149,6 +149,9 @@ func warnsOfNothing(t *testing.T, namespace string, but ...string) {
 			if e.Reason == "FailedMount" && strings.Contains(e.Message, "cache: timed out waiting for the condition") {
 				continue // the kubelet gives its watch of a Secret or ConfigMap a second, and tries again
 			}
+			if e.Reason == "FailedMount" && strings.Contains(e.Message, "no relationship found between node") {
+				continue // the kubelet has seen the pod before kube-apiserver's authorizer, and tries again
+			}
 			t.Errorf("%s %s: %d× %s: %s", e.InvolvedObject.Kind, e.InvolvedObject.Name, max(e.Count, 1), e.Reason, e.Message)
 		}
 	})

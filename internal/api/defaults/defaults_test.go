@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 	"sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
@@ -250,7 +251,7 @@ func TestVMIKeepsTheUUIDOfItsVM(t *testing.T) {
 // Whatever the request, every volume must have one disk, and every disk one kind.
 func TestEveryVolumeHasADisk(t *testing.T) {
 	name := rapid.SampledFrom([]string{"a", "b", "c"})
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		s := &v1.VirtualMachineInstanceSpec{}
 		for _, n := range rapid.SliceOfNDistinct(name, 0, 3, rapid.ID).Draw(t, "volumes") {
 			s.Volumes = append(s.Volumes, v1.Volume{Name: n})

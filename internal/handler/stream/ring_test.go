@@ -6,11 +6,13 @@ import (
 	"testing"
 
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 // A reader that starts anywhere must see the output's own bytes in order, and its missed bytes be counted.
 func TestRingProperty(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		r := ring{changed: make(chan struct{})}
 		var all []byte
 		var position int64

@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 func newJob(t testing.TB, task transfer.Task) *job.Job {
@@ -138,7 +139,7 @@ func TestWhatDoesNotFitIsRefused(t *testing.T) {
 func TestWhatIsWrittenIsRead(t *testing.T) {
 	const size = 256 << 10
 	j := newJob(t, transfer.Task{Size: size})
-	rapid.Check(t, func(r *rapid.T) {
+	propertytest.Check(t, func(r *rapid.T) {
 		disk, err := Open(j, false)
 		if err != nil {
 			r.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 func plug(spec *v1.VirtualMachineInstanceSpec, name string, device v1.DiskDevice) {
@@ -25,7 +26,7 @@ func onBus(bus v1.DiskBus) v1.DiskDevice { return v1.DiskDevice{Disk: &v1.DiskTa
 // TestWhatIsPluggedLaterIsNoPartOfTheMachine: a machine's arguments must be the same with and without hotpluggable
 // volumes; only the start of its CPUs differs.
 func TestWhatIsPluggedLaterIsNoPartOfTheMachine(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
 		before := withoutHalt(mustBuild(t, vmi).Args())
 		for i := range rapid.IntRange(1, 5).Draw(t, "later") {
@@ -55,7 +56,7 @@ func withoutHalt(args []string) []string {
 // TestSlots plugs and unplugs disks in random order. No two devices may share an address, and after all disks are
 // unplugged each must get its address from the spec's order again.
 func TestSlots(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
 		bus := rapid.SampledFrom([]v1.DiskBus{v1.DiskBusSCSI, v1.DiskBusVirtio}).Draw(t, "bus")
 		room := Room(&vmi.Spec, bus)

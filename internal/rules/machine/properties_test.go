@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 // firmwareNames are volume names that equal the firmware's block nodes, now or in the past.
@@ -127,7 +129,7 @@ func whereabouts(m *Machine) map[string]string {
 }
 
 func TestNoTwoDevicesShareANameOrAPlace(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		m := mustBuild(t, anyVMI(t))
 		names := make(map[string]bool)
 		for _, list := range [][]Properties{m.Objects, m.Netdevs, m.Devices, m.Blockdevs} {
@@ -161,7 +163,7 @@ func onNoBus(m *Machine, id string) bool {
 }
 
 func TestEveryDeviceIsOnABusThatIsThere(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		m := mustBuild(t, anyVMI(t))
 		there := map[string]bool{rootBus: true}
 		for i := range sataPorts {
@@ -181,7 +183,7 @@ func TestEveryDeviceIsOnABusThatIsThere(t *testing.T) {
 }
 
 func TestTheSameSpecGivesTheSameText(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
 		first, second := mustBuild(t, vmi).Args(), mustBuild(t, vmi.DeepCopy()).Args()
 		if !slices.Equal(first, second) {
@@ -191,7 +193,7 @@ func TestTheSameSpecGivesTheSameText(t *testing.T) {
 }
 
 func TestAddingADeviceMovesNoOther(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
 		before := whereabouts(mustBuild(t, vmi))
 		on := true
@@ -228,7 +230,7 @@ func TestAddingADeviceMovesNoOther(t *testing.T) {
 }
 
 func TestAPinnedDeviceIsWhereItIsPinned(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
 		places := whereabouts(mustBuild(t, vmi))
 		check := func(id, address string) {
@@ -256,7 +258,7 @@ func TestAPinnedDeviceIsWhereItIsPinned(t *testing.T) {
 }
 
 func TestGeneratedMACAddresses(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anyVMI(t)
 		addInterface(t, vmi, "one")
 		addInterface(t, vmi, "two")

@@ -7,13 +7,14 @@ import (
 
 	"pgregory.net/rapid"
 
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
 // A real shell parses the command after ssh's expansion of percent signs.
 func TestProxyCommandSurvivesSSHAndTheShell(t *testing.T) {
 	machine := target.Target{Kind: "vm", Name: "cirros", Namespace: "lab"}
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		word := rapid.StringMatching(`[ -~\t\n]{0,12}`)
 		executable := "/bin/" + rapid.StringMatching(`[a-z '%$]{1,8}`).Draw(t, "executable")
 		global := rapid.SliceOfN(word, 0, 3).Draw(t, "global")

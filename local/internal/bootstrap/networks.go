@@ -2,9 +2,11 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -29,16 +31,17 @@ func (b *Cluster) AwaitNetworks(ctx context.Context) error {
 	definitions := b.dynamic.Resource(schema.GroupVersionResource{
 		Group: "apiextensions.k8s.io", Version: "v1", Resource: resources["CustomResourceDefinition"],
 	})
+	var answer error
 	err := wait.PollUntilContextCancel(ctx, 50*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		definition, err := definitions.Get(ctx, render.NetworksDefinition, metav1.GetOptions{})
-		if err != nil {
-			return false, err
+		var definition *unstructured.Unstructured
+		if definition, answer = definitions.Get(ctx, render.NetworksDefinition, metav1.GetOptions{}); answer != nil {
+			return false, nil
 		}
 		works, _, err := deploy.State(definition)
 		return works, err
 	})
 	if err != nil {
-		return fmt.Errorf("waiting for the API of networks beside the pods': %w", err)
+		return fmt.Errorf("waiting for the API of networks beside the pods': %w", errors.Join(err, answer))
 	}
 	return nil
 }

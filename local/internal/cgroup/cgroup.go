@@ -256,7 +256,7 @@ func (t Tree) Destroy(ctx context.Context, path string) error {
 		if len(pids) == 0 {
 			break
 		}
-		if err := killAll(ctx, pids); err != nil {
+		if err := t.killAll(ctx, path, pids); err != nil {
 			return fmt.Errorf("emptying the cgroup %s: %w", path, err)
 		}
 	}
@@ -268,20 +268,39 @@ func (t Tree) Destroy(ctx context.Context, path string) error {
 	return nil
 }
 
-func killAll(ctx context.Context, pids []int) error {
+// killAll kills processes of a cgroup and waits until they are gone. A number may have been given to another process
+// since it was listed, so the cgroup must still have it when the process is open.
+func (t Tree) killAll(ctx context.Context, path string, pids []int) (err error) {
+	opened := map[int]int{}
+	defer func() {
+		for _, fd := range opened {
+			err = errors.Join(err, unix.Close(fd))
+		}
+	}()
 	for _, pid := range pids {
 		fd, err := unix.PidfdOpen(pid, 0)
-		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) {
-			continue // already reaped
+		if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+			continue // already reaped; a thread may have its number (EINVAL, since Linux 6.16 ENOENT)
 		}
 		if err != nil {
 			return fmt.Errorf("opening process %d: %w", pid, err)
 		}
-		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
+		opened[pid] = fd
+	}
+	still, err := t.Procs(path)
+	if err != nil {
+		return err
+	}
+	for _, pid := range still {
+		fd, ok := opened[pid]
+		if !ok {
+			continue
+		}
+		err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 		if err == nil || errors.Is(err, unix.ESRCH) {
 			err = awaitExit(ctx, fd)
 		}
-		if err := errors.Join(err, unix.Close(fd)); err != nil {
+		if err != nil {
 			return fmt.Errorf("killing process %d: %w", pid, err)
 		}
 	}

@@ -58,7 +58,8 @@ func (c *Cluster) AwaitAccelerator(ctx context.Context, a Accelerator) (string, 
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, probed, true, func(ctx context.Context) (bool, error) {
 		list, err := nodes.List(ctx, metav1.ListOptions{LabelSelector: realNodes})
 		if err != nil {
-			return false, fmt.Errorf("listing the nodes: %w", err)
+			text = fmt.Sprintf("listing the nodes: %v", err)
+			return false, nil
 		}
 		var all bool
 		all, text = accelerators(list.Items, a)

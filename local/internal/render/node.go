@@ -42,6 +42,11 @@ func Containerd(f host.Facts, runc string) string {
 root = %q
 state = %q
 
+[timeouts]
+  # The defaults are 5 s and 2 s. When nothing answers in time, the container is killed.
+  "io.containerd.timeout.shim.load" = "30s"
+  "io.containerd.timeout.task.state" = "10s"
+
 [grpc]
   address = %q
 

@@ -11,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
@@ -174,7 +175,7 @@ func TestJudge(t *testing.T) {
 // TestFollow changes template and VMI in random order. The VMI must end up with the last requested volumes, and then
 // stay.
 func TestFollow(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		template := machineSpec()
 		vmi := &v1.VirtualMachineInstance{Spec: *machineSpec()}
 		names := []string{"a", "b", "c"}

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 const given = types.UID("5d307ca9-b3ef-428c-8861-06e72d69f223")
@@ -210,7 +212,7 @@ func TestFormat(t *testing.T) {
 
 // Once a UUID is set no rule may remove or replace it.
 func TestUUIDIsStable(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		s := spec(rapid.SampledFrom([]types.UID{"", given}).Draw(t, "given"))
 		var first types.UID
 		for range rapid.IntRange(1, 6).Draw(t, "steps") {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
@@ -304,7 +305,7 @@ func TestALongNameIsInLabelsAsOthersMakeIt(t *testing.T) {
 }
 
 func TestNamesAreValidAndFollowFromTheVMI(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := vmiWith(`domain: {memory: {guest: 1Gi}, devices: {}}`)
 		vmi.Name = rapid.StringMatching(`[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?(\.[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?){0,3}`).Draw(t, "name")
 		vmi.UID = "a"

@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 func on(values ...string) corev1.NodeSelectorRequirement {
@@ -40,7 +42,7 @@ func TestNearMeansTheSameAsTheProduct(t *testing.T) {
 			nodes[host+disk] = &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: host + disk, Labels: map[string]string{corev1.LabelHostname: host, "disk": disk}}}
 		}
 	}
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		requirement := rapid.Custom(func(t *rapid.T) corev1.NodeSelectorRequirement {
 			r := corev1.NodeSelectorRequirement{
 				Key:      rapid.SampledFrom([]string{corev1.LabelHostname, "disk"}).Draw(t, "key"),

@@ -12,12 +12,13 @@ import (
 	"pgregory.net/rapid"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 // A disk of the size in spec.storage must fit into its claim whatever share the file system takes, and the claim must
 // be less than a mebibyte larger than needed.
 func TestTheDiskThatIsAskedForFits(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		asked := rapid.Int64Range(1, 64<<40).Draw(t, "size")
 		percent := rapid.SampledFrom([]cdiv1.Percent{"0", "0.055", "0.06", "0.1", "0.5", "0.99"}).Draw(t, "overhead")
 		config := ConfigOf(&cdiv1.CDIConfig{Spec: cdiv1.CDIConfigSpec{FilesystemOverhead: &cdiv1.FilesystemOverhead{Global: percent}}})

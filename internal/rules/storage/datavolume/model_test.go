@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
@@ -250,7 +251,7 @@ func (m *model) removed() {
 }
 
 func TestNothingIsFilledTwiceOrHalfOrLeftBehind(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		m := newModel(t)
 		t.Repeat(map[string]func(*rapid.T){
 			"controller": func(t *rapid.T) {

@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 // elsewhere is a cluster with a DataVolume of a snapshot in another namespace, where owner references do not work.
@@ -249,7 +250,7 @@ func (m *elsewhere) removed() {
 
 // A copied snapshot must leave nothing in its namespace, whatever dies and whatever users delete in the middle.
 func TestNothingOfACopiedSnapshotIsLeftBehind(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		m := newElsewhere()
 		rarely := func(do func()) func(*rapid.T) {
 			return func(t *rapid.T) {

@@ -10,6 +10,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
 
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
@@ -246,7 +247,7 @@ func (m *model) settle() State {
 }
 
 func TestWhateverHappensNoProvisioningPodIsLeftAndTheDisksMeet(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		m := newModel()
 		for range rapid.IntRange(0, 6).Draw(t, "rounds in which all goes well") {
 			m.controller(m.now(), 10)

@@ -10,6 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 // Caches lag, the controller dies between any two actions, guests end and crash, and users change their minds.
@@ -186,7 +188,7 @@ func (m *model) fill(phase cdiv1.DataVolumePhase) {
 }
 
 func TestWhateverHappensAVMIsStartedAsOftenAsAskedFor(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		strategy := rapid.SampledFrom([]v1.VirtualMachineRunStrategy{
 			v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure, v1.RunStrategyManual, v1.RunStrategyAlways,
 		}).Draw(t, "strategy")

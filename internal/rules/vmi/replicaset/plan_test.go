@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 var now = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -194,7 +196,7 @@ func TestManyFailuresAreCounted(t *testing.T) {
 }
 
 func TestNoOldViewMakesOneTooMany(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		wanted := rapid.IntRange(0, 5).Draw(t, "replicas")
 		rs := newSet(int32(wanted))
 		stored := map[string]*v1.VirtualMachineInstance{}

@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
+
+	"drydock.dev/drydock/internal/propertytest"
 )
 
 func machine(strategy v1.VirtualMachineRunStrategy, pending ...v1.VirtualMachineStateChangeRequest) *v1.VirtualMachine {
@@ -175,7 +177,7 @@ func TestRunningIsWrittenWhereItIsUsed(t *testing.T) {
 
 // A stop request must name the VMI that is meant, and nothing may ask for two guests.
 func TestRequestsAreSafe(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vm := machine(rapid.SampledFrom([]v1.VirtualMachineRunStrategy{
 			v1.RunStrategyAlways, v1.RunStrategyHalted, v1.RunStrategyManual, v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure,
 		}).Draw(t, "strategy"))

@@ -12,6 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	"pgregory.net/rapid"
 
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
@@ -288,7 +289,7 @@ func (m *model) settle() {
 }
 
 func TestWhateverHappensThereIsOneGuestAndItComesToRest(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		m := newModel()
 		// Later stages of a life must be as likely as its beginning.
 		for range rapid.IntRange(0, 4).Draw(t, "rounds in which all goes well") {

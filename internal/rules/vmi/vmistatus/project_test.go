@@ -17,6 +17,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/propertytest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
@@ -444,7 +445,7 @@ func anInstance(t *rapid.T) *v1.VirtualMachineInstance {
 // Whatever a component knows, it must change only its fields in the table; the phase must not go back, an end must
 // stay, and the same report again must change nothing.
 func TestAWriterChangesOnlyItsFields(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
+	propertytest.Check(t, func(t *rapid.T) {
 		vmi := anInstance(t)
 		stage := StageOf(vmi.Status.Phase)
 		by, f := aWriter(t, stage)

@@ -1,0 +1,29 @@
+// Package propertytest checks properties with generated input. Only tests link it.
+package propertytest
+
+import (
+	"flag"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Check is rapid.Check. With -short, each run generates the same input, so that it fails only by a change of the code;
+// -rapid.seed chooses other input. Without -short, each run generates new input.
+func Check(t *testing.T, property func(*rapid.T)) {
+	t.Helper()
+	if err := keepSeed(); err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, property)
+}
+
+var keepSeed = sync.OnceValue(func() error {
+	if !testing.Short() || seedIsGiven() {
+		return nil
+	}
+	return flag.Set("rapid.seed", "1")
+})
+
+func seedIsGiven() bool { return flag.Lookup("rapid.seed").Value.String() != "0" }
