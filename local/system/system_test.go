@@ -106,10 +106,11 @@ func (c *cluster) interruptedDown() {
 		c.t.Fatal(err)
 	}
 	c.eventually("down has begun", func() error {
-		if n, err := unix.Poll([]unix.PollFd{{Fd: int32(kubelet), Events: unix.POLLIN}}, 0); err != nil || n == 0 {
-			return fmt.Errorf("the first node's kubelet is still there, %v", err)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(kubelet), Events: unix.POLLIN}}, 0)
+		if err == nil && n == 0 {
+			err = errors.New("the first node's kubelet is still there")
 		}
-		return nil
+		return err
 	})
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		c.t.Error(err)
