@@ -189,7 +189,7 @@ func programIn(t *testing.T, pod *corev1.Pod, program string) []int {
 	}
 	var found []int
 	for _, p := range all {
-		if p.Name() == program {
+		if p.Name() == program && !slices.Contains(p.Args, "await-port") { // the startup probe
 			found = append(found, p.PID)
 		}
 	}
