@@ -62,13 +62,6 @@ func decideNext(was place, vmi *v1.VirtualMachineInstance, err error) next {
 	return again
 }
 
-func sentence(name string, was, is place) string {
-	if was.node != is.node {
-		return fmt.Sprintf("[VM %s has migrated from node %s to node %s; its console goes on]", name, was.node, is.node)
-	}
-	return fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", name)
-}
-
 type cluster interface {
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
 	Stream(ctx context.Context, ref client.Ref, verb string) (net.Conn, error)
@@ -91,9 +84,11 @@ type lasting struct {
 	changed  chan struct{}
 	conn     net.Conn
 	deadline time.Time
-	// The fields below are the reader's: the guest's last place, and since when a new connection brings no data.
-	was   place
-	since time.Time
+	// The fields below are the reader's: the guest's last place, when the connection was opened, since when none has
+	// brought data, and whether the user is still to be told of an interruption.
+	was           place
+	opened, since time.Time
+	untold        bool
 }
 
 func open(ctx context.Context, c cluster, ref client.Ref, note func(line string)) (*lasting, error) {
@@ -117,7 +112,7 @@ func (l *lasting) Read(p []byte) (int, error) {
 	for {
 		n, err := l.current().Read(p)
 		if n > 0 {
-			l.since = time.Time{}
+			l.broughtData()
 		}
 		var timeout net.Error
 		if n > 0 || err == nil || l.ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
@@ -127,6 +122,14 @@ func (l *lasting) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+}
+
+func (l *lasting) broughtData() {
+	l.since = time.Time{}
+	if l.untold {
+		l.note(fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", l.ref.Name))
+	}
+	l.untold = false
 }
 
 // Write waits for a connection.
@@ -174,11 +177,16 @@ func (l *lasting) reopen(ended error) error {
 	if l.was == (place{}) {
 		return ended // as decideNext decides, without a request
 	}
-	if l.since.IsZero() {
+	// A connection that ends without data soon is one more failed attempt.
+	first := l.since.IsZero() || time.Since(l.opened) > reopenPatience
+	if first {
 		l.since = time.Now()
 	}
 	var failure error
-	for {
+	for ; ; first = false {
+		if !first && !l.pause() {
+			return ended
+		}
 		vmi, err := l.cluster.VMI(l.ctx, l.ref.Namespace, l.ref.Name)
 		switch decideNext(l.was, vmi, err) {
 		case over:
@@ -193,11 +201,16 @@ func (l *lasting) reopen(ended error) error {
 		if time.Since(l.since) > reopenPatience {
 			return fmt.Errorf("opening the console of VMI %s again, which did not succeed within %s: %w", l.ref.Name, reopenPatience, failure)
 		}
-		select {
-		case <-l.ctx.Done():
-			return ended
-		case <-time.After(reopenPause):
-		}
+	}
+}
+
+// pause reports false if the user has left meanwhile.
+func (l *lasting) pause() bool {
+	select {
+	case <-l.ctx.Done():
+		return false
+	case <-time.After(reopenPause):
+		return true
 	}
 }
 
@@ -224,7 +237,11 @@ func (l *lasting) try() error {
 	l.conn = conn
 	close(l.changed)
 	l.changed = make(chan struct{})
-	l.note(sentence(l.ref.Name, l.was, is))
-	l.was = is
+	// A source that the guest is leaving accepts a connection and ends it. Only data shows that the guest is still there.
+	l.untold = is.node == l.was.node
+	if !l.untold {
+		l.note(fmt.Sprintf("[VM %s has migrated from node %s to node %s; its console goes on]", l.ref.Name, l.was.node, is.node))
+	}
+	l.was, l.opened = is, time.Now()
 	return nil
 }

@@ -136,6 +136,44 @@ func TestAConsoleFollowsItsGuest(t *testing.T) {
 	})
 }
 
+// The source of a migration may accept a connection after the guest has left, and end it.
+func TestAConnectionToTheOldNodeIsNotTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, source := net.Pipe()
+		nearStale, stale := net.Pipe()
+		nearTarget, target := net.Pipe()
+		w := &world{vmi: vmi("a", "node1", v1.Running), streams: []net.Conn{near, nearStale, nearTarget}}
+		l, lines := opened(t, w)
+		_, _ = source.Close(), stale.Close()
+		time.AfterFunc(reopenPause/2, func() { w.becomes(vmi("a", "node2", v1.Running)) })
+		go func() { _, _ = io.WriteString(target, "after") }()
+		reads(t, l, "after")
+		want := "[VM web has migrated from node node1 to node node2; its console goes on]"
+		if len(*lines) != 1 || (*lines)[0] != want {
+			t.Errorf("the user is told %q, want %q", *lines, want)
+		}
+	})
+}
+
+// A replaced virt-handler interrupts a console that shows nothing for an hour, and then again.
+func TestAnInterruptionIsToldWithWhatFollows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		near, first := net.Pipe()
+		nearSecond, second := net.Pipe()
+		nearThird, third := net.Pipe()
+		w := &world{vmi: vmi("a", "node1", v1.Running), streams: []net.Conn{near, nearSecond, nil, nearThird}}
+		l, lines := opened(t, w)
+		_ = first.Close()
+		time.AfterFunc(time.Hour, func() { _ = second.Close() })
+		go func() { _, _ = io.WriteString(third, "after") }()
+		reads(t, l, "after")
+		want := "[The connection to VM web was interrupted; its console goes on]"
+		if len(*lines) != 1 || (*lines)[0] != want {
+			t.Errorf("the user is told %q, want %q", *lines, want)
+		}
+	})
+}
+
 func TestAConsoleEndsWithItsGuest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, source := net.Pipe()
