@@ -16,10 +16,8 @@ import (
 const (
 	ReasonPVCNotFound  = "FailedPvcNotFound"
 	ReasonFailedCreate = "FailedCreate"
-	// ReasonSyncFailed means that a step of virt-handler fails.
-	ReasonSyncFailed = "Synchronizing with the Domain failed."
-	// ReasonNodeLost is Ready's reason while the VMI's node does not answer, as in Kubernetes for
-	// the pods of such a node.
+	ReasonSyncFailed   = "Synchronizing with the Domain failed."
+	// ReasonNodeLost is Kubernetes' reason for the pods of a node that does not answer.
 	ReasonNodeLost = "NodeLost"
 	// ReasonSandbox is the kubelet's reason if a pod's network can't be set up.
 	ReasonSandbox = "FailedCreatePodSandBox"
@@ -33,13 +31,12 @@ const (
 
 const reasonCommandsMissing = "CommandsMissing"
 
-// Reasons of the condition Accelerated.
 const (
 	reasonKVM      = "KVM"
 	reasonEmulated = "Emulated"
 )
 
-// conditionRules has the rule of each condition, in the order in which they are added.
+// conditionRules are in the order in which conditions are added.
 var conditionRules = []struct {
 	kind v1.VirtualMachineInstanceConditionType
 	of   func(*projection) verdict
@@ -59,13 +56,13 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 	{MigrationProgress, (*projection).migrationProgress},
 	{v1.VirtualMachineInstanceVolumesChange, (*projection).volumesChange},
-	{v1.VirtualMachineInstanceVCPUChange, (*projection).vcpuChange},
-	{v1.VirtualMachineInstanceMemoryChange, (*projection).memoryChange},
+	{v1.VirtualMachineInstanceVCPUChange, func(p *projection) verdict { return changeOf(p.VCPUs) }},
+	{v1.VirtualMachineInstanceMemoryChange, func(p *projection) verdict { return changeOf(p.Memory) }},
 	{v1.VirtualMachineInstanceEvictionRequested, (*projection).evictionRequested},
 }
 
-// synchronized is False while a step fails: the pod's creation, its container's start, or a step of
-// virt-handler afterwards. Each component only clears its own report.
+// synchronized is False while the pod's creation, its container's start, or a step of virt-handler fails. Each
+// component only clears its own report.
 func (p *projection) synchronized() verdict {
 	failure, steps := p.Failure.Get()
 	obstacle, known := p.Obstacle.Get()
@@ -88,7 +85,6 @@ func (p *projection) synchronized() verdict {
 	return unknown
 }
 
-// dataVolumesReady exists for a VMI with DataVolumes.
 func (p *projection) dataVolumesReady() verdict {
 	dvs, known := p.Wait.DataVolumes.Get()
 	switch {
@@ -102,7 +98,6 @@ func (p *projection) dataVolumesReady() verdict {
 	return isFalse(v1.VirtualMachineInstanceReasonNotAllDVsReady, dvs.Message)
 }
 
-// provisioning exists while claims are being bound where the VMI fits.
 func (p *projection) provisioning() verdict {
 	message, known := p.Wait.Provisioning.Get()
 	switch {
@@ -114,7 +109,6 @@ func (p *projection) provisioning() verdict {
 	return isTrue("", message)
 }
 
-// podScheduled exists while there is no node for the VMI.
 func (p *projection) podScheduled() verdict {
 	why, known := p.Wait.Unscheduled.Get()
 	switch {
@@ -156,8 +150,8 @@ func (p *projection) ready() verdict {
 	return unknown
 }
 
-// isReadyOutdated reports whether Ready is out of date: the container's obstacle is gone, the node answers
-// again, or the condition is about the pod that the guest has left.
+// isReadyOutdated reports whether the container's obstacle is gone, the node answers again, or Ready is about the pod
+// that the guest has left.
 func (p *projection) isReadyOutdated() bool {
 	if p.vmi.Status.Phase != v1.Scheduled {
 		return p.Migration.Arrived != nil && Interrupted(p.vmi)
@@ -207,7 +201,6 @@ func (g *Guest) ready() verdict {
 	return isTrue("", "")
 }
 
-// paused exists while the guest is stopped and may continue.
 func (p *projection) paused() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -223,7 +216,6 @@ func (p *projection) paused() verdict {
 	return isTrue(g.RunState.Reason, g.RunState.Message)
 }
 
-// agentConnected exists while the guest agent answers.
 func (p *projection) agentConnected() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -237,8 +229,7 @@ func (p *projection) agentConnected() verdict {
 	return isTrue("", "")
 }
 
-// agentUnsupported exists while the guest agent lacks commands that Drydock needs. It stays until
-// the agent has listed its commands, after a restart of virt-handler or a migration.
+// agentUnsupported stays after a restart of virt-handler or a migration, until the agent has listed its commands.
 func (p *projection) agentUnsupported() verdict {
 	g, running := p.Guest.Get()
 	lacks, known := g.AgentLacks.Get()
@@ -253,8 +244,7 @@ func (p *projection) agentUnsupported() verdict {
 	return isTrue(reasonCommandsMissing, lacks)
 }
 
-// credentialsSynchronized tells whether the guest agent has set the access credentials. It stays
-// until somebody has tried, after a restart of virt-handler or a migration.
+// credentialsSynchronized stays after a restart of virt-handler or a migration, until somebody has tried.
 func (p *projection) credentialsSynchronized() verdict {
 	g, _ := p.Guest.Get()
 	failure, known := g.Credentials.Get()
@@ -280,7 +270,6 @@ func (p *projection) migratable() verdict {
 	return isTrue("", "")
 }
 
-// storageMigratable tells whether the guest can migrate if its disks are copied to other claims.
 func (p *projection) storageMigratable() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -304,8 +293,7 @@ func (p *projection) accelerated() verdict {
 	return isFalse(reasonEmulated, "The guest is emulated, and can migrate to nodes that emulate guests only.")
 }
 
-// RunsWithKVM tells by the condition Accelerated whether the guest runs with KVM. It is not known until the guest has
-// been reported.
+// RunsWithKVM reads the condition Accelerated, which is unknown until the guest has been reported.
 func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	c := condition.Find(vmi.Status.Conditions, Accelerated)
 	if c == nil {
@@ -328,12 +316,6 @@ func (p *projection) migrationRequired() verdict {
 	return verdict{known: true, want: want}
 }
 
-// vcpuChange exists while the guest and its pod get or release CPUs.
-func (p *projection) vcpuChange() verdict { return changeOf(p.VCPUs) }
-
-// memoryChange exists while the guest and its pod get or release memory.
-func (p *projection) memoryChange() verdict { return changeOf(p.Memory) }
-
 func changeOf(fact Fact[*Obstacle]) verdict {
 	change, known := fact.Get()
 	switch {
@@ -345,8 +327,7 @@ func changeOf(fact Fact[*Obstacle]) verdict {
 	return isTrue(change.Reason, change.Message)
 }
 
-// Interrupted reports whether Ready says that the launcher pod is being deleted or is gone: the guest ends, and that
-// can't be undone.
+// Interrupted reports whether the launcher pod is being deleted or is gone: the guest ends, and that can't be undone.
 func Interrupted(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && c.Status != corev1.ConditionTrue &&
@@ -390,7 +371,6 @@ func FromKubelet(reason string) bool {
 	return false
 }
 
-// evictionRequested exists while the guest must leave its node because its launcher pod was evicted.
 func (p *projection) evictionRequested() verdict {
 	node := p.next.EvacuationNodeName
 	if node == "" || p.stage != HandedOver || p.End != nil {

@@ -1,12 +1,9 @@
-// Package vmistatus owns the content of a VMI's status: its phase, its end, its conditions, and
-// which component writes which field.
+// Package vmistatus owns the content of a VMI's status: its phase, its end, its conditions, and which component
+// writes which field. virt-controller and virt-handler contribute Facts, from which Project derives the status: one
+// function for the phase, and one for each condition, which sets it, removes it, or does not know.
 //
-// virt-controller and virt-handler contribute Facts. Project derives the status from them with one
-// function for the phase and one for each condition, which sets it, removes it, or does not know.
-// The package does not decide whether the result is worth a write.
-//
-// The package must not import a client, read the clock, or decide actions for a VMI (packages vmicontroller and
-// vmihandler).
+// The package must not import a client, read the clock, decide whether a status is worth a write, or decide actions
+// for a VMI (packages vmicontroller and vmihandler).
 //
 //	              HandOver            Guest              End
 //	(empty) Pending Scheduling ──> Scheduled ──> Running ──> Succeeded, Failed

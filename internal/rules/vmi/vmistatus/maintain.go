@@ -34,10 +34,3 @@ func begin(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInsta
 	status.Phase, status.PhaseTransitionTimestamps = phase, nil
 	stamp(status, phase, now)
 }
-
-// leaveMaintenance makes a VMI that may start again like a new one.
-func leaveMaintenance(status *v1.VirtualMachineInstanceStatus, now time.Time) {
-	if status.Phase == lock.Phase {
-		begin(status, v1.Pending, now)
-	}
-}
