@@ -1,44 +1,36 @@
 // Package power decides about the CPUs of a running guest: users' requests (pause, unpause, reset, reboot), when
 // virt-handler resumes a guest by itself, and whether a guest may be sent to another node.
 //
-// A request gets two decisions. Queue (queue.go) decides when it arrives, by the requests that wait: it is accepted,
-// ignored beside an equal one, or refused. Decide decides when its turn comes, by the state that QEMU reports then.
-// The package must not know how requests arrive, nor how QEMU is asked.
+// A request gets two decisions: Queue's when it arrives, by the requests that wait, and Decide's when its turn comes,
+// by the state that QEMU reports then. The package must not know how requests arrive, nor how QEMU is asked.
 package power
 
 import "drydock.dev/drydock/internal/qemu/runstate"
 
 // Guest is the state of a guest.
 type Guest struct {
-	State runstate.State
-	// Halted means that the CPUs wait for volumes and have never been started.
-	Halted bool
-	// Paused means that QEMU has the marker of a guest that its user has paused.
-	Paused bool
-	// Held means that virt-launcher holds the guest still or is about to.
-	Held bool
-	// Migrating means that a migration is under way.
+	State     runstate.State
+	Halted    bool // waits for volumes, and has never run
+	Paused    bool // QEMU has the marker of a user's pause
+	Held      bool // virt-launcher holds the guest still or is about to
 	Migrating bool
 }
 
 // Action is an action on the guest.
 type Action string
 
-// The actions.
+// The actions. DecideStopped follows on Stop, Proceed also removes the marker of a pause, and Mark adds it to a guest
+// that is stopped already.
 const (
-	Refuse Action = "refuse"
-	// Stop stops the CPUs. It is followed by DecideStopped.
-	Stop Action = "stop"
-	// Proceed removes the marker of a pause and runs the CPUs.
-	Proceed Action = "proceed"
-	WakeUp  Action = "wake up"
-	// Mark adds the marker of a pause to a guest that is stopped already, Unmark removes it.
-	Mark   Action = "mark"
-	Unmark Action = "unmark"
-	// PushReset presses the reset button. ResetAndRun then also runs the CPUs.
+	Refuse      Action = "refuse"
+	Stop        Action = "stop"
+	Proceed     Action = "proceed"
+	WakeUp      Action = "wake up"
+	Mark        Action = "mark"
+	Unmark      Action = "unmark"
 	PushReset   Action = "reset"
 	ResetAndRun Action = "reset and run"
-	// CtrlAltDel presses Ctrl-Alt-Del, which most systems take as a request to reboot.
+	// CtrlAltDel is a request to reboot to most systems.
 	CtrlAltDel Action = "press Ctrl-Alt-Del"
 	None       Action = "none"
 )
@@ -49,7 +41,7 @@ type Decision struct {
 	Message string
 }
 
-// Refusal is the error of a request that the guest's state does not allow. Message is a sentence for the user.
+// Refusal is the error of a request that the guest's state does not allow.
 type Refusal struct{ Message string }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -149,7 +141,6 @@ func decideReset(g Guest) Decision {
 	return Decision{Action: PushReset}
 }
 
-// decideReboot refuses a guest that can't be asked to reboot. otherwise is the action on any other.
 func decideReboot(g Guest, otherwise Action) Decision {
 	switch {
 	case g.Halted:
@@ -173,8 +164,7 @@ func DecideResume(g Guest) Decision {
 	return Decision{Action: Proceed}
 }
 
-// DecideSend lets only a running guest be sent to another node: the target could not know why a stopped one waits
-// (decision 297).
+// DecideSend lets only a running guest migrate: the target could not know why a stopped one waits (decision 297).
 func DecideSend(g Guest) Decision {
 	switch {
 	case g.Halted:

@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// firstResume and longestResume bound the backoff of a guest that an I/O error has stopped.
+	// The bounds of the backoff of a guest that an I/O error has stopped.
 	firstResume   = 2 * time.Second
 	longestResume = 30 * time.Second
-	// settled is how long such a guest must run before its disk counts as working: repeated
-	// failures are one error and one condition.
+	// settled is how long such a guest must run before its disk counts as working: repeated failures are one error
+	// and one condition.
 	settled = 5 * time.Second
 )
 
-// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a
-// restart it is restored from QEMU's run state, and the backoff starts anew.
+// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a restart it is restored
+// from QEMU's run state, and the backoff starts anew.
 //
 //	          io-error               Resume
 //	(none) ───────────> stopped <────────────────────> running
@@ -64,8 +64,8 @@ func (s Stall) Active() bool { return s.active }
 // Attempts returns the number of resumes.
 func (s Stall) Attempts() int { return s.attempts }
 
-// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never. A
-// guest that its user has paused is not resumed.
+// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never. A guest that its user
+// has paused is not resumed.
 func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration) {
 	switch {
 	case !s.active:
@@ -95,7 +95,6 @@ func (d FailedDisk) String() string {
 
 const maxNamed = 5
 
-// stallMessage names the disks that failed; paused means that the user has paused the guest as well.
 func stallMessage(disks []FailedDisk, paused bool) string {
 	var causes []string
 	for _, d := range disks[:min(len(disks), maxNamed)] {
