@@ -19,8 +19,8 @@ type Guest struct {
 // Action is an action on the guest.
 type Action string
 
-// The actions. DecideStopped follows on Stop, Proceed also removes the marker of a pause, and Mark adds it to a guest
-// that is stopped already.
+// The actions. DecideStopped follows on Stop, Proceed also removes the marker of a pause, and Mark adds it to a
+// stopped guest.
 const (
 	Refuse      Action = "refuse"
 	Stop        Action = "stop"
@@ -30,12 +30,11 @@ const (
 	Unmark      Action = "unmark"
 	PushReset   Action = "reset"
 	ResetAndRun Action = "reset and run"
-	// CtrlAltDel is a request to reboot to most systems.
-	CtrlAltDel Action = "press Ctrl-Alt-Del"
-	None       Action = "none"
+	CtrlAltDel  Action = "press Ctrl-Alt-Del"
+	None        Action = "none"
 )
 
-// Decision is an action. Message is the reason of a refusal, a sentence for the user.
+// Decision is an action, with the message of a refusal for the user.
 type Decision struct {
 	Action  Action
 	Message string
@@ -92,7 +91,7 @@ func decidePause(g Guest) Decision {
 
 const refusedHeld = "VMI cannot be paused while its disks are being snapshotted; try again"
 
-// DecideStopped decides by the state after Stop: an error of a disk or of QEMU may have stopped the guest first.
+// DecideStopped decides by the state after Stop: an error of a disk or of QEMU may have come first.
 func DecideStopped(state runstate.State) Decision {
 	switch {
 	case state.Name == runstate.IOError:
@@ -113,7 +112,7 @@ func refusePause(state runstate.State) Decision {
 	return refused("VMI cannot be paused: " + state.Message)
 }
 
-// decideUnpause continues a stopped guest that can run, whatever has stopped it.
+// It does not matter what has stopped the guest.
 func decideUnpause(g Guest) Decision {
 	switch {
 	case g.Halted && !g.Paused:
@@ -130,7 +129,7 @@ func decideUnpause(g Guest) Decision {
 	return Decision{Action: Proceed}
 }
 
-// A guest that its user has paused stays paused at a reset; one that only an I/O error has stopped runs.
+// A guest that its user has paused stays paused; one that only an I/O error has stopped runs.
 func decideReset(g Guest) Decision {
 	switch {
 	case g.State.Outlook != runstate.Runs && g.State.Outlook != runstate.Waits:
@@ -153,7 +152,7 @@ func decideReboot(g Guest, otherwise Action) Decision {
 	return Decision{Action: otherwise}
 }
 
-// DecideResume decides whether virt-handler resumes a guest that an I/O error or a failed migration has left stopped.
+// DecideResume decides whether virt-handler resumes a guest that an I/O error or a failed migration has stopped.
 func DecideResume(g Guest) Decision {
 	if g.State.Name == runstate.PausedToMigrate && !g.Migrating {
 		return Decision{Action: Proceed}

@@ -16,11 +16,10 @@ import (
 type Agent struct {
 	OS         v1.VirtualMachineInstanceGuestOSInfo
 	Interfaces []v1.VirtualMachineInstanceNetworkInterface
-	// Commands is nil until the agent has listed its commands.
-	Commands *Commands
+	Commands   *Commands
 }
 
-// Commands are the commands that a guest agent lacks, in the order of agentCommands.
+// Commands are those that a guest agent lacks, in the order of agentCommands.
 type Commands struct {
 	Missing []string
 }
@@ -40,8 +39,8 @@ func CommandsOf(enabled []string) *Commands {
 	return &Commands{Missing: slices.DeleteFunc(slices.Clone(agentCommands), func(c string) bool { return slices.Contains(enabled, c) })}
 }
 
-// AgentOf restores the agent's information from a status, nil if no agent was connected. The missing commands stay in
-// the condition until the agent lists them again.
+// AgentOf restores the agent's information from a status, nil if none was connected. The condition keeps the missing
+// commands until the agent lists them again.
 func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
 	if !condition.IsTrue(status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
 		return nil

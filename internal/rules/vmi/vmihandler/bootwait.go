@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// dataPatience limits the wait for hotpluggable volumes from which the guest does not boot. Most take a few seconds;
-// one that takes longer may never come.
+// dataPatience limits the wait for volumes from which the guest does not boot. Most take a few seconds; a slower one
+// may never come.
 const dataPatience = 30 * time.Second
 
 // Halt is a guest whose CPUs have never been started, because its hotpluggable volumes have to be plugged before the
@@ -27,21 +27,17 @@ const dataPatience = 30 * time.Second
 //	without WaitMarker                           none
 //
 // The markers are objects in QEMU. WaitMarker exists from QEMU's start and is never added later, so a guest that has
-// run is never taken for one that has not.
-//
-// virt-handler may stop at any time. Before cont, the next one repeats order and reset, since no CPU has run; after
-// it, the next one only removes the marker, before it serves any verb that could bring the guest back to prelaunch.
-// dataPatience counts from the phase Running in the status.
+// run is never taken for one that has not. If virt-handler stops before cont, the next one repeats order and reset:
+// no CPU has run. If it stops after cont, the next one removes the marker before it serves any verb that could bring
+// the guest back to prelaunch.
 type Halt struct {
-	// Missing are the wanted volumes that are not plugged.
 	Missing []machine.Awaited
-	// Begin means that the CPUs are to start now, with the volumes that are plugged.
+	// Begin starts the CPUs with the volumes that are plugged.
 	Begin bool
-	// After is when to look again, 0 for never.
 	After time.Duration
 }
 
-// DecideHalt decides whether a halted guest begins. plugged are the volumes that QEMU has.
+// DecideHalt decides whether a halted guest begins. QEMU has the plugged volumes.
 func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now time.Time) Halt {
 	var h Halt
 	boots := false
@@ -100,7 +96,7 @@ func (h Halt) message(list []v1.VolumeStatus) string {
 	return "The guest is being started with all that it has waited for."
 }
 
-// LateMessage names the volumes that a starting guest lacks, "" for none.
+// LateMessage names the volumes that a starting guest lacks.
 func (h Halt) LateMessage() string {
 	if len(h.Missing) == 0 {
 		return ""

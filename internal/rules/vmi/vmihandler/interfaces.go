@@ -24,7 +24,7 @@ const (
 	infoMultus = "multus-status"
 )
 
-// interfaces returns the spec's interfaces in its order, then those that only the guest agent reports.
+// interfaces returns the spec's interfaces in its order, then those that only the agent reports.
 func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineInstanceNetworkInterface {
 	var list, others, reported []v1.VirtualMachineInstanceNetworkInterface
 	if g.Agent != nil {
@@ -71,9 +71,9 @@ var (
 
 // cardsOf returns for each NIC the index of its network card among the guest's interfaces, -1 for none.
 //
-// A card has its NIC's MAC address, unless it belongs to a bond: all its cards have the bond's address, and the guest
+// A card has its NIC's MAC address, unless it belongs to a bond: its cards have the bond's address, and the guest
 // agent does not report their own. If as many cards are in bonds as NICs have no card elsewhere, both are in the
-// order in which the guest has found them.
+// guest's order.
 func cardsOf(nics []Interface, reported []v1.VirtualMachineInstanceNetworkInterface) []int {
 	var cards, bonded, left []int
 	for i := range reported {
@@ -102,7 +102,7 @@ func inBond(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) bo
 	})
 }
 
-// cardOf takes the first of several candidates, since the guest lists the oldest first.
+// The guest lists the oldest first, so the first of several candidates is the card.
 func cardOf(mac string, reported []v1.VirtualMachineInstanceNetworkInterface, taken []int) int {
 	card := -1
 	for i := range reported {
@@ -143,8 +143,8 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although its bridge binding gives the guest the
-// pod's address, on any network (decision 367).
+// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although a bridge gives the guest the pod's
+// address, on any network (decision 367).
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
 type hindrances []hindrance
@@ -154,8 +154,8 @@ type hindrance struct {
 	copied bool // the disk can be copied to another claim instead
 }
 
-// all returns the obstacle to a migration. An interface's reason takes precedence over a disk's, since disks can be
-// copied where the VM allows it (decision 342).
+// An interface's reason takes precedence over a disk's, since disks can be copied where the VM allows it (decision
+// 342).
 func (h hindrances) all() *vmistatus.Obstacle {
 	if len(h) == 0 {
 		return nil
@@ -252,8 +252,8 @@ func migrationObstacle(v *v1.Volume, known map[string]Volume) string {
 	return ""
 }
 
-// Claims maps the launcher pod's volumes, even those that are only read, to their claims, and stateclaim.Volume to
-// the claim of the VM's state.
+// Claims maps the launcher pod's volumes, even read-only ones, to their claims, and stateclaim.Volume to the claim of
+// the VM's state.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 	claims := map[string]string{}
 	for i := range vmi.Spec.Volumes {
@@ -280,8 +280,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// migrationMethod is BlockMigration if disks are copied. A disk that the guest only reads needs no copy: the target
-// has its own.
+// A disk that the guest only reads needs no copy: the target has its own.
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -293,7 +292,7 @@ func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, k
 	return v1.LiveMigration
 }
 
-// MachineType returns the VMI's machine type; standard is the cluster's default.
+// MachineType returns the VMI's machine type; standard is the cluster's.
 func MachineType(vmi *v1.VirtualMachineInstance, standard string) string {
 	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
 		return m.Type

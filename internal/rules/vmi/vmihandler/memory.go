@@ -20,12 +20,11 @@ type Memory struct {
 
 // MemoryStep is the next step of a change of memory.
 type MemoryStep struct {
-	// Given is the limit for the VMI's status, besides the boot memory. An increase is written before To is set:
-	// virt-controller never takes memory from the pod that the guest may use.
+	// Given is the limit for the VMI's status. An increase is written before To is set: virt-controller never takes
+	// memory from the pod that the guest may use.
 	Given int64
-	// Set means that the limit becomes To now.
-	Set bool
-	To  int64
+	Set   bool
+	To    int64
 }
 
 // CanChangeMemory reports whether memory can be plugged.
@@ -33,8 +32,7 @@ func CanChangeMemory(vmi *v1.VirtualMachineInstance) bool {
 	return machine.MemoryRoom(&vmi.Spec, machine.BootMemory(vmi)) > 0
 }
 
-// DecideMemory returns the next step. want are the resources that the pod is to have. Like WantedCPUs it waits for
-// the VMI's announcement and for the pod's resources, and leaves alone stopped and migrating guests.
+// DecideMemory returns the next step, under the conditions of WantedCPUs.
 func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, pod *Pod, want corev1.ResourceRequirements) MemoryStep {
 	step := MemoryStep{Given: has.Requested}
 	if !has.Known || vmi.Status.Memory == nil || !podresize.MemoryAnnounced(vmi) || runState != runstate.Running || migration.InFlight(vmi) {

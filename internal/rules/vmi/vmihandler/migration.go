@@ -16,8 +16,8 @@ type Role int
 
 // The roles.
 const (
-	Home        Role = iota // where the guest runs or is to start; may be the source of a migration
-	Destination             // a migration's target, whose virt-handler owns only its part of migrationState
+	Home        Role = iota // where the guest runs or is to start
+	Destination             // a migration's target; its virt-handler owns only its part of migrationState
 	Former                  // left by the guest; its virt-handler owns nothing, and ends QEMU
 )
 
@@ -33,8 +33,7 @@ func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 	return Home
 }
 
-// NextAtDestination returns the step at a migration's target. action is package switchover's for the same
-// observation.
+// NextAtDestination returns the step at a migration's target; action is package switchover's.
 func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.Duration) {
 	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
 	switch {
@@ -72,7 +71,7 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	return report(o), o.PlugAfter
 }
 
-// NextAtFormer returns the step at the node that the guest has left: only steps of the migration, until QEMU is gone.
+// NextAtFormer returns the step at the node that the guest has left: only the migration's, until QEMU is gone.
 func NextAtFormer(o Observed) (Step, time.Duration) {
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited, o.Link != LinkUp && !reachable(o):

@@ -70,7 +70,7 @@ type Pod struct {
 	Ended    bool // virt-launcher's container has, by the kubelet's report
 	Ready    bool // its readiness probe, too
 	// Interrupted means that the pod is being deleted, or marked because its node does not respond: virt-controller
-	// owns the VMI's condition Ready then.
+	// owns Ready then.
 	Interrupted   bool
 	Terminating   bool
 	Disruption    vmistatus.Disruption
@@ -91,12 +91,12 @@ const (
 // Observed is the input of Next.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance // nil when it is not this node's any more
-	// Deserted means that VMI is the last version of one that the API server does not have.
+	// Deserted means that VMI is the last version of one that is gone from the API server.
 	Deserted bool
 	Node     string
 	Pod      *Pod
 	Link     Link
-	// Launcher's report stays after the connection's end if QEMU had ended.
+	// Launcher stays after the connection's end if QEMU had ended.
 	Launcher      launch.State
 	ExitedIn      types.UID // pod of a QEMU that has ended
 	Attached      bool      // the monitor is connected and the network is served
@@ -147,8 +147,7 @@ func Next(o Observed) (Step, time.Duration) {
 	return report(o), o.PlugAfter
 }
 
-// begunAnew reports whether the ended guest is one from before the VMI's maintenance: its end does not concern the
-// next one.
+// begunAnew reports whether the ended guest is one from before the VMI's maintenance.
 func begunAnew(o Observed) bool {
 	_, named := o.VMI.Status.ActivePods[o.ExitedIn]
 	return o.ExitedIn != "" && !named && !o.VMI.IsFinal() && (vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.Waiting || o.VMI.Status.Phase == v1.Scheduled)
@@ -184,7 +183,7 @@ func endDeserted(o Observed, running bool) (Step, time.Duration) {
 	return Wait, remainsAgain
 }
 
-// podGone reports whether the pod was deleted by force, so that its processes may still run.
+// A pod that was deleted by force may still have processes.
 func podGone(o Observed) bool { return o.Pod != nil && o.Pod.Gone }
 
 func stepOfRunning(o Observed) Step {
@@ -206,7 +205,7 @@ func stepOfRunning(o Observed) Step {
 	return Wait
 }
 
-// mayStart requires that virt-controller has chosen this pod on this node to run the guest.
+// virt-controller must have chosen this pod on this node to run the guest.
 func mayStart(o Observed) bool {
 	return o.VMI.Status.Phase == v1.Scheduled && o.VMI.DeletionTimestamp == nil &&
 		o.Pod != nil && !o.Pod.Gone && o.VMI.Status.ActivePods[o.Pod.UID] == o.Node && !o.Unprobed
@@ -225,7 +224,7 @@ func report(o Observed) Step {
 	return Wait
 }
 
-// Lost reports whether the status has a running guest that a restarted virt-launcher does not know.
+// Lost reports whether a restarted virt-launcher does not know the running guest of the status.
 func Lost(o Observed) bool {
 	return o.Link == LinkUp && o.Launcher.Phase == launch.PhaseWaiting &&
 		o.VMI != nil && o.VMI.Status.Phase == v1.Running

@@ -35,10 +35,10 @@ type Guest struct {
 	// Stalled means that an I/O error has stopped the guest, until it has settled; FailedDisks may be incomplete.
 	Stalled        bool
 	FailedDisks    []FailedDisk
-	PausedByUser   bool   // stays stopped even if its disks work again
-	VCPUs          int    // 0 until QEMU has reported the number
-	Memory         Memory // MemoryStep.Given
-	MemoryGiven    int64
+	PausedByUser   bool // stays stopped even if its disks work again
+	VCPUs          int  // 0 until QEMU has reported the number
+	Memory         Memory
+	MemoryGiven    int64 // MemoryStep.Given
 	Halt           *Halt // while the CPUs wait for volumes
 	MachineType    string
 	KVM            bool

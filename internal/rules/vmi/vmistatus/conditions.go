@@ -17,10 +17,8 @@ const (
 	ReasonPVCNotFound  = "FailedPvcNotFound"
 	ReasonFailedCreate = "FailedCreate"
 	ReasonSyncFailed   = "Synchronizing with the Domain failed."
-	// ReasonNodeLost is Kubernetes' reason for the pods of a node that does not answer.
-	ReasonNodeLost = "NodeLost"
-	// ReasonSandbox is the kubelet's reason if a pod's network can't be set up.
-	ReasonSandbox = "FailedCreatePodSandBox"
+	ReasonNodeLost     = "NodeLost"               // Kubernetes' reason for the pods of a node that does not answer
+	ReasonSandbox      = "FailedCreatePodSandBox" // the kubelet's reason if a pod's network can't be set up
 )
 
 const (
@@ -61,8 +59,7 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceEvictionRequested, (*projection).evictionRequested},
 }
 
-// synchronized is False while the pod's creation, its container's start, or a step of virt-handler fails. Each
-// component only clears its own report.
+// Each component only clears its own report.
 func (p *projection) synchronized() verdict {
 	failure, steps := p.Failure.Get()
 	obstacle, known := p.Obstacle.Get()
@@ -229,7 +226,7 @@ func (p *projection) agentConnected() verdict {
 	return isTrue("", "")
 }
 
-// agentUnsupported stays after a restart of virt-handler or a migration, until the agent has listed its commands.
+// It stays after a restart of virt-handler or a migration, until the agent has listed its commands.
 func (p *projection) agentUnsupported() verdict {
 	g, running := p.Guest.Get()
 	lacks, known := g.AgentLacks.Get()
@@ -244,7 +241,7 @@ func (p *projection) agentUnsupported() verdict {
 	return isTrue(reasonCommandsMissing, lacks)
 }
 
-// credentialsSynchronized stays after a restart of virt-handler or a migration, until somebody has tried.
+// It stays after a restart of virt-handler or a migration, until somebody has tried.
 func (p *projection) credentialsSynchronized() verdict {
 	g, _ := p.Guest.Get()
 	failure, known := g.Credentials.Get()
@@ -281,7 +278,7 @@ func (p *projection) storageMigratable() verdict {
 	return isTrue("", "")
 }
 
-// accelerated matters for a migration: the next node must have the same.
+// The next node of a migration must have the same.
 func (p *projection) accelerated() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -302,7 +299,7 @@ func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	return c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse
 }
 
-// migrationRequired goes when the guest has arrived: its new pod decides about it again.
+// When the guest has arrived, its new pod decides about it again.
 func (p *projection) migrationRequired() verdict {
 	want, known := p.MigrationRequired.Get()
 	switch {
@@ -327,20 +324,20 @@ func changeOf(fact Fact[*Obstacle]) verdict {
 	return isTrue(change.Reason, change.Message)
 }
 
-// Interrupted reports whether the launcher pod is being deleted or is gone: the guest ends, and that can't be undone.
+// Interrupted reports whether the launcher pod is being deleted or is gone, which can't be undone.
 func Interrupted(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && c.Status != corev1.ConditionTrue &&
 		(c.Reason == v1.PodTerminatingReason || c.Reason == v1.PodNotExistsReason)
 }
 
-// Unanswered reports whether the VMI's node does not answer, so that its guest's state is unknown.
+// Unanswered reports whether the VMI's node does not answer.
 func Unanswered(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && StageOf(vmi.Status.Phase) != Ended && (c.Reason == ReasonNodeLost || c.Status == corev1.ConditionUnknown)
 }
 
-// MissedSince returns when the launcher pod was first found to be gone: now if not before.
+// MissedSince returns when the launcher pod was first found to be gone, or now.
 func MissedSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	if c != nil && c.Reason == v1.PodNotExistsReason && !c.LastProbeTime.IsZero() {
@@ -359,7 +356,7 @@ func PhaseSince(vmi *v1.VirtualMachineInstance) time.Time {
 	return time.Time{}
 }
 
-// FromKubelet reports whether the reason is one of a pod or container that may wait forever.
+// FromKubelet reports whether a pod or container may wait forever for that reason.
 func FromKubelet(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",

@@ -107,8 +107,7 @@ func writeValidation(b *bytes.Buffer, by Writer, stage Stage) {
 	fmt.Fprintf(b, "      message: %q\n", fmt.Sprintf("%s may not change this part of a machine's status (%s)", by, stage))
 }
 
-// unchanged returns the expression that forbids or restricts the writer's changes of the field, "" if it may change
-// it.
+// unchanged returns the expression that forbids or restricts the writer's changes, "" if it may change the field.
 func (f *Field) unchanged(by Writer, stage Stage) string {
 	name := strings.ReplaceAll(f.Name, ".", ".?")
 	expression := fmt.Sprintf("variables.after.?%[1]s == variables.before.?%[1]s", name)
@@ -125,7 +124,7 @@ func (f *Field) unchanged(by Writer, stage Stage) string {
 	return expression
 }
 
-// An unset time is null in a component's request and absent in the stored object, so times are left out.
+// Times are left out: an unset one is null in a component's request and absent in the stored object.
 func conditionContent(status, types string) string {
 	return fmt.Sprintf("variables.%s.?conditions.orValue([]).filter(c, c.type in [%s])"+
 		`.map(c, [c.type, c.status, c.?reason.orValue(""), c.?message.orValue("")])`, status, types)

@@ -28,12 +28,12 @@ type End struct {
 	WithoutPod      bool   // the launcher pod is gone
 }
 
-// EndOfPodGone returns the end of a VMI whose launcher pod is gone.
+// EndOfPodGone returns the end by the loss of the launcher pod.
 func EndOfPodGone() *End {
 	return &End{Failed: true, Reason: ReasonPodGone, Message: "The launcher pod is gone, and the guest has ended with it.", WithoutPod: true}
 }
 
-// EndOfGuestLost returns the end of a VMI whose guest is gone without virt-launcher knowing how.
+// EndOfGuestLost returns the end of a guest that is gone without virt-launcher knowing how.
 func EndOfGuestLost() *End {
 	return &End{Failed: true, Reason: ReasonGuestLost, Message: "The guest is gone, and its launcher does not know how it ended."}
 }
@@ -59,7 +59,7 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) 
 	return e
 }
 
-// EndOfPod returns the end of a VMI whose launcher pod has finished, by QEMU's exit if the pod has it.
+// EndOfPod returns the end of a VMI whose launcher pod has finished.
 func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	if exit := ExitOf(pod); exit != nil {
 		return EndOfQEMU(vmi, *exit, DisruptionOf(pod))
@@ -85,7 +85,7 @@ func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	return e
 }
 
-// ExitOf returns QEMU's exit from a launcher pod's termination message, nil for none.
+// ExitOf returns QEMU's exit from a launcher pod's termination message.
 func ExitOf(pod *corev1.Pod) *launch.Exit {
 	container := terminated(pod)
 	if container == nil {
@@ -98,8 +98,7 @@ func ExitOf(pod *corev1.Pod) *launch.Exit {
 	return &exit
 }
 
-// LauncherEnded reports whether the kubelet has reported the end of virt-launcher's container. Others of the pod may
-// still run.
+// LauncherEnded reports whether virt-launcher's container has ended. Others of the pod may still run.
 func LauncherEnded(pod *corev1.Pod) bool { return podstatus.Terminal(pod) || terminated(pod) != nil }
 
 func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {

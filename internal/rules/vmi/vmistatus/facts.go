@@ -31,15 +31,12 @@ type Facts struct {
 	// Obstacle keeps the launcher pod from being created or from starting.
 	Obstacle Fact[*Obstacle]
 	Pod      Fact[Pod]
-	// Failure is the error of a failed step of virt-handler; "" for none.
-	Failure Fact[string]
-	Guest   Fact[Guest]
-	End     *End
-	// Migration is from virt-controller, Source from virt-handler on the guest's node, Target from that on the target
-	// node.
-	Migration Migration
-	Volumes   Fact[Volumes]
-	// MigrationRequired is the result of package migrationrequired.
+	Failure  Fact[string]
+	Guest    Fact[Guest]
+	End      *End
+	// Migration is from virt-controller, Source and Target from the virt-handlers.
+	Migration         Migration
+	Volumes           Fact[Volumes]
 	MigrationRequired Fact[*v1.VirtualMachineInstanceCondition]
 	VCPUs             Fact[*Obstacle]
 	Memory            Fact[*Obstacle]
@@ -59,13 +56,13 @@ type Wait struct {
 	Unscheduled  Fact[*Obstacle]
 }
 
-// DataVolumes is the state of a VMI's DataVolumes. The zero value is a VMI without any.
+// DataVolumes is the state of a VMI's DataVolumes. The zero value is for none.
 type DataVolumes struct {
 	Exist, Filled bool
 	Message       string
 }
 
-// Maintain describes a VMI that has and must have no guest for now.
+// Maintain describes a VMI that has and must have no guest.
 type Maintain struct {
 	Locked bool // for a maintenance pod
 	For    string
@@ -81,20 +78,20 @@ type HandOver struct {
 	QOS     corev1.PodQOSClass
 }
 
-// PodState is a launcher pod's state. The zero value, PodThere, has no known problem.
+// PodState is a launcher pod's state; PodThere has no known problem.
 type PodState int
 
 // The states.
 const (
 	PodThere PodState = iota
 	PodTerminating
-	// PodGone means that the object is gone; the guest may still run.
+	// PodGone: the object is gone; the guest may still run.
 	PodGone
 	PodSilent
-	// PodUnseen means that the pod's node does not answer and has not reported whether it started the container.
+	// PodUnseen: the node does not answer, and has not reported whether it started the container.
 	PodUnseen
-	// PodReportedByController means that the pod is being deleted, or that Kubernetes has marked its node as lost.
-	// virt-controller, which can read the node, sets Ready.
+	// PodReportedByController: the pod is being deleted, or Kubernetes has marked its node as lost. virt-controller,
+	// which can read the node, sets Ready.
 	PodReportedByController
 )
 
@@ -102,21 +99,20 @@ const (
 type Pod struct {
 	State PodState
 	Name  string
-	// Silent is why the node does not answer; "" if it does.
+	// Silent is why the node does not answer.
 	Node, Silent string
 	Since        time.Time // found to be gone
 }
 
 // Guest is a running guest.
 type Guest struct {
-	RunState     runstate.State
-	PausedByUser bool // overrides RunState's reason
-	// AwaitsProbe means that the readiness probe has not succeeded yet.
+	RunState       runstate.State
+	PausedByUser   bool // overrides RunState's reason
 	AwaitsProbe    bool
 	AgentConnected bool
-	// AgentLacks lists required commands that the agent lacks. It is unknown until the agent has listed its own.
+	// AgentLacks is unknown until the agent has listed its commands.
 	AgentLacks Fact[string]
-	// Credentials is why the agent has not set the access credentials, "" if it has. It is unknown until a try.
+	// Credentials is why the agent has not set them. It is unknown until a try.
 	Credentials  Fact[string]
 	Accelerated  bool
 	Immovable    *Obstacle // why the guest can't migrate
@@ -135,6 +131,5 @@ type Details struct {
 	MigrationMethod    v1.VirtualMachineInstanceMigrationMethod
 	MigrationTransport v1.VirtualMachineInstanceMigrationTransport
 	OS                 v1.VirtualMachineInstanceGuestOSInfo
-	// Frozen means that a user has frozen the guest's file systems.
-	Frozen bool
+	Frozen             bool
 }

@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// maintain starts over: nothing remains of an earlier guest and its pod, so that the next ones are reported like the
-// first.
+// maintain starts over: nothing remains of an earlier guest and its pod.
 func maintain(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
 	status := v1.VirtualMachineInstanceStatus{Phase: vmi.Status.Phase}
 	phase := v1.Pending

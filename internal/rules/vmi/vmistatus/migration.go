@@ -18,7 +18,7 @@ type Migration struct {
 	Begin *MigrationBegin
 	// Of is the migration of Abort, Failure and Arrived.
 	Of types.UID
-	// Abort asks the source to stop the migration. One that the source has not begun fails at once.
+	// Abort asks the source to stop the migration. One that has not begun fails at once.
 	Abort   bool
 	Failure string // why it failed before the source began it
 	Arrived *Arrival
@@ -26,7 +26,7 @@ type Migration struct {
 	Ended []types.UID
 }
 
-// MigrationBegin is a migration whose target pod, now the VMI's second, runs.
+// MigrationBegin is a migration whose target pod runs.
 type MigrationBegin struct {
 	UID                   types.UID
 	SourceNode, SourcePod string
@@ -46,7 +46,7 @@ type Arrival struct {
 // SourceMigration has the facts of virt-handler on the guest's node.
 type SourceMigration struct {
 	UID types.UID
-	// Begins means that QEMU is about to send the guest, which starts only after this has been written.
+	// Begins means that QEMU is about to send the guest, once this has been written.
 	Begins   bool
 	Mode     v1.MigrationMode // QEMU's, "" if unknown
 	Failure  string           // why the guest keeps running here and will not run at the target
@@ -151,7 +151,7 @@ func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// The target's virt-handler owns no other part of the status until the guest's node is its own.
+// The target's virt-handler owns nothing else until the guest's node is its own.
 func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
 	t, known := p.Target.Get()
 	m := active(status, t.UID)

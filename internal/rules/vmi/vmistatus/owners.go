@@ -19,8 +19,8 @@ const (
 	API        Writer = "virt-api"
 	Controller Writer = "virt-controller"
 	Handler    Writer = "virt-handler"
-	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and its QEMU are not the guest's
-	// yet, and do not affect the phase or a condition.
+	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and its QEMU do not affect the
+	// phase or a condition yet.
 	TargetHandler Writer = "virt-handler of the target"
 )
 
@@ -36,11 +36,11 @@ func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 type Stage int
 
 const (
-	// Waiting is the stage in which no guest can run: virt-handler starts one only in phase Scheduled.
+	// Waiting has no guest: virt-handler starts one only in phase Scheduled.
 	Waiting Stage = iota
-	// HandedOver is the stage in which a guest may run.
+	// HandedOver may have a guest.
 	HandedOver
-	// Ended is the stage of a final phase.
+	// Ended has a final phase.
 	Ended
 	stages
 )
@@ -63,8 +63,8 @@ func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 // Owner has a field's writers during one stage.
 type Owner struct {
 	Owner Writer
-	// Deputies write it if the owner is unable to (Field.Deputizes). Every write requires that nobody else has written
-	// since the writer's read.
+	// Deputies write it if the owner is unable to. Every write requires that nobody else has written since the
+	// writer's read.
 	Deputies []Writer
 }
 
@@ -74,7 +74,7 @@ type Field struct {
 	Condition bool
 	Owners    [stages]Owner
 	Deputizes string // when a deputy writes it
-	// within restricts writers' changes to a condition of the admission policy. Others change the field at any time.
+	// within restricts writers' changes to a condition of the admission policy.
 	within map[Writer]term
 }
 
@@ -115,8 +115,8 @@ const (
 
 const migrationState = "migrationState."
 
-// whileBegun lets only the source's virt-handler report the failure of a begun migration, and nobody report before
-// the beginning that the guest has arrived.
+// whileBegun lets only the source's virt-handler report the failure of a begun migration, and nobody report an
+// arrival before the beginning.
 var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
 
 // Fields has all fields of a VMI's status and migrationState, and all conditions that Drydock sets.
@@ -210,8 +210,7 @@ var Fields = []Field{
 // PodScheduled is copied from the pod while that has no node.
 const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
-// Accelerated is True for KVM, False for emulation. It does not change during the guest's life, on any node (decision
-// 350).
+// Accelerated is True for KVM, False for emulation, for the guest's life, on any node (decision 350).
 const Accelerated v1.VirtualMachineInstanceConditionType = "drydock.dev/Accelerated"
 
 // MayWrite reports whether the writer may change the field at a stage.
@@ -220,8 +219,7 @@ func (f *Field) MayWrite(by Writer, at Stage) bool {
 	return by != Nobody && (o.Owner == by || slices.Contains(o.Deputies, by))
 }
 
-// Writable returns the status fields that the writer may change at some stage, in whole or in part, without the
-// conditions, in the order of Fields.
+// Writable returns the status fields, without the conditions, that the writer may change in whole or in part.
 func Writable(by Writer) []string {
 	var names []string
 	for i := range Fields {

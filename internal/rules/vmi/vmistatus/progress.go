@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// MigrationProgress is True while the VMI is migrated, with the progress in its message. KubeVirt has no condition
-// for it (decision 321).
+// MigrationProgress has the progress of a migration in its message. KubeVirt has no condition for it (decision 321).
 const MigrationProgress v1.VirtualMachineInstanceConditionType = layout.MigrationProgress
 
 // ProgressInterval is the minimum time before the progress is written, and between two writes.
@@ -33,8 +32,7 @@ const (
 	GuestSent     ProgressStage = "GuestSent"
 )
 
-// Progress is that of a migration's source; the zero value is unknown. Amounts are in bytes, rates in bytes per
-// second. QEMU's figures may have any value.
+// Progress is that of a migration's source, in bytes and bytes per second. QEMU's figures may have any value.
 type Progress struct {
 	Stage                  ProgressStage
 	Total, Remaining, Sent int64         // Sent may exceed Total
@@ -43,7 +41,7 @@ type Progress struct {
 	Stopped                time.Time     // of the guest; zero if unknown
 }
 
-// docs/migration.md documents the form of these sentences.
+// docs/migration.md documents these sentences.
 func (p Progress) message(target string) string {
 	switch p.Stage {
 	case CopyingDisks:
@@ -85,7 +83,7 @@ func mebibytes(bytes int64) int64 {
 	return whole
 }
 
-// After a completed migration virt-controller removes the condition when it switches the VMI's node, to save a write.
+// After a completed migration virt-controller removes it with the switch of the VMI's node, to save a write.
 func (p *projection) migrationProgress() verdict {
 	m := p.next.MigrationState
 	source, _ := p.Source.Get()

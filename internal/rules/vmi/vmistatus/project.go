@@ -87,8 +87,7 @@ var phases = []v1.VirtualMachineInstancePhase{
 	v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
 }
 
-// enter moves the status to a phase unless it has reached it. Pending needs no write of its own: it began with the
-// VMI's creation.
+// Pending needs no write of its own: it began with the VMI's creation.
 func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, created, now time.Time) {
 	if slices.Index(phases, phase) <= slices.Index(phases, status.Phase) {
 		return
@@ -100,7 +99,6 @@ func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInsta
 	stamp(status, phase, now)
 }
 
-// stamp records a phase's beginning with the API server's precision.
 func stamp(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, at time.Time) {
 	status.PhaseTransitionTimestamps = append(status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
 		Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at.Truncate(time.Second)),

@@ -7,8 +7,8 @@ import (
 // Volumes are volumes whose disks are copied to other claims when the guest migrates.
 type Volumes struct {
 	Migrated []v1.StorageMigratedVolumeInfo
-	// Canceled means that the volumes in the status, which stay until the migration that copies them has ended, are
-	// not to be copied any more. Migrated is ignored.
+	// Canceled means that the copies are given up. The status keeps the volumes until the migration has ended, and
+	// Migrated is ignored.
 	Canceled bool
 	Message  string
 }
