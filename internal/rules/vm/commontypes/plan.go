@@ -100,7 +100,8 @@ func plan[T metav1.Object](wanted, there []T, spec func(T) any, setSpec func(to,
 			out.Delete = append(out.Delete, object)
 		case written != replacement.GetAnnotations()[ContentAnnotation]:
 			setSpec(object, replacement)
-			takeOver(object, replacement)
+			object.SetLabels(replaced(object.GetLabels(), replacement.GetLabels()))
+			object.SetAnnotations(replaced(object.GetAnnotations(), replacement.GetAnnotations()))
 			out.Update = append(out.Update, object)
 		}
 	}
@@ -114,12 +115,7 @@ func plan[T metav1.Object](wanted, there []T, spec func(T) any, setSpec func(to,
 	return out
 }
 
-// takeOver keeps the object's other labels and annotations.
-func takeOver(to, from metav1.Object) {
-	to.SetLabels(replaced(to.GetLabels(), from.GetLabels()))
-	to.SetAnnotations(replaced(to.GetAnnotations(), from.GetAnnotations()))
-}
-
+// replaced keeps labels and annotations that Drydock does not write.
 func replaced(old, written map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range old {

@@ -23,8 +23,7 @@ const (
 // Graphical clients show it.
 const displayAnnotation = prefix + "displayName"
 
-// ContentAnnotation has the digest of the object as Drydock wrote it. Different content means that somebody has
-// changed it.
+// ContentAnnotation has the digest of the object as Drydock wrote it, so that changes by others are seen.
 const ContentAnnotation = "drydock.dev/content"
 
 func addLabel(labels map[string]string, name, value string) {
@@ -41,7 +40,6 @@ func addSwitch(labels map[string]string, name string, on bool) {
 
 func ours(key string) bool { return strings.HasPrefix(key, prefix) || key == ContentAnnotation }
 
-// seal marks a complete object as Drydock's.
 func seal(object metav1.Object, spec any) {
 	object.GetLabels()[VendorLabel] = Vendor
 	object.GetAnnotations()[ContentAnnotation] = digest(object, spec)

@@ -20,7 +20,7 @@ import (
 // maxSize limits a type or preference in bytes: each VM that uses one has a copy of it.
 const maxSize = 64 << 10
 
-// CheckType returns the errors of a type for any VM. The resulting VM is checked for Drydock's support.
+// CheckType returns the errors of a type for any VM. Drydock's support is checked for the resulting VM.
 func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList {
 	errs := size(t)
 	if sockets := t.CPU.MaxSockets; sockets != nil {
@@ -54,7 +54,9 @@ func CheckType(t *instancetypev1.VirtualMachineInstancetypeSpec) field.ErrorList
 func CheckPreference(p *instancetypev1.VirtualMachinePreferenceSpec) field.ErrorList {
 	errs := size(p)
 	errs = append(errs, checkSpread(p)...)
-	errs = append(errs, checkFirmware(p.Firmware)...)
+	if f := p.Firmware; f != nil && value(f.PreferredUseBios) && (f.PreferredEfi != nil || value(f.DeprecatedPreferredUseEfi)) {
+		errs = append(errs, field.Forbidden(specPath.Child("firmware", "preferredUseBios"), "a guest has either a BIOS or EFI; prefer one of them"))
+	}
 	if seconds := p.PreferredTerminationGracePeriodSeconds; seconds != nil && *seconds < 0 {
 		errs = append(errs, field.Invalid(specPath.Child("preferredTerminationGracePeriodSeconds"), *seconds, "must not be negative"))
 	}
@@ -107,14 +109,7 @@ var spreadings = []instancetypev1.SpreadAcross{
 	instancetypev1.SpreadAcrossSocketsCores, instancetypev1.SpreadAcrossCoresThreads, instancetypev1.SpreadAcrossSocketsCoresThreads,
 }
 
-func checkFirmware(p *instancetypev1.FirmwarePreferences) field.ErrorList {
-	if p == nil || !value(p.PreferredUseBios) || p.PreferredEfi == nil && !value(p.DeprecatedPreferredUseEfi) {
-		return nil
-	}
-	return field.ErrorList{field.Forbidden(specPath.Child("firmware", "preferredUseBios"), "a guest has either a BIOS or EFI; prefer one of them")}
-}
-
-// WarnType returns warnings about a type: with which no VM starts, and about deprecated fields.
+// WarnType warns of types with which no VM starts, and of deprecated fields.
 func WarnType(t *instancetypev1.VirtualMachineInstancetypeSpec) []string {
 	var warnings []string
 	if t.Memory.Guest.IsZero() {

@@ -49,22 +49,18 @@ func disks(spec *v1.VirtualMachineInstanceSpec, p *instancetypev1.DevicePreferen
 			if bus := p.PreferredDiskBus; !hot[disk.Name] && (!metrics[disk.Name] || bus != v1.DiskBusSATA) || bus == v1.DiskBusVirtio || bus == v1.DiskBusSCSI {
 				set(&disk.Disk.Bus, bus)
 			}
-			diskOptions(disk, p)
+			if disk.Disk.Bus == v1.DiskBusVirtio {
+				set(&disk.DedicatedIOThread, p.PreferredDiskDedicatedIoThread)
+			}
+			set(&disk.Cache, p.PreferredDiskCache)
+			set(&disk.IO, p.PreferredDiskIO)
+			set(&disk.BlockSize, p.PreferredDiskBlockSize.DeepCopy())
 		case disk.LUN != nil:
 			set(&disk.LUN.Bus, p.PreferredLunBus)
 		case disk.CDRom != nil:
 			set(&disk.CDRom.Bus, p.PreferredCdromBus)
 		}
 	}
-}
-
-func diskOptions(disk *v1.Disk, p *instancetypev1.DevicePreferences) {
-	if disk.Disk.Bus == v1.DiskBusVirtio {
-		set(&disk.DedicatedIOThread, p.PreferredDiskDedicatedIoThread)
-	}
-	set(&disk.Cache, p.PreferredDiskCache)
-	set(&disk.IO, p.PreferredDiskIO)
-	set(&disk.BlockSize, p.PreferredDiskBlockSize.DeepCopy())
 }
 
 // interfaces applies interface preferences. Masquerade is only for a pod network's interface without a binding.

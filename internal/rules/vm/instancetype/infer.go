@@ -11,7 +11,6 @@ import (
 
 // Bearer is an object whose labels may have the default type and preference of a volume.
 type Bearer struct {
-	// Kind is PersistentVolumeClaim, DataVolume, DataSource or VolumeSnapshot.
 	Kind, Namespace, Name string
 }
 
@@ -46,7 +45,10 @@ func (r *Reference) Refuse(why string) error {
 // FirstBearer returns the object behind the volume. If the VM creates the volume's DataVolume, it also returns its
 // template, whose source is the next one. Every error is an Uninferable.
 func (r *Reference) FirstBearer(vm *v1.VirtualMachine) (Bearer, *v1.DataVolumeTemplateSpec, error) {
-	volume := volumeOf(vm, r.InferFromVolume)
+	var volume *v1.Volume
+	if vm.Spec.Template != nil {
+		volume = volumeclaim.Named(vm.Spec.Template.Spec.Volumes, r.InferFromVolume)
+	}
 	if volume == nil {
 		return Bearer{}, nil, r.Refuse("the VM has no such volume")
 	}
@@ -63,13 +65,6 @@ func (r *Reference) FirstBearer(vm *v1.VirtualMachine) (Bearer, *v1.DataVolumeTe
 		}
 	}
 	return Bearer{BearerDataVolume, vm.Namespace, claim}, nil, nil
-}
-
-func volumeOf(vm *v1.VirtualMachine, name string) *v1.Volume {
-	if vm.Spec.Template == nil {
-		return nil
-	}
-	return volumeclaim.Named(vm.Spec.Template.Spec.Volumes, name)
 }
 
 // NextBearer returns the source of a DataVolume without labels.

@@ -14,12 +14,21 @@ func applyPreference(vm *v1.VirtualMachine, p *instancetypev1.VirtualMachinePref
 	template := vm.Spec.Template
 	spec := &template.Spec
 	if p.CPU != nil {
-		addFeatures(&spec.Domain, p.CPU.PreferredCPUFeatures)
+		for _, feature := range p.CPU.PreferredCPUFeatures {
+			cpu := need(&spec.Domain.CPU)
+			if !slices.ContainsFunc(cpu.Features, func(f v1.CPUFeature) bool { return f.Name == feature.Name }) {
+				cpu.Features = append(cpu.Features, feature)
+			}
+		}
 	}
 	devices(spec, p.Devices, binding)
 	features(&spec.Domain, p.Features)
 	bootloader(&spec.Domain, p.Firmware)
-	clock(&spec.Domain, p.Clock)
+	if wants := p.Clock; wants != nil && *wants != (instancetypev1.ClockPreferences{}) {
+		clock := need(&spec.Domain.Clock)
+		set(&clock.ClockOffset, value(wants.PreferredClockOffset))
+		set(&clock.Timer, wants.PreferredTimer)
+	}
 	preferMachine(&spec.Domain, p)
 	if p.Volumes != nil && p.Volumes.PreferredStorageClassName != "" {
 		storageClass(vm, p.Volumes.PreferredStorageClassName)
@@ -53,16 +62,6 @@ func annotate(meta *metav1.ObjectMeta, key, text string) {
 		meta.Annotations = map[string]string{}
 	}
 	meta.Annotations[key] = text
-}
-
-// addFeatures adds the preferred CPU features that the VM does not mention.
-func addFeatures(domain *v1.DomainSpec, preferred []v1.CPUFeature) {
-	for _, feature := range preferred {
-		cpu := need(&domain.CPU)
-		if !slices.ContainsFunc(cpu.Features, func(f v1.CPUFeature) bool { return f.Name == feature.Name }) {
-			cpu.Features = append(cpu.Features, feature)
-		}
-	}
 }
 
 func features(domain *v1.DomainSpec, p *instancetypev1.FeaturePreferences) {
@@ -116,15 +115,6 @@ func bootloader(domain *v1.DomainSpec, p *instancetypev1.FirmwarePreferences) {
 	if b.BIOS == nil && b.EFI == nil {
 		domain.Firmware.Bootloader = nil
 	}
-}
-
-func clock(domain *v1.DomainSpec, p *instancetypev1.ClockPreferences) {
-	if p == nil || *p == (instancetypev1.ClockPreferences{}) {
-		return
-	}
-	c := need(&domain.Clock)
-	set(&c.ClockOffset, value(p.PreferredClockOffset))
-	set(&c.Timer, p.PreferredTimer)
 }
 
 // storageClass sets the class of the VM's DataVolumes without one.

@@ -32,7 +32,7 @@ type Role struct {
 	kinds []string
 	path  *field.Path
 	what  string
-	// The labels of a volume with the default, and its kind.
+	// label is a volume's label with the default, kindLabel that with its kind.
 	label, kindLabel string
 }
 

@@ -7,10 +7,9 @@ import (
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 )
 
-// defaultRatio is the default number of smaller parts in each greater one, when a preference spreads CPUs.
+// defaultRatio is the number of smaller parts in each greater one, when a preference spreads CPUs.
 const defaultRatio = 2
 
-// threadsOfCore is the number of threads per core when CPUs are spread across threads.
 const threadsOfCore = 2
 
 type topology struct {
@@ -19,7 +18,7 @@ type topology struct {
 	ratio  uint32
 }
 
-// current maps the deprecated names of topologies to the current ones.
+// current maps deprecated names.
 var current = map[instancetypev1.PreferredCPUTopology]instancetypev1.PreferredCPUTopology{
 	instancetypev1.DeprecatedPreferSockets: instancetypev1.Sockets,
 	instancetypev1.DeprecatedPreferCores:   instancetypev1.Cores,

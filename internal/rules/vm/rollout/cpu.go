@@ -29,7 +29,6 @@ func prepareSockets(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.Li
 	cpu.MaxSockets = uint32(room)
 }
 
-// socketChanges returns the change of the number of sockets, and how it reaches the guest.
 func socketChanges(in Input) []Change {
 	wanted := machine.Topology(in.Template).Sockets
 	if wanted == machine.Topology(&in.VMI.Spec).Sockets {
@@ -47,7 +46,6 @@ func copySockets(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, 
 	return true
 }
 
-// socketsHindrance returns why the template's sockets need a restart, "" if they don't.
 func socketsHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) string {
 	if why := fixedHindrance(strategy, vmi, template, fixedSockets); why != "" {
 		return why

@@ -27,15 +27,14 @@ func prepareMemory(spec *v1.VirtualMachineInstanceSpec, limits clusterconfig.Liv
 	}
 	room := limits.MaxGuest
 	if room == 0 {
-		room = min(guest, mostWithRoom) * min(int64(limits.MaxHotplugRatio), mostWithRoom/leastWithRoom) // The product can't overflow.
+		room = min(guest, mostWithRoom) * min(int64(limits.MaxHotplugRatio), mostWithRoom/leastWithRoom) // the product can't overflow
 	}
 	if room = min(room, mostWithRoom); room > guest {
 		m.MaxGuest = resource.NewQuantity(room, resource.BinarySI)
 	}
 }
 
-// memoryChanges returns the change of the guest's memory, and how it reaches the guest. A template that sets
-// memory by its resources alone changes those.
+// A template that sets memory by its resources alone changes those.
 func memoryChanges(in Input) []Change {
 	if !namesMemory(in.Template) && (in.Started == nil || !namesMemory(in.Started)) {
 		return nil
@@ -59,7 +58,6 @@ func copyMemory(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, t
 	return true
 }
 
-// memoryHindrance returns why the template's memory needs a restart, "" if it doesn't.
 func memoryHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) string {
 	if why := fixedHindrance(strategy, vmi, template, fixedMemory); why != "" {
 		return why
@@ -89,7 +87,6 @@ func fixedMemory(spec *v1.VirtualMachineInstanceSpec) string {
 	return ""
 }
 
-// sameRequest is the part of a memory request by which two requests may differ and still be the same.
 const sameRequest = 1 << 20
 
 // Two requests that differ by less than a millionth are the same: releases round the request for overcommitted memory

@@ -30,14 +30,12 @@ type nics struct {
 	networks   []v1.Network
 	changes    []Change
 	// apart has the names of the interfaces that only the VMI or only the template has.
-	apart map[string]bool
-	// wanted and wantedNetworks are the template's.
+	apart          map[string]bool
 	wanted         []v1.Interface
 	wantedNetworks []v1.Network
 }
 
-// planNICs compares a VMI's interfaces with its VM's template. why is why the VMI does not follow it now, "" if it
-// does.
+// planNICs compares a VMI's interfaces with its VM's template. why is why the VMI does not follow it now.
 //
 // An interface's index determines its PCI address: interfaces are added and removed only at the end of the list, and
 // an absent one keeps its place.
@@ -61,8 +59,7 @@ func planNICs(running, template *v1.VirtualMachineInstanceSpec, why string) *nic
 	return n
 }
 
-// wanted returns the template's interfaces and networks. A template without any implies the default ones of the
-// VMI.
+// A template without interfaces and networks implies the default ones of the VMI.
 func wanted(running, template *v1.VirtualMachineInstanceSpec) (interfaces []v1.Interface, networks []v1.Network) {
 	if len(template.Domain.Devices.Interfaces)+len(template.Networks) > 0 {
 		return template.Domain.Devices.Interfaces, template.Networks
@@ -116,8 +113,8 @@ func (n *nics) switchStates(why string) {
 	}
 }
 
-// switchNetworks applies the template's Multus networks to common networks. An absent interface is on no
-// network in the pod.
+// switchNetworks applies the template's Multus networks to common networks. An absent interface is on no network in
+// the pod.
 func (n *nics) switchNetworks(why string) {
 	for i := range n.networks {
 		is := &n.networks[i]
@@ -166,8 +163,14 @@ func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, 
 		why = ReasonNICOrder
 	case network == nil, network.Multus == nil, iface.Bridge == nil && iface.SRIOV == nil:
 		why = ReasonNICNetwork
-	default:
-		why = unpluggable(iface, running, len(n.interfaces))
+	case running.Domain.Devices.DisableHotplug:
+		why = ReasonNICFixed
+	case iface.Model != "" && iface.Model != v1.VirtIO:
+		why = ReasonNICModel
+	case iface.PciAddress != "" || iface.ACPIIndex != 0 || iface.BootOrder != nil:
+		why = ReasonNICPlace
+	case !machine.HasNICPort(running, len(n.interfaces)):
+		why = ReasonNICPorts
 	}
 	n.recordChange(iface.Name, why)
 	if why == "" {
@@ -179,21 +182,6 @@ func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, 
 		return ReasonNICOrder
 	}
 	return blocked
-}
-
-// unpluggable returns why an interface can't be plugged at that index of a VMI's machine, "" if it can.
-func unpluggable(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, at int) string {
-	switch {
-	case running.Domain.Devices.DisableHotplug:
-		return ReasonNICFixed
-	case iface.Model != "" && iface.Model != v1.VirtIO:
-		return ReasonNICModel
-	case iface.PciAddress != "" || iface.ACPIIndex != 0 || iface.BootOrder != nil:
-		return ReasonNICPlace
-	case !machine.HasNICPort(running, at):
-		return ReasonNICPorts
-	}
-	return ""
 }
 
 func (n *nics) recordChange(name, why string) {
@@ -211,8 +199,8 @@ func (n *nics) onMultus(name string) bool {
 	return of != nil && of.Multus != nil
 }
 
-// level reduces two templates to the interfaces that VMI and template have in common, to compare them. An
-// interface that was added after the VMI's start counts as the VMI has it.
+// level reduces two templates to the interfaces that VMI and template have in common. An interface that was added
+// after the VMI's start counts as the VMI has it.
 func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) {
 	was, wasOn := started.Domain.Devices.Interfaces, started.Networks
 	started.Domain.Devices.Interfaces, started.Networks = nil, nil
@@ -250,10 +238,6 @@ func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) 
 	byName := func(a, b v1.Network) int { return strings.Compare(a.Name, b.Name) }
 	slices.SortFunc(started.Networks, byName)
 	slices.SortFunc(template.Networks, byName)
-}
-
-func (n *nics) carries() bool {
-	return slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way != Restart })
 }
 
 // A Multus network may change while the guest runs.

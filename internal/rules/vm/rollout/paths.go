@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	v1 "kubevirt.io/api/core/v1"
@@ -54,7 +53,9 @@ func compare(path string, a, b any, paths *[]string) {
 		return
 	}
 	before := len(*paths)
-	for _, key := range union(leftKeys, rightKeys) {
+	keys := slices.Concat(leftKeys, rightKeys)
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
 		compare(path+key, left[key], right[key], paths)
 	}
 	if len(*paths) == before {
@@ -63,8 +64,7 @@ func compare(path string, a, b any, paths *[]string) {
 	}
 }
 
-// children returns the fields of an object or the elements of a list by their path segment, nil for a plain
-// value.
+// children returns the fields of an object or the elements of a list by their path segment, nil for a plain value.
 func children(value any) (byKey map[string]any, keys []string) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -93,10 +93,4 @@ func elementKey(i int, element any) string {
 		}
 	}
 	return fmt.Sprintf("[%d]", i)
-}
-
-func union(a, b []string) []string {
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, strings.Compare)
-	return slices.Compact(all)
 }

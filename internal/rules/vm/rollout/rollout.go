@@ -1,9 +1,9 @@
-// Package rollout decides how changes of a VM's template reach its running VMI: at once, by a
-// migration, or by a restart.
+// Package rollout decides how changes of a VM's template reach its running VMI: at once, by a migration, or by a
+// restart.
 //
 // It owns that decision (Compare), the parts of a template that are copied into a VMI's spec (Carry), and the room
-// for growth that a guest starts with (Prepare). It calls packages hotplugspec and volumemigration, which decide how
-// volumes follow the template. It must not import a client.
+// for growth that a guest starts with (Prepare). Packages hotplugspec and volumemigration decide how volumes follow
+// the template. It must not import a client.
 //
 //	field of the template                       Stage      LiveUpdate
 //	hotpluggable volumes and their disks        live       live
@@ -35,8 +35,8 @@ import (
 // Way is how a change reaches the guest.
 type Way string
 
+// The ways.
 const (
-	// Live changes reach the running guest.
 	Live Way = "live"
 	// Migration changes need a migration, which is requested automatically.
 	Migration Way = "migration"
@@ -80,15 +80,14 @@ type Change struct {
 type Input struct {
 	Strategy v1.VMRolloutStrategy
 	VMName   string
-	// Started is the template that the VMI was created from, nil if unknown: then Compare finds only changes of
-	// fields that Carry copies.
+	// Started is the template that the VMI was created from. If it is unknown, Compare finds only changes that Carry
+	// copies.
 	Started  *v1.VirtualMachineInstanceSpec
 	VMI      *v1.VirtualMachineInstance
 	Template *v1.VirtualMachineInstanceSpec
-	// Plugged is the template by which hotpluggable volumes are plugged and unplugged: volumemigration.Held.
+	// Plugged is volumemigration.Held, by which volumes are plugged and unplugged.
 	Plugged *v1.VirtualMachineInstanceSpec
-	// Moves are the volumes whose disks are to be copied to the template's claims.
-	Moves []volumemigration.Move
+	Moves   []volumemigration.Move
 }
 
 // Compare returns the template's changes that the VMI neither started with nor got from Carry, sorted by path.
@@ -107,7 +106,9 @@ func Compare(in Input) []Change {
 	add(way, placed, Paths(placement(&in.VMI.Spec), placement(in.Template), in.VMName)...)
 	changes = append(changes, socketChanges(in)...)
 	changes = append(changes, memoryChanges(in)...)
-	add(Live, ReasonPlugged, plugs(in)...)
+	plugged := in.VMI.DeepCopy()
+	hotplugspec.SyncTemplate(plugged, in.Plugged)
+	add(Live, ReasonPlugged, Paths(&in.VMI.Spec, &plugged.Spec, in.VMName)...)
 	for _, move := range in.Moves {
 		add(Migration, ReasonCopied, fmt.Sprintf("%s.volumes[%s]", templatePath, move.Volume))
 	}
@@ -122,7 +123,7 @@ func Compare(in Input) []Change {
 	return changes
 }
 
-// Carry copies the parts of a VM's template that reach a running guest, except volumes, into the VMI's spec. It
+// Carry copies the parts of a VM's template that reach a running guest, except volumes, into the VMI's spec, and
 // reports whether that changes anything.
 func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	if hindrance(strategy, vmi) != "" {
@@ -134,7 +135,7 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 		vmi.Spec.NodeSelector, vmi.Spec.Affinity, vmi.Spec.Tolerations = from.NodeSelector, from.Affinity, from.Tolerations
 		changed = true
 	}
-	if n := planNICs(&vmi.Spec, template.DeepCopy(), ""); n.carries() {
+	if n := planNICs(&vmi.Spec, template.DeepCopy(), ""); slices.ContainsFunc(n.changes, func(c Change) bool { return c.Way != Restart }) {
 		vmi.Spec.Domain.Devices.Interfaces, vmi.Spec.Networks = n.interfaces, n.networks
 		changed = true
 	}
@@ -142,8 +143,7 @@ func Carry(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, templa
 	return copyMemory(strategy, vmi, template) || changed
 }
 
-// Prepare adds room for growth while the guest runs to a new VMI's spec, unless the template sets it. A guest that
-// can't grow gets none.
+// Prepare adds room for growth to a new VMI's spec, unless the template sets it. A guest that can't grow gets none.
 func Prepare(spec *v1.VirtualMachineInstanceSpec, strategy v1.VMRolloutStrategy, limits clusterconfig.LiveUpdate) {
 	if strategy != v1.VMRolloutStrategyLiveUpdate {
 		return
@@ -163,8 +163,7 @@ func hindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance) st
 	return ""
 }
 
-// fixedHindrance is hindrance for a property that a guest keeps for life if fixed returns a reason for the
-// VMI's spec or for the template.
+// fixedHindrance is hindrance for a property that a guest keeps for life if fixed returns a reason.
 func fixedHindrance(strategy v1.VMRolloutStrategy, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, fixed func(*v1.VirtualMachineInstanceSpec) string) string {
 	return cmp.Or(hindrance(strategy, vmi), fixed(&vmi.Spec), fixed(template))
 }
@@ -176,16 +175,8 @@ func liveUnless(hindrance, path, live string) Change {
 	return Change{Path: path, Way: Live, Reason: live}
 }
 
-// placement returns the part of a spec that constrains the guest's node.
 func placement(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec {
 	return &v1.VirtualMachineInstanceSpec{NodeSelector: spec.NodeSelector, Affinity: spec.Affinity, Tolerations: spec.Tolerations}
-}
-
-// plugs returns the paths of the volumes that are plugged and unplugged to follow the VM's template.
-func plugs(in Input) []string {
-	to := in.VMI.DeepCopy()
-	hotplugspec.SyncTemplate(to, in.Plugged)
-	return Paths(&in.VMI.Spec, &to.Spec, in.VMName)
 }
 
 // lasting returns the part of a spec that is fixed for a guest's life, and its interfaces (nics.level).

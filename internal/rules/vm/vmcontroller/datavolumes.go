@@ -10,7 +10,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 	"drydock.dev/drydock/internal/rules/storage/placement"
 )
@@ -28,13 +27,13 @@ import (
 //	owned by another object                                           blocks the VM
 type DataVolume struct {
 	Name string
-	// Object is nil for none. Claim, which may be nil, only matters then.
+	// Claim only matters without Object.
 	Object *cdiv1.DataVolume
 	Claim  *corev1.PersistentVolumeClaim
 }
 
 type dataVolumes struct {
-	// unready exist and are not ready for a VMI; coming are to be created; blocked is why one can't be.
+	// coming are to be created; blocked is why one can't be.
 	unready []*cdiv1.DataVolume
 	coming  []string
 	blocked string
@@ -77,7 +76,13 @@ func (d *decision) classifyDataVolume(dv *cdiv1.DataVolume) {
 		d.disks.blocked = fmt.Sprintf("the DataVolume %s exists and belongs to %s %s; give the template another name", dv.Name, owner.Kind, owner.Name)
 		return
 	case datavolume.AnotherVM:
-		d.disks.blocked = orphanOfAnother(dv, d.VM)
+		maker := "a VM whose name is not known"
+		if name := dv.Annotations[datavolume.MadeForVM]; name != "" {
+			maker = "the VM " + name
+		}
+		d.disks.blocked = fmt.Sprintf("the DataVolume %s exists and was made for %s, not for this VM, %s; give the template another name. "+
+			"If its data is meant to be this VM's, take off the DataVolume's label %s: the VM then uses it and leaves it when it goes",
+			dv.Name, maker, d.VM.Name, v1.CreatedByLabel)
 		return
 	case datavolume.SameName, datavolume.ThisVMUnnamed:
 		d.AdoptDataVolumes = append(d.AdoptDataVolumes, dv)
@@ -86,21 +91,6 @@ func (d *decision) classifyDataVolume(dv *cdiv1.DataVolume) {
 	if !placement.Ready(dv) {
 		d.disks.unready = append(d.disks.unready, dv)
 	}
-}
-
-func orphanOfAnother(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) string {
-	maker := "a VM whose name is not known"
-	if name := dv.Annotations[datavolume.MadeForVM]; name != "" {
-		maker = "the VM " + name
-	}
-	return fmt.Sprintf("the DataVolume %s exists and was made for %s, not for this VM, %s; give the template another name. "+
-		"If its data is meant to be this VM's, take off the DataVolume's label %s: the VM then uses it and leaves it when it goes",
-		dv.Name, maker, vm.Name, v1.CreatedByLabel)
-}
-
-// The end of a snapshot or restore changes the VM, which enqueues it.
-func (d *decision) disksHeld() bool {
-	return d.VM.Status.SnapshotInProgress != nil || d.VM.Status.RestoreInProgress != nil || d.VM.Annotations[stateclaim.AwaitedAnnotation] != ""
 }
 
 // No DataVolume is created while claims are being restored, nor before the first start of a VM that wants them only
@@ -115,10 +105,6 @@ func (d *decision) postponeDisks() {
 	}
 }
 
-func (d *decision) disksReady() bool {
-	return len(d.disks.unready) == 0 && len(d.disks.coming) == 0 && d.disks.blocked == ""
-}
-
 func (d *decision) disksInTrouble() bool {
 	for _, dv := range d.disks.unready {
 		if _, serious := placement.Trouble(dv); serious {
@@ -128,7 +114,6 @@ func (d *decision) disksInTrouble() bool {
 	return false
 }
 
-// disksPrintable returns the status from the DataVolumes of a VM whose guest does not run, empty for none.
 func (d *decision) disksPrintable() v1.VirtualMachinePrintableStatus {
 	switch {
 	case d.disksInTrouble() || d.disks.blocked != "":
@@ -144,7 +129,6 @@ func (d *decision) disksPrintable() v1.VirtualMachinePrintableStatus {
 	return v1.VirtualMachineStatusProvisioning
 }
 
-// disksCondition returns the condition of the DataVolumes of a VM without VMI; false for none.
 func (d *decision) disksCondition() (v1.VirtualMachineCondition, bool) {
 	out := v1.VirtualMachineCondition{
 		Type:   v1.VirtualMachineConditionType(v1.VirtualMachineInstanceDataVolumesReady),

@@ -20,17 +20,15 @@ import (
 //	otherwise, and no migration     template has the new claim                     set the old claim
 //	is in flight                    template has the old claim, DataVolume exists  delete it
 //
-// Nothing is stored: the names follow from the VMI (volumemigration.Exits), and its spec has the
-// disk's current claim (decision 342).
+// Nothing is stored: the names follow from the VMI (volumemigration.Exits), and its spec has the disk's current claim
+// (decision 342).
 type DrainDisk struct {
-	Move volumemigration.Move
-	// Claim is the disk's current claim, nil if unknown.
+	Move  volumemigration.Move
 	Claim *corev1.PersistentVolumeClaim
-	// DataVolume has the name of the disk's next claim; nil for none.
+	// DataVolume has the name of the disk's next claim.
 	DataVolume *cdiv1.DataVolume
 }
 
-// drainDisks moves the disks of a guest that must leave its node, or takes that back.
 func (d *decision) drainDisks() {
 	if d.vmi == nil || d.Adopt || d.VM.Spec.Template == nil {
 		return
@@ -39,25 +37,24 @@ func (d *decision) drainDisks() {
 		// The migration under way completes or fails first.
 		return
 	}
-	if moves := d.drained(); len(moves) > 0 {
-		d.nameDestinations(moves)
+	if !d.Delete && evacuation.Marked(d.vmi) {
+		if moves := evacuation.DiskMoves(d.VM, d.vmi); len(moves) > 0 {
+			d.nameDestinations(moves)
+			return
+		}
+	}
+	moves := slices.DeleteFunc(volumemigration.Exits(d.vmi), func(m volumemigration.Move) bool { return !m.Names(&d.VM.Spec.Template.Spec) })
+	if len(moves) == 0 {
+		d.dropDestinations()
 		return
 	}
-	if d.restoreClaims() {
-		return
+	if !d.awaitsVMI() {
+		volumemigration.TakeBack(d.VM, d.vmi, moves)
+		d.needs(NeedTemplate)
 	}
-	d.dropDestinations()
 }
 
-// drained returns the moves of the disks of a guest that must leave its node.
-func (d *decision) drained() []volumemigration.Move {
-	if d.Delete || !evacuation.Marked(d.vmi) {
-		return nil
-	}
-	return evacuation.DiskMoves(d.VM, d.vmi)
-}
-
-// nameDestinations sets the new claims in the template once DataVolumes exist for all of them.
+// The template names the new claims once DataVolumes exist for all of them.
 func (d *decision) nameDestinations(moves []volumemigration.Move) {
 	ready, all := true, true
 	for _, m := range moves {
@@ -70,7 +67,10 @@ func (d *decision) nameDestinations(moves []volumemigration.Move) {
 			ready = false
 		case disk.DataVolume == nil:
 			ready = false
-			d.CreateDestinations = append(d.CreateDestinations, volumemigration.NewDestination(d.VM, m, disk.Claim, d.ownsDisk(m.From)))
+			goesWithVM := slices.ContainsFunc(d.o.DataVolumes, func(dv DataVolume) bool {
+				return dv.Name == m.From && dv.Object != nil && metav1.IsControlledBy(dv.Object, d.VM)
+			})
+			d.CreateDestinations = append(d.CreateDestinations, volumemigration.NewDestination(d.VM, m, disk.Claim, goesWithVM))
 		default:
 			// One that is being deleted must free the name first.
 			ready = ready && volumemigration.MadeForDrain(disk.DataVolume, d.VM)
@@ -91,28 +91,7 @@ func (d *decision) disk(m volumemigration.Move) *DrainDisk {
 	return &d.o.DrainDisks[at]
 }
 
-// ownsDisk reports whether the claim belongs to one of the VM's dataVolumeTemplates and goes with the VM.
-func (d *decision) ownsDisk(claim string) bool {
-	return slices.ContainsFunc(d.o.DataVolumes, func(dv DataVolume) bool {
-		return dv.Name == claim && dv.Object != nil && metav1.IsControlledBy(dv.Object, d.VM)
-	})
-}
-
-// restoreClaims sets the disks' current claims in the template. It returns false if the template has them.
-func (d *decision) restoreClaims() bool {
-	moves := slices.DeleteFunc(volumemigration.Exits(d.vmi), func(m volumemigration.Move) bool { return !m.Names(&d.VM.Spec.Template.Spec) })
-	if len(moves) == 0 {
-		return false
-	}
-	if !d.awaitsVMI() {
-		volumemigration.TakeBack(d.VM, d.vmi, moves)
-		d.needs(NeedTemplate)
-	}
-	return true
-}
-
-// dropDestinations deletes the DataVolumes of a drain that is over or was canceled. No guest has
-// used them as its disk.
+// No guest has used these DataVolumes of a drain that is over or was canceled.
 func (d *decision) dropDestinations() {
 	under := volumemigration.Of(d.vmi)
 	ends := d.vmi.DeletionTimestamp != nil || d.vmi.IsFinal()
@@ -128,15 +107,7 @@ func (d *decision) dropDestinations() {
 	}
 }
 
-// dropAtDeletion deletes them when the VM is deleted together with its VMI.
-func (d *decision) dropAtDeletion() {
-	if d.vmi != nil && d.vmi.DeletionTimestamp != nil && (!migration.InFlight(d.vmi) || d.vmi.IsFinal()) {
-		d.dropDestinations()
-	}
-}
-
-// awaitsVMI reports whether the VMI must first be read from the API server: a cache is not enough to
-// decide about its disks.
+// A cache is not enough to decide about the VMI's disks.
 func (d *decision) awaitsVMI() bool {
 	if d.o.VMIAsked {
 		return false

@@ -18,13 +18,11 @@ import (
 // A VM whose type can't be found does not start. A running one continues, and only follows the
 // volumes of its template.
 type Referred struct {
-	// Source is nil if it can't be found; Missing is the reason.
 	Source  *instancetype.Source
-	Missing string
+	Missing string // why Source can't be found
 	// Borrowed means that the revision is deleted with its other owners, so that the VM must become one.
-	Borrowed bool
-	// Unlabeled means that the VM's own revision lacks labels.
-	Unlabeled bool
+	Borrowed  bool
+	Unlabeled bool // the VM's own revision lacks labels
 }
 
 // Keep is a revision to create, or the name of one to own and to label as Source.
@@ -41,7 +39,6 @@ func (o *Observed) Expanded() *v1.VirtualMachine {
 	return d.expanded
 }
 
-// expand expands the VM and keeps revisions of its type and preference.
 func (d *decision) expand() {
 	d.expandVM()
 	toType, toPreference := instancetype.References(d.VM)

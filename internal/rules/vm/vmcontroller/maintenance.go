@@ -9,11 +9,10 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// StatusMaintenance is the printable status of a halted VM that is locked for a maintenance pod.
-// KubeVirt's API has none for it.
+// StatusMaintenance is the printable status of a halted, locked VM. KubeVirt has none.
 const StatusMaintenance v1.VirtualMachinePrintableStatus = "Maintenance"
 
-// ConditionMaintenance is true while a VM is locked for a maintenance pod, which its message names.
+// ConditionMaintenance is true while a VM is locked, and names the pod.
 const ConditionMaintenance v1.VirtualMachineConditionType = "drydock.dev/Maintenance"
 
 func (d *decision) maintained() bool {

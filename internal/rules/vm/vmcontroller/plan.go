@@ -1,7 +1,5 @@
-// Package vmcontroller decides virt-controller's actions for one VirtualMachine: whether its VMI
-// exists, the VM's missing fields, and its status.
-//
-// It owns the decision only. It must not import a client or read the clock.
+// Package vmcontroller decides virt-controller's actions for one VirtualMachine: whether its VMI exists, the VM's
+// missing fields, and its status. It must not import a client or read the clock.
 //
 //	run strategy     no VMI                      VMI Succeeded   VMI Failed
 //	Always           start                       start again     start again
@@ -10,11 +8,11 @@
 //	Manual           on request                  keep            keep
 //	Halted           –                           delete          delete
 //
-// "Start again" deletes the finished VMI and creates a new one. If the guest did not run, it waits
-// for a delay that grows with each consecutive failure (status.startFailure).
+// "Start again" deletes the finished VMI and creates a new one. If the guest did not run, it waits for a delay that
+// grows with each consecutive failure (status.startFailure).
 //
-// Requests (status.stateChangeRequests) come first: Stop deletes the VMI that it names, Start
-// creates one. A request leaves the list when it is done, so an interrupted one is resumed.
+// Requests (status.stateChangeRequests) come first: Stop deletes the VMI that it names, Start creates one. A request
+// leaves the list when it is done, so an interrupted one is resumed.
 //
 // Invariants:
 //   - A VMI is created only if none with the VM's name is known.
@@ -28,9 +26,8 @@
 //   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
 //   - No VMI is created from a template whose claims are known to be incomplete copies (volumes.go).
 //
-// DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, whether it is to
-// run or not. The VMI is created when each is filled or waits for its first consumer, which the VMI
-// brings (package placement). They are deleted with the VM. One that somebody deletes is created again.
+// DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, again if somebody deletes them.
+// The VMI is created when each is filled or waits for its first consumer, which the VMI brings (package placement).
 package vmcontroller
 
 import (
@@ -48,6 +45,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 	"drydock.dev/drydock/internal/rules/machine/firmware"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/object/condition"
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
@@ -56,29 +54,20 @@ import (
 
 // Observed is the input of a decision.
 type Observed struct {
-	VM *v1.VirtualMachine
-	// VMConfirmed means that the API server has no newer version of VM.
-	VMConfirmed bool
-	// VMI has the VM's name, whoever owns it; nil for none.
-	VMI *v1.VirtualMachineInstance
-	// VMIAsked means that VMI, even if nil, was read from the API server.
-	VMIAsked bool
-	// Started is the template's spec from which the VMI was created, nil if unknown.
-	Started *v1.VirtualMachineInstanceSpec
-	// DataVolumes are in the order of the VM's dataVolumeTemplates.
-	DataVolumes []DataVolume
-	// NamedDataVolumes are the others in the template's volumes.
-	NamedDataVolumes []*cdiv1.DataVolume
-	// DrainDisks are the disks of the VM's own VMI.
-	DrainDisks []DrainDisk
-	// Type and Preference are nil if the VM refers to none.
+	VM               *v1.VirtualMachine
+	VMConfirmed      bool                           // the API server has no newer version
+	VMI              *v1.VirtualMachineInstance     // with the VM's name, whoever owns it
+	VMIAsked         bool                           // even a nil VMI was read from the API server
+	Started          *v1.VirtualMachineInstanceSpec // the template's spec from which the VMI was created, nil if unknown
+	DataVolumes      []DataVolume                   // in the order of the VM's dataVolumeTemplates
+	NamedDataVolumes []*cdiv1.DataVolume            // the others in the template's volumes
+	DrainDisks       []DrainDisk                    // of the VM's own VMI
 	Type, Preference *Referred
-	// Binding is the interface binding of a VM that lists no network.
-	Binding         string
-	ReferencePolicy v1.InstancetypeReferencePolicy
-	Strategy        v1.VMRolloutStrategy
-	Limits          clusterconfig.LiveUpdate
-	Now             time.Time
+	Binding          string // interface binding of a VM that lists no network
+	ReferencePolicy  v1.InstancetypeReferencePolicy
+	Strategy         v1.VMRolloutStrategy
+	Limits           clusterconfig.LiveUpdate
+	Now              time.Time
 }
 
 // Question is one that only the API server can answer.
@@ -98,40 +87,46 @@ const (
 // sync, create and delete the destinations of a drain, patch the status, delete the VMI. The status comes before the
 // deletion, since it holds the next steps.
 type Plan struct {
-	// Needs must be answered before any action: then this is no plan, and another one is made.
+	// Needs must be answered before any action: then this is no plan.
 	Needs Question
-	// VM has the desired finalizers, spec and status; never nil. Apart from the status, only the finalizers
-	// and a missing firmware UUID differ, with NeedStored, or a drain's claims, with NeedTemplate.
+	// VM is the desired VM, never nil. Apart from the status, only the finalizers and a missing firmware UUID differ,
+	// with NeedStored, or a drain's claims, with NeedTemplate.
 	VM *v1.VirtualMachine
 	// ReleaseRevisions removes the VM from the owners of its ControllerRevisions if the garbage collector can't.
 	ReleaseRevisions bool
 	Keep             []Keep
-	// Adopt makes the VM the owner of the VMI, which has none.
-	Adopt bool
-	// AdoptDataVolumes have lost their VM or do not name it, and are given to this one.
+	Adopt            bool // make the VM the owner of the VMI, which has none
+	// AdoptDataVolumes have lost their VM or do not name it.
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
-	// Create is the VMI to create, nil for none, and Revision the record of its template.
-	Create   *v1.VirtualMachineInstance
-	Revision *appsv1.ControllerRevision
-	// Sync is the desired VMI: with the template's changes that reach a running guest, and with the
-	// disks to copy in its status. It is nil if the VMI has them.
-	Sync *v1.VirtualMachineInstance
-	// CreateDestinations and DeleteDestinations are the DataVolumes to which a drain copies disks.
+	Create                              *v1.VirtualMachineInstance
+	Revision                            *appsv1.ControllerRevision // the record of Create's template
+	// Sync is the VMI with the template's changes that reach a running guest, and with the disks to copy in its
+	// status.
+	Sync                                   *v1.VirtualMachineInstance
 	CreateDestinations, DeleteDestinations []*cdiv1.DataVolume
 	Delete                                 bool
-	// After is the requeue delay, zero for none.
-	After time.Duration
+	After                                  time.Duration // requeue delay, zero for none
 }
 
 // Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{Plan: Plan{VM: o.VM.DeepCopy()}, o: o}
 	d.strategy, d.invalid = o.VM.RunStrategy()
-	d.classify()
+	switch vmi := o.VMI; {
+	case vmi == nil:
+	case metav1.IsControlledBy(vmi, o.VM):
+		d.vmi = vmi
+	case adoptable(o.VM, vmi):
+		d.vmi, d.Adopt = vmi, true
+	default:
+		d.conflicting = vmi
+	}
 	if o.VM.DeletionTimestamp != nil {
 		d.expandVM()
 		d.decideDeletion()
-		d.dropAtDeletion()
+		if d.vmi != nil && d.vmi.DeletionTimestamp != nil && (!migration.InFlight(d.vmi) || d.vmi.IsFinal()) {
+			d.dropDestinations()
+		}
 	} else {
 		d.complete()
 		d.expand()
@@ -139,7 +134,10 @@ func Decide(o Observed) Plan {
 		d.decideVMI()
 		d.drainDisks()
 		d.syncTemplate()
-		d.adopt()
+		// A VM that is deleted with --cascade=orphan has released its guest and disks, and would delete them.
+		if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
+			d.needs(NeedVM)
+		}
 	}
 	d.report()
 	return d.Plan
@@ -147,21 +145,18 @@ func Decide(o Observed) Plan {
 
 type decision struct {
 	Plan
-	o        Observed
-	strategy v1.VirtualMachineRunStrategy
-	invalid  error
-	// conflicting has the VM's name and another owner.
-	vmi, conflicting *v1.VirtualMachineInstance
-	// start means that a VMI is to be created, now or after a delay.
-	start bool
-	disks dataVolumes
-	moves moves
-	// expanded is the VM with its type and preference, nil if they are not known; unexpanded is the reason.
+	o                Observed
+	strategy         v1.VirtualMachineRunStrategy
+	invalid          error
+	vmi, conflicting *v1.VirtualMachineInstance // conflicting has the VM's name and another owner
+	start            bool                       // a VMI is to be created, now or after a delay
+	disks            dataVolumes
+	moves            moves
+	// expanded has the VM's type and preference, nil if they are not known; unexpanded is the reason.
 	expanded   *v1.VirtualMachine
 	unexpanded string
 }
 
-// template returns the expanded template, nil for none or it is not known.
 func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
 	if d.expanded == nil {
 		return nil
@@ -176,34 +171,14 @@ func (d *decision) needs(question Question) {
 	}
 }
 
-// adopt confirms the VM before it becomes an owner. A VM that is deleted with --cascade=orphan has
-// released its guest and disks, and would delete them.
-func (d *decision) adopt() {
-	if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
-		d.needs(NeedVM)
-	}
-}
-
-func (d *decision) classify() {
-	switch vmi := d.o.VMI; {
-	case vmi == nil:
-	case metav1.IsControlledBy(vmi, d.o.VM):
-		d.vmi = vmi
-	case adoptable(d.o.VM, vmi):
-		d.vmi, d.Adopt = vmi, true
-	default:
-		d.conflicting = vmi
-	}
-}
-
-// adoptable reports whether the VMI has lost a VM of this name as its owner: by kubectl delete
-// --cascade=orphan, after which the VM was created again.
+// adoptable reports whether the VMI has lost a VM of this name by kubectl delete --cascade=orphan, after which the VM
+// was created again.
 func adoptable(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) bool {
 	return metav1.GetControllerOf(vmi) == nil && vmi.DeletionTimestamp == nil &&
 		vmi.Labels[v1.VirtualMachineLabel] == layout.LabelValue(vm.Name) && vm.DeletionTimestamp == nil
 }
 
-// complete adds the finalizer, and the UUID that guests of this name had before UUIDs were persisted.
+// Guests of this name had this UUID before UUIDs were persisted.
 func (d *decision) complete() {
 	if !slices.Contains(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer) {
 		d.VM.Finalizers = append(d.VM.Finalizers, v1.VirtualMachineControllerFinalizer)
@@ -251,7 +226,7 @@ func (d *decision) decideVMI() {
 	case d.vmi != nil:
 		d.keepOrEnd(requested)
 	default:
-		d.start = requested || d.wantsFirst()
+		d.start = requested || d.strategy == v1.RunStrategyAlways || d.changedStrategy()
 	}
 	d.postponeDisks()
 	if d.start && d.vmi == nil {
@@ -260,9 +235,8 @@ func (d *decision) decideVMI() {
 	d.recordStrategy()
 }
 
-// syncTemplate copies the template's changes that reach a running guest to the VMI: hotpluggable
-// volumes, the fields that package rollout carries, and other volumes by copying their disks.
-// During a migration the VMI stays as it is, since both nodes read it.
+// syncTemplate copies the template's changes that reach a running guest to the VMI. During a migration the VMI stays
+// as it is, since both nodes read it.
 func (d *decision) syncTemplate() {
 	if !d.hasActiveVMI() || d.Adopt || d.Delete {
 		return
@@ -282,7 +256,6 @@ func (d *decision) hasActiveVMI() bool {
 	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
 }
 
-// keepOrEnd decides about a VMI that is not asked to stop.
 func (d *decision) keepOrEnd(requested bool) {
 	final, failed := d.vmi.IsFinal(), d.vmi.Status.Phase == v1.Failed
 	switch d.strategy {
@@ -316,17 +289,6 @@ func (d *decision) keepOrEnd(requested bool) {
 	}
 }
 
-// wantsFirst reports whether a VM without a VMI gets one without a request.
-func (d *decision) wantsFirst() bool {
-	switch d.strategy {
-	case v1.RunStrategyAlways:
-		return true
-	case v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:
-		return d.changedStrategy()
-	}
-	return false
-}
-
 // changedStrategy reports whether the run strategy starts a VM when it is set, and has not done so yet.
 func (d *decision) changedStrategy() bool {
 	switch d.strategy {
@@ -336,9 +298,15 @@ func (d *decision) changedStrategy() bool {
 	return false
 }
 
-// createWhenDue creates the VMI unless something is in the way.
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.unrecovered() || d.maintained() || d.disksHeld() || !d.disksReady() {
+	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.unrecovered() || d.maintained() {
+		return
+	}
+	// The end of a snapshot or restore changes the VM, which enqueues it.
+	if d.VM.Status.SnapshotInProgress != nil || d.VM.Status.RestoreInProgress != nil || d.VM.Annotations[stateclaim.AwaitedAnnotation] != "" {
+		return
+	}
+	if len(d.disks.unready) > 0 || len(d.disks.coming) > 0 || d.disks.blocked != "" {
 		return
 	}
 	if !d.o.VMConfirmed {
@@ -353,7 +321,6 @@ func (d *decision) createWhenDue() {
 	}
 }
 
-// recordStrategy stores the run strategy in the status once its start has been made.
 func (d *decision) recordStrategy() {
 	if d.start && d.Create == nil && d.changedStrategy() {
 		return
@@ -361,7 +328,7 @@ func (d *decision) recordStrategy() {
 	d.VM.Status.RunStrategy = d.strategy
 }
 
-// Undone returns the VM with the status for a failed creation: as it was, with a condition with the sentence.
+// Undone returns the VM with the status for a failed creation, with the sentence in a condition.
 func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	out := p.VM.DeepCopy()
 	out.Status.RunStrategy = o.VM.Status.RunStrategy
@@ -378,7 +345,7 @@ func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	return out
 }
 
-// Instance returns the VMI that a VM would get if it started now; expanded is the expanded VM.
+// Instance returns the VMI that a VM would get if it started now.
 func Instance(vm, expanded *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	return newVMI(vm, expanded, nil)
 }

@@ -8,17 +8,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Conditions whose messages are columns of `kubectl get vm -o wide`, which can only read the VM
-// itself. They exist while the guest runs. They do not cause a write of their own, as
-// annotations would, and the API module's types keep them, unlike a field of Drydock's own.
+// Conditions whose messages are columns of `kubectl get vm -o wide`, which can only read the VM itself. They cause no
+// write of their own, as annotations would, and the API module's types keep them, unlike a field of Drydock's own.
 const (
 	ConditionNode    v1.VirtualMachineConditionType = "drydock.dev/Node"
 	ConditionAddress v1.VirtualMachineConditionType = "drydock.dev/Address"
 	ConditionGuestOS v1.VirtualMachineConditionType = "drydock.dev/GuestOS"
 )
 
-// maxGuestOS limits the guest's own text in characters; it is one column of a table.
-const maxGuestOS = 64
+const maxGuestOS = 64 // characters: it is one column of a table
 
 func (d *decision) whereabouts() []v1.VirtualMachineCondition {
 	if d.vmi == nil || d.stopping() || d.vmi.Status.Phase != v1.Running {
@@ -47,7 +45,7 @@ func (d *decision) whereabouts() []v1.VirtualMachineCondition {
 	return out
 }
 
-// oneLine removes unprintable characters from a guest's text and cuts it to limit characters.
+// oneLine removes unprintable characters from a guest's text.
 func oneLine(text string, limit int) string {
 	text = strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {

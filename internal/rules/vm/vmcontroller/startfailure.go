@@ -7,12 +7,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// trackFailures counts consecutive VMIs that failed before their guest ran. A running guest resets
-// the count, as does a run strategy that does not restart.
+// trackFailures counts consecutive VMIs that failed before their guest ran.
 func (d *decision) trackFailures() {
 	failure := d.VM.Status.StartFailure
 	switch {
-	case !d.restarts():
+	case d.strategy != v1.RunStrategyAlways && d.strategy != v1.RunStrategyRerunOnFailure:
 		d.VM.Status.StartFailure = nil
 	case d.vmi == nil || d.vmi.DeletionTimestamp != nil:
 	case ran(d.vmi):
@@ -22,7 +21,9 @@ func (d *decision) trackFailures() {
 		if failure != nil {
 			count += failure.ConsecutiveFailCount
 		}
-		retry := metav1.NewTime(d.o.Now.Add(backOffAfter(count)).Truncate(time.Second))
+		n := min(count, 10) // more would exceed the limit anyway
+		delay := min(time.Duration(n*n)*backOffStep, backOffLimit)
+		retry := metav1.NewTime(d.o.Now.Add(delay).Truncate(time.Second))
 		d.VM.Status.StartFailure = &v1.VirtualMachineStartFailure{
 			ConsecutiveFailCount: count, LastFailedVMIUID: d.vmi.UID, RetryAfterTimestamp: &retry,
 		}
@@ -36,12 +37,6 @@ func ran(vmi *v1.VirtualMachineInstance) bool {
 		}
 	}
 	return vmi.Status.Phase == v1.Running
-}
-
-func backOffAfter(count int) time.Duration {
-	// More would exceed the limit anyway.
-	count = min(count, 10)
-	return min(time.Duration(count*count)*backOffStep, backOffLimit)
 }
 
 func (d *decision) backOff() time.Duration {

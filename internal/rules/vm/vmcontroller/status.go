@@ -43,18 +43,12 @@ func (d *decision) report() {
 	status.PrintableStatus = d.printable()
 	status.DesiredGeneration = d.VM.Generation
 	d.reportConditions()
-	if !d.outdated() {
+	// The VMI has another template than the VM, or waits for a restart: its generation is not known better than before.
+	outdated := condition.Find(status.Conditions, v1.VirtualMachineRestartRequired) != nil ||
+		d.hasActiveVMI() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
+	if !outdated {
 		status.ObservedGeneration = d.VM.Generation
 	}
-}
-
-// outdated reports whether the VMI has another template than the VM has now, or waits for a restart.
-// Then observedGeneration stays, since the VMI's generation is not known better than before.
-func (d *decision) outdated() bool {
-	if condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil {
-		return true
-	}
-	return d.hasActiveVMI() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
 }
 
 func (d *decision) printable() v1.VirtualMachinePrintableStatus {
@@ -85,27 +79,23 @@ func (d *decision) stopping() bool {
 
 func (d *decision) printableOfVMI() v1.VirtualMachinePrintableStatus {
 	vmi := d.vmi
+	ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	switch {
 	case vmi.Status.Phase == v1.Unknown, vmistatus.Unanswered(vmi):
 		return v1.VirtualMachineStatusUnknown
 	case vmi.Status.Phase == v1.Running && vmistatus.Interrupted(vmi):
 		return v1.VirtualMachineStatusStopping
-	case vmi.Status.Phase == v1.Running && copying(vmi):
+	case vmi.Status.Phase == v1.Running && switchover.Open(vmi.Status.MigrationState) && vmi.Status.MigrationState.StartTimestamp != nil:
+		// A migration is shown from the copying of the memory on.
 		return v1.VirtualMachineStatusMigrating
 	case condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused):
 		return v1.VirtualMachineStatusPaused
-	case vmi.Status.Phase == v1.Running && waitsForVolumes(vmi):
+	case vmi.Status.Phase == v1.Running && ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == runstate.ReasonWaitingForVolumes:
 		return v1.VirtualMachineStatusStarting
 	case vmi.Status.Phase == v1.Running:
 		return v1.VirtualMachineStatusRunning
 	}
 	return d.printableOfStart()
-}
-
-// waitsForVolumes reports whether QEMU runs with stopped CPUs because the guest waits for hotpluggable volumes.
-func waitsForVolumes(vmi *v1.VirtualMachineInstance) bool {
-	ready := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
-	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason == runstate.ReasonWaitingForVolumes
 }
 
 func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
@@ -138,17 +128,11 @@ func (d *decision) printableOfStart() v1.VirtualMachinePrintableStatus {
 	return v1.VirtualMachineStatusStarting
 }
 
-// copying reports whether the guest's memory is being copied to another node. Before that, a migration is not shown.
-func copying(vmi *v1.VirtualMachineInstance) bool {
-	m := vmi.Status.MigrationState
-	return switchover.Open(m) && m.StartTimestamp != nil
-}
-
-// reportConditions replaces the list: the VMI's conditions, then the VM's own.
 func (d *decision) reportConditions() {
 	before := d.VM.DeepCopy()
 	d.VM.Status.Conditions = slices.DeleteFunc(d.VM.Status.Conditions, func(c v1.VirtualMachineCondition) bool {
-		return !ownCondition(c.Type)
+		return c.Type != v1.VirtualMachineFailure && c.Type != v1.VirtualMachineRestartRequired &&
+			c.Type != v1.VirtualMachineManualRecoveryRequired
 	})
 	set := func(c v1.VirtualMachineCondition) {
 		if old := condition.Find(before.Status.Conditions, c.Type); old != nil && condition.Find(d.VM.Status.Conditions, c.Type) == nil {
@@ -188,16 +172,7 @@ func sortConditions(vm *v1.VirtualMachine) {
 	})
 }
 
-func ownCondition(kind v1.VirtualMachineConditionType) bool {
-	switch kind {
-	case v1.VirtualMachineFailure, v1.VirtualMachineRestartRequired, v1.VirtualMachineManualRecoveryRequired:
-		return true
-	}
-	return false
-}
-
-// ready returns the VMI's Ready condition. Until the guest runs it has fixed words, so that a start costs the VM one
-// write.
+// Until the guest runs, Ready has fixed words, so that a start costs the VM one write.
 func (d *decision) ready() v1.VirtualMachineCondition {
 	out := v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse,
@@ -240,8 +215,6 @@ func (d *decision) reportFailure() {
 	condition.Set(&d.VM.Status.Conditions, failure, d.o.Now)
 }
 
-// reportRestartRequired lists the changes of the template that wait for a restart. If they are
-// taken back, the condition goes.
 func (d *decision) reportRestartRequired() {
 	if d.unexpanded != "" {
 		// Unknown, so the condition stays.

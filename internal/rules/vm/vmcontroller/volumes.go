@@ -53,14 +53,13 @@ func (d *decision) unrecovered() bool {
 	return len(d.moves.unfinished) > 0 && (d.vmi == nil || d.vmi.IsFinal())
 }
 
-// moveVolumes lists the disks to copy in the VMI's status, once the VM has recorded them. It
-// reports whether the VMI changes.
+// The VM has recorded the disks before they are in the VMI's status.
 func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	under := volumemigration.Of(vmi)
 	facts := vmistatus.Facts{Now: d.o.Now}
 	renamed := false
 	switch inFlight := migration.InFlight(vmi); {
-	case len(d.moves.wanted) == 0 && !d.changesVolumes():
+	case len(d.moves.wanted) == 0 && condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) == nil:
 		return !inFlight && d.rename(vmi)
 	case inFlight && (len(under) == 0 || slices.Equal(under, d.moves.wanted)):
 		return false
@@ -83,12 +82,6 @@ func (d *decision) held() *v1.VirtualMachineInstanceSpec {
 	return volumemigration.Held(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
 }
 
-// changesVolumes reports whether the VMI has, or had, a copy of disks to make.
-func (d *decision) changesVolumes() bool {
-	return condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) != nil
-}
-
-// rename sets the names of the VMI's current claims as in the template.
 func (d *decision) rename(vmi *v1.VirtualMachineInstance) bool {
 	return volumemigration.ByMigration(&d.VM.Spec) && volumemigration.Rename(&vmi.Spec, &d.VM.Spec.Template.Spec)
 }
@@ -104,13 +97,12 @@ func (d *decision) reportRecovery() {
 	}, d.o.Now)
 }
 
-// Each path is listed once.
 func (d *decision) restartMessage(waiting []rollout.Change) string {
 	var reasons []string
 	because := map[string][]string{}
 	for _, c := range waiting {
 		if c.Reason == rollout.ReasonMachine && len(d.moves.refusals) > 0 {
-			c.Reason = "" // The refusals say more about the volumes.
+			c.Reason = "" // the refusals say more about the volumes
 		}
 		if because[c.Reason] = append(because[c.Reason], c.Path); len(because[c.Reason]) == 1 {
 			reasons = append(reasons, c.Reason)

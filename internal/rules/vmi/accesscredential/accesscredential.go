@@ -1,7 +1,7 @@
 // Package accesscredential decides which Secrets of a VMI's spec.accessCredentials reach its guest, by which method,
 // and which of their lines are SSH keys.
 //
-// It neither reads a Secret nor talks to a guest. Tenants write the Secrets, so each reader here has a bound.
+// It must not read a Secret or talk to a guest. Tenants write the Secrets, so each reader here has a bound.
 package accesscredential
 
 import (
@@ -19,16 +19,14 @@ const (
 	MaxCredentials = 32
 	// MaxUsers bounds the users of a credential.
 	MaxUsers = 64
-	// maxKeys bounds the keys in one Secret, maxKey the bytes of one.
-	maxKeys = 512
-	maxKey  = 16 << 10
+	maxKeys  = 512 // in one Secret
+	maxKey   = 16 << 10
 )
 
-// Source is a Secret mounted into the launcher pod.
+// Source is a Secret mounted into the launcher pod. Index is the credential's position in the spec, which identifies
+// its volume.
 type Source struct {
-	// Index is the credential's position in the spec, which identifies its volume.
-	Index int
-	// Secret is its name in the VMI's namespace.
+	Index  int
 	Secret string
 }
 
@@ -44,7 +42,7 @@ func NoCloud(spec *v1.VirtualMachineInstanceSpec) []Source {
 	})
 }
 
-// ConfigDrive returns the Secrets whose SSH keys are in the meta-data of a ConfigDrive volume.
+// ConfigDrive returns the same for a ConfigDrive volume.
 func ConfigDrive(spec *v1.VirtualMachineInstanceSpec) []Source {
 	return chosen(spec, func(c *v1.AccessCredential) bool {
 		return c.SSHPublicKey != nil && c.SSHPublicKey.PropagationMethod.ConfigDrive != nil
@@ -103,7 +101,6 @@ func Keys(secret string, files []File) ([]string, error) {
 	return keys, nil
 }
 
-// isKey reports whether the line is plausible in an authorized_keys file.
 func isKey(line []byte) bool {
 	text := string(line)
 	return len(line) <= maxKey && utf8.Valid(line) && !strings.HasPrefix(text, "-----BEGIN") &&
@@ -113,8 +110,7 @@ func isKey(line []byte) bool {
 // maxUser is longer than the user names of any system.
 const maxUser = 256
 
-// IsUser reports whether name is a plausible user name in a guest. A Windows user may have its domain before
-// it.
+// IsUser reports whether name is a plausible user name in a guest, perhaps with a Windows domain.
 func IsUser(name string) bool {
 	return name != "" && len(name) <= maxUser && utf8.ValidString(name) && name != "." && name != ".." &&
 		!strings.ContainsFunc(name, func(r rune) bool { return r == '/' || unicode.IsSpace(r) || unicode.IsControl(r) })

@@ -18,8 +18,7 @@ const (
 
 // Delivery is the credentials that the guest agent is to set.
 type Delivery struct {
-	// Keys are the complete authorized_keys lines of each user.
-	Keys      map[string][]string
+	Keys      map[string][]string // the complete authorized_keys lines of each user
 	Passwords map[string]string
 }
 
@@ -125,14 +124,10 @@ func (d Delivery) addPasswords(secret string, files []File) error {
 		if !IsUser(f.Name) {
 			return fmt.Errorf("the Secret %s has something that is no name of a user: each of its keys names one", secret)
 		}
-		if !isPassword(password) {
+		if len(password) == 0 || len(password) > maxPassword || !utf8.Valid(password) || bytes.ContainsFunc(password, unicode.IsControl) {
 			return fmt.Errorf("the Secret %s has something for the user %s that is no password: it must be of 1 to %d bytes, and one line", secret, f.Name, maxPassword)
 		}
 		d.Passwords[f.Name] = string(password)
 	}
 	return nil
-}
-
-func isPassword(password []byte) bool {
-	return len(password) > 0 && len(password) <= maxPassword && utf8.Valid(password) && !bytes.ContainsFunc(password, unicode.IsControl)
 }

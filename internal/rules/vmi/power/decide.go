@@ -1,55 +1,46 @@
 // Package power decides about the CPUs of a running guest: users' requests (pause, unpause, reset, reboot), when
 // virt-handler resumes a guest by itself, and whether a guest may be sent to another node.
 //
-// A request gets two decisions. Queue (queue.go) decides when it arrives, by the requests that wait: it is accepted,
-// ignored beside an equal one, or refused. Decide decides when its turn comes, by the state that QEMU reports then.
-// The package must not know how requests arrive, nor how QEMU is asked.
+// A request gets two decisions: Queue's when it arrives, by the requests that wait, and Decide's when its turn comes,
+// by the state that QEMU reports then. The package must not know how requests arrive, nor how QEMU is asked.
 package power
 
 import "drydock.dev/drydock/internal/qemu/runstate"
 
 // Guest is the state of a guest.
 type Guest struct {
-	State runstate.State
-	// Halted means that the CPUs wait for volumes and have never been started.
-	Halted bool
-	// Paused means that QEMU has the marker of a guest that its user has paused.
-	Paused bool
-	// Held means that virt-launcher holds the guest still or is about to.
-	Held bool
-	// Migrating means that a migration is under way.
+	State     runstate.State
+	Halted    bool // waits for volumes, and has never run
+	Paused    bool // QEMU has the marker of a user's pause
+	Held      bool // virt-launcher holds the guest still or is about to
 	Migrating bool
 }
 
 // Action is an action on the guest.
 type Action string
 
-// The actions.
+// The actions. DecideStopped follows on Stop, Proceed also removes the marker of a pause, and Mark adds it to a
+// stopped guest.
 const (
-	Refuse Action = "refuse"
-	// Stop stops the CPUs. It is followed by DecideStopped.
-	Stop Action = "stop"
-	// Proceed removes the marker of a pause and runs the CPUs.
-	Proceed Action = "proceed"
-	WakeUp  Action = "wake up"
-	// Mark adds the marker of a pause to a guest that is stopped already, Unmark removes it.
-	Mark   Action = "mark"
-	Unmark Action = "unmark"
-	// PushReset presses the reset button. ResetAndRun then also runs the CPUs.
+	Refuse      Action = "refuse"
+	Stop        Action = "stop"
+	Proceed     Action = "proceed"
+	WakeUp      Action = "wake up"
+	Mark        Action = "mark"
+	Unmark      Action = "unmark"
 	PushReset   Action = "reset"
 	ResetAndRun Action = "reset and run"
-	// CtrlAltDel presses Ctrl-Alt-Del, which most systems take as a request to reboot.
-	CtrlAltDel Action = "press Ctrl-Alt-Del"
-	None       Action = "none"
+	CtrlAltDel  Action = "press Ctrl-Alt-Del"
+	None        Action = "none"
 )
 
-// Decision is an action. Message is the reason of a refusal, a sentence for the user.
+// Decision is an action, with the message of a refusal for the user.
 type Decision struct {
 	Action  Action
 	Message string
 }
 
-// Refusal is the error of a request that the guest's state does not allow. Message is a sentence for the user.
+// Refusal is the error of a request that the guest's state does not allow.
 type Refusal struct{ Message string }
 
 func (r *Refusal) Error() string { return r.Message }
@@ -100,7 +91,7 @@ func decidePause(g Guest) Decision {
 
 const refusedHeld = "VMI cannot be paused while its disks are being snapshotted; try again"
 
-// DecideStopped decides by the state after Stop: an error of a disk or of QEMU may have stopped the guest first.
+// DecideStopped decides by the state after Stop: an error of a disk or of QEMU may have come first.
 func DecideStopped(state runstate.State) Decision {
 	switch {
 	case state.Name == runstate.IOError:
@@ -121,7 +112,7 @@ func refusePause(state runstate.State) Decision {
 	return refused("VMI cannot be paused: " + state.Message)
 }
 
-// decideUnpause continues a stopped guest that can run, whatever has stopped it.
+// It does not matter what has stopped the guest.
 func decideUnpause(g Guest) Decision {
 	switch {
 	case g.Halted && !g.Paused:
@@ -138,7 +129,7 @@ func decideUnpause(g Guest) Decision {
 	return Decision{Action: Proceed}
 }
 
-// A guest that its user has paused stays paused at a reset; one that only an I/O error has stopped runs.
+// A guest that its user has paused stays paused; one that only an I/O error has stopped runs.
 func decideReset(g Guest) Decision {
 	switch {
 	case g.State.Outlook != runstate.Runs && g.State.Outlook != runstate.Waits:
@@ -149,7 +140,6 @@ func decideReset(g Guest) Decision {
 	return Decision{Action: PushReset}
 }
 
-// decideReboot refuses a guest that can't be asked to reboot. otherwise is the action on any other.
 func decideReboot(g Guest, otherwise Action) Decision {
 	switch {
 	case g.Halted:
@@ -162,7 +152,7 @@ func decideReboot(g Guest, otherwise Action) Decision {
 	return Decision{Action: otherwise}
 }
 
-// DecideResume decides whether virt-handler resumes a guest that an I/O error or a failed migration has left stopped.
+// DecideResume decides whether virt-handler resumes a guest that an I/O error or a failed migration has stopped.
 func DecideResume(g Guest) Decision {
 	if g.State.Name == runstate.PausedToMigrate && !g.Migrating {
 		return Decision{Action: Proceed}
@@ -173,8 +163,7 @@ func DecideResume(g Guest) Decision {
 	return Decision{Action: Proceed}
 }
 
-// DecideSend lets only a running guest be sent to another node: the target could not know why a stopped one waits
-// (decision 297).
+// DecideSend lets only a running guest migrate: the target could not know why a stopped one waits (decision 297).
 func DecideSend(g Guest) Decision {
 	switch {
 	case g.Halted:

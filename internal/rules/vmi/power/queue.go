@@ -5,7 +5,7 @@ import "slices"
 // Request is a user's request to a guest.
 type Request string
 
-// The requests. PressKeys is the second part of a Reboot, for a guest without an agent: Ctrl-Alt-Del.
+// The requests. PressKeys is the second part of a Reboot, for a guest without an agent.
 const (
 	Pause     Request = "pause"
 	Unpause   Request = "unpause"
@@ -32,36 +32,32 @@ type Ticket struct {
 
 type entry struct {
 	Ticket
-	// users is the number of users who wait for the result.
-	users int
+	users int // who wait for the result
 }
 
-// most limits the users who wait, and the requests that are being acted on: any user of the namespace may ask, as often
-// as they like.
+// most bounds the users who wait and the requests in work: any user of the namespace may ask, as often as they like.
 const most = 64
 
-// Queue has the requests that have no result yet: those that wait for their turn, in the order of their arrival, and
-// those that were taken. It is a value; the zero value is open and empty. In a closed queue no request waits.
+// Queue has the requests without a result: waiting in the order of their arrival, or taken. The zero value is open
+// and empty. In a closed queue no request waits.
 //
 //	Add ──> waiting ──Take──> taken ──Finish──> gone
 //	           '──Drop of the last user──────────^
 type Queue struct {
 	last           uint64
 	waiting, taken []entry
-	// closed is the reason for which all requests are refused, "" for none.
-	closed string
+	closed         string // why all requests are refused, "" for none
 }
 
-// Add adds a request. reason is set for a refused one; otherwise the ticket is that of the result.
+// Add adds a request. The ticket is that of the result, reason that of a refusal.
 //
-// Two resets or reboots in one moment are the same as one. A reboot that was taken may wait long for the guest's agent:
-// another one meanwhile is the same, too, whatever waits between them. A second pause is not ignored: its answer, that
-// the guest is paused already, depends on whether the first succeeds.
+// Two resets or reboots in one moment are one. So is a reboot after a taken one, which may wait long for the guest's
+// agent. A second pause is not ignored: its answer depends on whether the first succeeds.
 func (q Queue) Add(r Request) (next Queue, of Ticket, answer Answer, reason string) {
 	if q.closed != "" {
 		return q, Ticket{}, Refused, q.closed
 	}
-	if q.load() >= most && r != PressKeys { // those are the second part of a request that had its turn
+	if q.load() >= most && r != PressKeys { // the second part of a request that had its turn
 		return q, Ticket{}, Refused, "too many requests to the VMI wait for an answer; try again"
 	}
 	next = q
@@ -84,14 +80,13 @@ func find(list []entry, of Ticket) int {
 	return slices.IndexFunc(list, func(e entry) bool { return e.Ticket == of })
 }
 
-// withUsers returns a copy of the list in which more users wait for an entry.
 func withUsers(list []entry, at, more int) []entry {
 	list = slices.Clone(list)
 	list[at].users += more
 	return list
 }
 
-// load returns the number of users who wait. A request that was taken counts even when its users have gone.
+// A taken request counts even when its users have gone.
 func (q Queue) load() (n int) {
 	for i := range q.waiting {
 		n += q.waiting[i].users
@@ -102,8 +97,8 @@ func (q Queue) load() (n int) {
 	return n
 }
 
-// Drop removes a user who does not wait any more. dropped means that no other waits for the request, which is not
-// acted on then. A request that was taken stays so.
+// Drop removes a user who does not wait any more. dropped means that nobody waits for the request, which is then not
+// acted on, unless it was taken.
 func (q Queue) Drop(of Ticket) (next Queue, dropped bool) {
 	next = q
 	if at := find(q.taken, of); at >= 0 {
@@ -122,7 +117,7 @@ func (q Queue) Drop(of Ticket) (next Queue, dropped bool) {
 	return next, true
 }
 
-// Take returns all requests that wait, whose turn has come. They stay in the queue until Finish.
+// Take returns all requests that wait. They stay until Finish.
 func (q Queue) Take() (next Queue, turn []Ticket) {
 	for i := range q.waiting {
 		turn = append(turn, q.waiting[i].Ticket)
@@ -132,13 +127,13 @@ func (q Queue) Take() (next Queue, turn []Ticket) {
 	return next, turn
 }
 
-// Finish removes a request that was taken and has a result.
+// Finish removes a taken request.
 func (q Queue) Finish(of Ticket) Queue {
 	q.taken = slices.DeleteFunc(slices.Clone(q.taken), func(e entry) bool { return e.Ticket == of })
 	return q
 }
 
-// Close refuses later requests with a reason. The caller takes those that wait.
+// Close refuses later requests. The caller takes those that wait.
 func (q Queue) Close(reason string) Queue {
 	q.closed = reason
 	return q

@@ -1,7 +1,5 @@
 // Package replicaset decides which VMIs a VirtualMachineInstanceReplicaSet creates, adopts, releases and deletes, and
-// its status.
-//
-// It must not decide whether a VMI's guest has ended: package vmistatus does.
+// its status. It must not decide whether a VMI's guest has ended: package vmistatus does.
 package replicaset
 
 import (
@@ -28,7 +26,7 @@ import (
 const failurePause = 10 * time.Second
 
 // A turn creates and deletes at most batch VMIs each, so that the number of a spec, which nothing bounds, costs no
-// memory and holds up no other replica set. batchPause is how long the next turn waits if no event wakes it.
+// memory and holds up no other replica set. batchPause is how long the next turn waits for an event.
 const (
 	batch      = 25
 	batchPause = time.Second
@@ -38,15 +36,13 @@ const (
 type Plan struct {
 	Adopt, Release, Remove, Create []*v1.VirtualMachineInstance
 	Status                         v1.VirtualMachineInstanceReplicaSetStatus
-	// After is when to look again, 0 for the next event.
-	After time.Duration
+	After                          time.Duration
 }
 
 // Decide returns the plan. vmis are all VMIs of the namespace, whoever owns them.
 //
-// The replicas' names are derived from the replica set's UID and a number, and the lowest free numbers are taken. So
-// a creation that is repeated because of a late cache meets the first one's name, and there are never more replicas
-// than requested.
+// Replicas' names are derived from the replica set's UID and the lowest free numbers. So a creation that is repeated
+// because of a late cache meets the first one's name, and there are never more replicas than requested.
 func Decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) Plan {
 	var p Plan
 	active := p.sort(rs, selector, vmis, now)
@@ -89,7 +85,11 @@ func (p *Plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 		case owned && !matches:
 			p.Release = append(p.Release, vmi)
 		case owned && vmi.IsFinal():
-			p.replace(vmi, now)
+			if left := pauseLeft(vmi, now); left > 0 {
+				p.After = backoff.Sooner(p.After, left)
+			} else {
+				p.Remove = append(p.Remove, vmi)
+			}
 		case owned && vmistatus.Interrupted(vmi):
 			// Its guest ends, and another replica takes its place now.
 		case owned:
@@ -100,14 +100,6 @@ func (p *Plan) sort(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Sel
 		}
 	}
 	return active
-}
-
-func (p *Plan) replace(vmi *v1.VirtualMachineInstance, now time.Time) {
-	if left := pauseLeft(vmi, now); left > 0 {
-		p.After = backoff.Sooner(p.After, left)
-		return
-	}
-	p.Remove = append(p.Remove, vmi)
 }
 
 func (p *Plan) waiting(vmis []*v1.VirtualMachineInstance, rs *v1.VirtualMachineInstanceReplicaSet) int {
@@ -189,10 +181,9 @@ func replicaName(rs *v1.VirtualMachineInstanceReplicaSet, number int) string {
 	return layout.ReplicaName(rs.Name, fmt.Sprintf("%s/%d", rs.UID, number))
 }
 
-// quoted is how many failures of a turn are reported in words.
 const quoted = 3
 
-// Failure joins the failures of a turn, nil for none. Of many it quotes the first ones.
+// Failure joins the failures of a turn. Of many it quotes the first ones.
 func Failure(failures []error) error {
 	failures = slices.DeleteFunc(failures, func(err error) bool { return err == nil })
 	if len(failures) <= quoted {
@@ -229,7 +220,6 @@ func status(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, a
 	return out
 }
 
-// trueCondition returns a condition of a replica set. Those that don't hold are dropped instead.
 func trueCondition(kind v1.VirtualMachineInstanceReplicaSetConditionType, reason, message string) v1.VirtualMachineInstanceReplicaSetCondition {
 	return v1.VirtualMachineInstanceReplicaSetCondition{Type: kind, Status: corev1.ConditionTrue, Reason: reason, Message: message}
 }

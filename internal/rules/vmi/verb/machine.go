@@ -12,11 +12,11 @@ import (
 
 // Plan has a verb's changes of a VirtualMachine, in this order.
 type Plan struct {
-	// GracePeriod is written to the running VMI if a stop is to be shorter than the VM's own. nil leaves it.
+	// GracePeriod is written to the running VMI if a stop is to be shorter than the VM's own.
 	GracePeriod *int64
-	// Requests replace status.stateChangeRequests. nil leaves them, an empty list removes them.
+	// Requests replace status.stateChangeRequests; nil leaves them.
 	Requests []v1.VirtualMachineStateChangeRequest
-	// RunStrategy is the VM's new run strategy, "" leaves it.
+	// RunStrategy is the VM's new one, "" leaves it.
 	RunStrategy v1.VirtualMachineRunStrategy
 }
 
@@ -68,7 +68,11 @@ func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Sta
 		if underway(vm) {
 			return Plan{}, Conflict(vm, "unable to complete request: stop/start already underway")
 		}
-		return Plan{Requests: after(vmi, start)}, nil
+		requests := []v1.VirtualMachineStateChangeRequest{start}
+		if Exists(vmi) {
+			requests = []v1.VirtualMachineStateChangeRequest{stop(vmi), start} // the ended VMI goes first
+		}
+		return Plan{Requests: requests}, nil
 	default:
 		return Plan{}, Conflict(vm, "%s does not support manual start requests", strategy)
 	}
@@ -163,14 +167,6 @@ func Restart(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.R
 	}, nil
 }
 
-// after returns a start that is preceded by the deletion of an ended VMI.
-func after(vmi *v1.VirtualMachineInstance, start v1.VirtualMachineStateChangeRequest) []v1.VirtualMachineStateChangeRequest {
-	if Exists(vmi) {
-		return []v1.VirtualMachineStateChangeRequest{stop(vmi), start}
-	}
-	return []v1.VirtualMachineStateChangeRequest{start}
-}
-
 func stop(vmi *v1.VirtualMachineInstance) v1.VirtualMachineStateChangeRequest {
 	uid := vmi.UID
 	return v1.VirtualMachineStateChangeRequest{Action: v1.StopRequest, UID: &uid}
@@ -184,7 +180,7 @@ func Exists(vmi *v1.VirtualMachineInstance) bool {
 // Active reports whether there is or will be a guest that was not told to stop.
 func Active(vmi *v1.VirtualMachineInstance) bool { return Exists(vmi) && !vmi.IsFinal() }
 
-// forget returns an empty list if there are requests to remove, else nil.
+// forget returns nil if there are no requests to remove.
 func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
 	if !underway(vm) {
 		return nil
@@ -194,8 +190,7 @@ func forget(vm *v1.VirtualMachine) []v1.VirtualMachineStateChangeRequest {
 
 func underway(vm *v1.VirtualMachine) bool { return len(vm.Status.StateChangeRequests) > 0 }
 
-// validGrace refuses a negative grace period, and one longer than the VMI's own: its launcher pod would not live that
-// long.
+// validGrace refuses a grace period longer than the VMI's own: its launcher pod would not live that long.
 func validGrace(vmi *v1.VirtualMachineInstance, seconds *int64) error {
 	if seconds == nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Conflict is the refusal of a verb in the VM's present state, with the messages that virtctl's users know.
+// Conflict refuses a verb in the VM's present state, with the messages that virtctl's users know.
 func Conflict(vm *v1.VirtualMachine, format string, args ...any) error {
 	return apierrors.NewConflict(v1.Resource("virtualmachine"), vm.Name, fmt.Errorf(format, args...))
 }

@@ -1,6 +1,7 @@
 package vmicontroller
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -33,18 +34,14 @@ func (d *decision) awaitDisks() {
 		provisioning = wait.For
 	}
 	wait.Provisioning = vmistatus.Known(provisioning)
-	d.reportPlace()
-}
-
-func (d *decision) reportPlace() {
-	unplaced := Unplaced(d.p.Disks, d.o.Provisioning)
-	if unplaced != nil && d.p.Disks.State == placement.Provisioning && podstatus.Terminal(d.o.Provisioning) {
-		d.facts.Wait.For = unplaced.Message
+	unplaced := Unplaced(disks, d.o.Provisioning)
+	if unplaced != nil && disks.State == placement.Provisioning && podstatus.Terminal(d.o.Provisioning) {
+		wait.For = unplaced.Message
 	}
-	d.facts.Wait.Unscheduled = vmistatus.Known(unplaced)
+	wait.Unscheduled = vmistatus.Known(unplaced)
 }
 
-// Unplaced returns why no node suits the disks, nil for none. pod is their provisioning pod, if it is known.
+// Unplaced returns why no node suits the disks. pod is their provisioning pod, if it is known.
 func Unplaced(disks placement.Plan, pod *corev1.Pod) *vmistatus.Obstacle {
 	switch {
 	case disks.State == placement.Divided:
@@ -53,19 +50,9 @@ func Unplaced(disks placement.Plan, pod *corev1.Pod) *vmistatus.Obstacle {
 		return nil
 	case podstatus.Terminal(pod):
 		return &vmistatus.Obstacle{Reason: corev1.PodReasonUnschedulable,
-			Message: "the provisioning pod has ended and is made again: " + endOfProvisioning(pod)}
+			Message: "the provisioning pod has ended and is made again: " + cmp.Or(pod.Status.Message, pod.Status.Reason, "its container has ended")}
 	}
 	return verdictOn(pod)
-}
-
-func endOfProvisioning(pod *corev1.Pod) string {
-	switch {
-	case pod.Status.Message != "":
-		return pod.Status.Message
-	case pod.Status.Reason != "":
-		return pod.Status.Reason
-	}
-	return "its container has ended"
 }
 
 func (d *decision) disksReady() {

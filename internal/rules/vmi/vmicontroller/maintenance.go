@@ -13,13 +13,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// ReasonMaintenance is Synchronized's reason for a VMI whose VM is locked for a maintenance pod.
+// ReasonMaintenance is Synchronized's reason for a VMI whose VM is locked.
 const ReasonMaintenance = "Maintenance"
 
-// MaintainerOn reports whether a maintenance pod may write to one of the claims. of is the VM that
-// the pod names, or the VMI without a VM, read from the API server after the pod; nil for neither.
-// A gated pod does not write, but one with the lock may lose its gate at any moment. Like a
-// launcher pod with a node, it is visible to every later read.
+// MaintainerOn reports whether a maintenance pod may write to one of the claims. of is the VM that the pod names, or
+// the VMI without a VM, read from the API server after the pod. A gated pod does not write, but one with the lock may
+// lose its gate at any moment. Every later read shows it, like a launcher pod with a node.
 func MaintainerOn(claims []string, pod *corev1.Pod, of lock.Machine) (Rival, bool) {
 	r := Rival{Pod: pod.Name, Maintains: lock.For(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time, Claim: writtenOf(claims, pod)}
 	holder := of != nil && lock.HeldBy(of, pod) && !lock.Ended(pod)
@@ -34,8 +33,7 @@ func (d *decision) locked() bool {
 	return locked
 }
 
-// awaitUnlock keeps the VMI from its node while its VM's disks are locked. If the VM is to be halted,
-// the VMI is deleted. Otherwise it continues: a pod with the lock that does not run yet gives way.
+// The VMI of a VM to be halted is deleted. A pod with the lock that does not run yet gives way.
 func (d *decision) awaitUnlock() {
 	l, _ := lock.Of(d.o.VM)
 	d.p.After = rivalPause
@@ -44,17 +42,10 @@ func (d *decision) awaitUnlock() {
 		Message: fmt.Sprintf("the VM is in maintenance mode: its disks are locked for the pod %s; it starts when that has ended", l.Pod)})
 }
 
-// Maintained reports whether a VMI must have no guest for now: by its start strategy, or because it
-// is still locked for a maintenance pod.
+// Maintained reports whether a VMI must have no guest for now.
 func Maintained(vmi *v1.VirtualMachineInstance) bool {
 	_, locked := lock.Of(vmi)
 	return locked || lock.Wanted(vmi)
-}
-
-func (d *decision) decideMaintained() {
-	o := &d.o
-	d.p.DeletePod = d.p.DeletePod || o.Pod != nil && o.Pod.DeletionTimestamp == nil && d.bond() != launcherpod.Foreign
-	d.maintain()
 }
 
 func (d *decision) maintain() {
@@ -71,16 +62,16 @@ func (d *decision) maintain() {
 	d.facts.Maintain = m
 }
 
-// shutDown deletes the pod of a VMI that must have no guest: virt-launcher then presses the power
-// button and waits up to the VMI's grace period. A migration ends first.
+// The deletion lets virt-launcher press the power button and wait up to the VMI's grace period. A migration ends
+// first.
 func (d *decision) shutDown() {
 	o := &d.o
 	d.p.DeletePod = d.p.DeletePod || lock.Wanted(o.VMI) && o.VMI.DeletionTimestamp == nil && !migration.InFlight(o.VMI) &&
 		o.Pod != nil && o.Pod.DeletionTimestamp == nil && !podstatus.Terminal(o.Pod)
 }
 
-// decideAnew resets an ended VMI that must have no guest for now, once the API server has confirmed that its
-// pods are gone: the next guest's pod has the first one's name. It returns false while a pod has not ended.
+// decideAnew resets an ended VMI once the API server has confirmed that its pods are gone: the next guest's pod has
+// the first one's name. It returns false while a pod has not ended.
 func (d *decision) decideAnew() bool {
 	o := &d.o
 	other := d.migrated()

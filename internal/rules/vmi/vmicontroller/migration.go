@@ -16,12 +16,10 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// sourcePatience is how long virt-handler may take to end the source's QEMU after a completed
-// migration before the pod is deleted.
+// sourcePatience is virt-handler's time to end the source's QEMU before the pod is deleted.
 const sourcePatience = 10 * time.Second
 
-// side is one of the two pods of a VMI that is or was migrated. One is the VMI's current pod
-// (Observed.Pod), the other Observed.Other:
+// side is one of the two pods of a VMI that is or was migrated: the current one (Observed.Pod), or Observed.Other.
 //
 //	        completed, node switched                ended
 //	source: current ────────────────> other ──────────────────> removed from activePods, deleted
@@ -29,17 +27,15 @@ const sourcePatience = 10 * time.Second
 //	          │ failed
 //	          └──────> removed from activePods, deleted
 type side struct {
-	// pod is nil if its object is gone. named means that it is in status.activePods and may still run.
-	pod   *corev1.Pod
-	named bool
-	// asked and nodeAsked mean that the API server has answered need and needNode.
+	// named means that it is in status.activePods and may still run.
+	pod              *corev1.Pod
+	named            bool
 	asked, nodeAsked bool
 	need, needNode   Question
 	node             *corev1.Node
 	since            time.Time
-	// silent is why a gone pod's node does not answer.
-	state  switchover.PodState
-	silent string
+	state            switchover.PodState
+	silent           string // why a gone pod's node does not answer
 }
 
 func (d *decision) currentSide() side {
@@ -101,8 +97,6 @@ func (d *decision) setSideState(s *side) bool {
 	return true
 }
 
-// exit returns QEMU's exit from the pod's termination message. arrives means that the pod is the
-// migration's target.
 func (s *side) exit(arrives bool) switchover.Exit {
 	if s.pod == nil || s.state != switchover.PodEnded {
 		return switchover.Exit{}
@@ -117,17 +111,10 @@ func (s *side) end(vmi *v1.VirtualMachineInstance) *vmistatus.End {
 	return vmistatus.EndOfPod(vmi, s.pod)
 }
 
-// migrated reports whether the guest is or was migrated. While status.activePods has both pods, it
-// may be in either. With one it costs no more API reads than other guests.
+// While status.activePods has both pods, the guest may be in either. With one it costs no more API reads than others.
 func (d *decision) migrated() bool { return launcherpod.OtherName(d.o.VMI) != "" }
 
-// arrived reports whether the current pod is the target of the last migration.
 func (d *decision) arrived() bool { return launcherpod.Arrived(d.o.VMI) }
-
-func (d *decision) failed() bool {
-	m := d.o.VMI.Status.MigrationState
-	return m != nil && m.Failed
-}
 
 func (d *decision) decideMigrated() {
 	current, other := d.currentSide(), d.otherSide()
@@ -142,7 +129,16 @@ func (d *decision) decideMigrated() {
 	d.deleteOther()
 	switch {
 	case d.o.VMI.DeletionTimestamp != nil:
-		d.decideDeletionOfBoth(&current, &other)
+		patience := d.o.VMI.DeletionTimestamp.Add(handlerPatience)
+		if current.state == switchover.PodRuns {
+			d.await(patience, &d.p.DeletePod)
+		}
+		if other.state == switchover.PodRuns {
+			d.await(patience, &d.p.DeleteOther)
+		}
+		if d.facts.End != nil && current.state == switchover.PodEnded && other.state == switchover.PodEnded {
+			dropFinalizers(d.p.VMI)
+		}
 	case d.facts.End == nil && d.facts.Migration.Arrived == nil:
 		d.reportCurrent(&current)
 	}
@@ -197,22 +193,21 @@ func (d *decision) switchNode(target *corev1.Pod) {
 	delete(d.p.VMI.Annotations, evacuation.CordonAnnotation)
 }
 
-// arriveVolumes sets the spec's volumes to the claims that the guest has written to at the target,
-// in the write that records the arrival. hotplug.Arrive does the same for the status. Copies
-// requested afterwards belong to the next migration.
+// arriveVolumes sets the spec's volumes to the claims that the guest has written to at the target, in the write of
+// the arrival, as hotplug.Arrive does for the status. Copies requested afterwards belong to the next migration.
 func (d *decision) arriveVolumes() {
 	d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, volumemigration.Of(d.o.VMI))
 }
 
 // deleteOther deletes the target pod of a failed migration, or the source pod of a completed one.
 func (d *decision) deleteOther() {
-	o := &d.o
+	o, m := &d.o, d.o.VMI.Status.MigrationState
 	switch {
 	case o.Other == nil || o.Other.DeletionTimestamp != nil || launcherpod.BondOf(o.Other, o.VMI) == launcherpod.Foreign:
-	case d.failed(), d.arrived() && podstatus.Terminal(o.Other):
+	case m != nil && m.Failed, d.arrived() && podstatus.Terminal(o.Other):
 		d.p.DeleteOther = true
-	case d.arrived() && o.VMI.Status.MigrationState.EndTimestamp != nil:
-		d.await(o.VMI.Status.MigrationState.EndTimestamp.Add(sourcePatience), &d.p.DeleteOther)
+	case d.arrived() && m.EndTimestamp != nil:
+		d.await(m.EndTimestamp.Add(sourcePatience), &d.p.DeleteOther)
 	}
 }
 
@@ -229,21 +224,8 @@ func (d *decision) reportCurrent(current *side) {
 	}
 }
 
-func (d *decision) decideDeletionOfBoth(current, other *side) {
-	patience := d.o.VMI.DeletionTimestamp.Add(handlerPatience)
-	if current.state == switchover.PodRuns {
-		d.await(patience, &d.p.DeletePod)
-	}
-	if other.state == switchover.PodRuns {
-		d.await(patience, &d.p.DeleteOther)
-	}
-	if d.facts.End != nil && current.state == switchover.PodEnded && other.state == switchover.PodEnded {
-		dropFinalizers(d.p.VMI)
-	}
-}
-
-// otherEnded reports whether the VMI has no other pod that may run. settled is false if the API
-// server must be asked first.
+// otherEnded reports whether the VMI has no other pod that may run; settled, whether the API server need not be
+// asked.
 func (d *decision) otherEnded() (ended, settled bool) {
 	if launcherpod.OtherName(d.o.VMI) == "" {
 		return true, true
@@ -258,8 +240,7 @@ func (d *decision) otherEnded() (ended, settled bool) {
 	return other.state == switchover.PodEnded, true
 }
 
-// TellOfMigration returns the VMI with virt-controller's facts about a migration. The beginning
-// adds the label by which the target's virt-handler finds the VMI.
+// TellOfMigration returns the VMI with facts about a migration. The target's virt-handler finds the VMI by its label.
 func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, now time.Time) *v1.VirtualMachineInstance {
 	out := withoutItsSpec(vmi)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, Migration: m})

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// decideRequired compares a running guest's pod with the VMI. Changes that an existing pod can take
-// are planned; others set MigrationRequired. It waits while the guest may be in either of two pods.
+// decideRequired plans changes that a running guest's pod can take; others set MigrationRequired. It waits while the
+// guest may be in either of two pods.
 func (d *decision) decideRequired() {
 	o := &d.o
 	switch {
@@ -29,12 +29,9 @@ func (d *decision) decideRequired() {
 	if networks, changes := nichotplug.Networks(o.VMI, o.Pod); changes {
 		d.p.Networks = &networks
 	}
-	c, after := migrationrequired.Decide(d.needs(), condition.Find(o.VMI.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired),
+	c, after := migrationrequired.Decide(append(nichotplug.Needs(o.VMI, o.Pod), d.noRoom...),
+		condition.Find(o.VMI.Status.Conditions, v1.VirtualMachineInstanceMigrationRequired),
 		migrationrequired.Guest{Immovable: migration.Movable(o.VMI), Stays: o.GuestsStay}, o.Now)
 	d.facts.MigrationRequired = vmistatus.Known(c)
 	d.requeueAfter(after)
-}
-
-func (d *decision) needs() []migrationrequired.Need {
-	return append(nichotplug.Needs(d.o.VMI, d.o.Pod), d.noRoom...)
 }

@@ -1,8 +1,7 @@
-// Package vmicontroller decides virt-controller's actions for one VMI: the creation and deletion of its
-// launcher pod, the handover to a node, the pod's facts for the VMI's status, and the end of its finalizers.
+// Package vmicontroller decides virt-controller's actions for one VMI: the creation and deletion of its launcher pod,
+// the handover to a node, the pod's facts for the VMI's status, and the end of its finalizers.
 //
-// It owns the decision only. It must not import a client or read the clock. Package vmistatus derives the VMI's
-// status from the facts.
+// It must not import a client, read the clock, or derive the VMI's status from the facts (package vmistatus).
 //
 //	(empty) ──> Pending ──> Scheduling ──> Scheduled ──> Running ──> Succeeded
 //	              │             │              │            │        Failed
@@ -11,9 +10,8 @@
 //	              (placement)
 //
 // Invariants:
-//   - The phase never goes back, and a final phase never changes. The exception is a VMI that must have
-//     no guest for now (spec.startStrategy Maintenance): it starts over and waits once its guest has
-//     ended and its pods are gone (maintenance.go).
+//   - The phase never goes back, and a final phase never changes, unless the VMI must have no guest for
+//     now: it starts over once its guest has ended and its pods are gone (maintenance.go).
 //   - A VMI starts in at most one launcher pod, whose name follows from the VMI's UID. The pod with that
 //     name is the VMI's, whatever its owner (launcherpod.BondOf). A migrating VMI has a second one
 //     (migration.go).
@@ -25,8 +23,8 @@
 //     both pods have ended, or their time is over on a node that answers.
 //   - No pod is created or handed over while a guest may run that excludes this one (rivals.go).
 //   - No VMI is handed over while its VM is locked for a maintenance pod. The VM is read once the VMI
-//     exists, and the locking side looks for the VMI after taking the lock (maintenance.go, package
-//     maintenance). A VMI that is or may be locked itself gets no pod and is not handed over.
+//     exists, and the locking side looks for the VMI after taking the lock (maintenance.go). A VMI that
+//     is or may be locked itself gets no pod and is not handed over.
 package vmicontroller
 
 import (
@@ -47,55 +45,47 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// handlerPatience is how long virt-handler may take to end a guest before the controller deletes
-// the pod. The deletion is as graceful (virt-launcher presses the power button, too) and only
+// handlerPatience is virt-handler's time to end a guest before the pod is deleted, which is as graceful and only
 // covers for a virt-handler that does not run.
 const handlerPatience = 10 * time.Second
 
-// schedulerPatience is how long a VMI's pod may have no node before the VMI reports it. A pod's
-// creation time has whole seconds, so less than two could mean none.
+// schedulerPatience is how long a pod may have no node before the VMI reports it. Its creation time has whole
+// seconds, so less than two could mean none.
 const schedulerPatience = 2 * time.Second
 
 // Observed is the input of a decision.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// Pod has the name launcherpod.CurrentName; nil if unknown. It stays after its object is gone
-	// if its processes had ended.
+	// Pod has the name launcherpod.CurrentName. One whose processes had ended stays after its object is gone.
 	Pod *corev1.Pod
-	// PodAsked means that Pod, even if nil, was read from the API server. The other Asked fields
-	// mean the same for theirs.
+	// An Asked field means that its value, even nil, is from the API server.
 	PodAsked bool
-	// Other has the name launcherpod.OtherName; nil if unknown or not named by the VMI. OtherMissed
-	// is when OtherAsked first found it gone, or zero. OtherNode is its node.
+	// Other has the name launcherpod.OtherName.
 	Other          *corev1.Pod
 	OtherAsked     bool
-	OtherMissed    time.Time
+	OtherMissed    time.Time // when OtherAsked first found it gone, or zero
 	OtherNode      *corev1.Node
 	OtherNodeAsked bool
 	Rivals         []Rival
 	RivalsAsked    bool
-	// VM has the VMI's name.
-	VM        *v1.VirtualMachine
-	VMAsked   bool
-	Node      *corev1.Node
-	NodeAsked bool
-	// Claims are those of the VMI's volumes. ClaimsConfirmed means that they and Topologies were
-	// read from the API server (placement.Observed). A VMI whose guest may run needs neither.
+	VM             *v1.VirtualMachine
+	VMAsked        bool
+	Node           *corev1.Node
+	NodeAsked      bool
+	// ClaimsConfirmed means that Claims and Topologies are from the API server. A VMI whose guest may run needs
+	// neither.
 	Claims          []placement.Claim
 	ClaimsConfirmed bool
 	Topologies      []placement.Topology
 	Provisioning    *corev1.Pod
-	// Warning is the newest warning about the pod.
-	Warning      *Warning
-	WarningAsked bool
-	// Resources are the desired ones of a changing guest's launcher pod; nil unless asked for.
-	Resources *corev1.ResourceRequirements
-	// GuestsStay forbids automatic migrations of guests whose pod lacks something.
-	GuestsStay bool
-	Now        time.Time
+	Warning         *Warning
+	WarningAsked    bool
+	Resources       *corev1.ResourceRequirements // desired ones of a changing guest's launcher pod
+	GuestsStay      bool                         // no automatic migration of a guest whose pod lacks something
+	Now             time.Time
 }
 
-// Warning is a warning event.
+// Warning is a warning about the launcher pod.
 type Warning = objectevent.Warning
 
 // Question is one that only the API server can answer.
@@ -106,9 +96,8 @@ const (
 	NeedPod       Question = "the launcher pod"
 	NeedOther     Question = "the other launcher pod"
 	NeedOtherNode Question = "the other launcher pod's node"
-	// NeedDisks answers placement.Plan.Confirm.
-	NeedDisks  Question = "the claims and what uses them"
-	NeedRivals Question = "the guests beside which this one must not run"
+	NeedDisks     Question = "the claims and what uses them" // placement.Plan.Confirm
+	NeedRivals    Question = "the guests beside which this one must not run"
 	// A cache must not answer NeedVM: the VM may be locked.
 	NeedVM        Question = "the VM"
 	NeedNode      Question = "the VMI's node"
@@ -119,47 +108,41 @@ const (
 // Plan has actions in this order: the disks, create the claim of the VM's state, create the launcher pod, open the
 // gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
 type Plan struct {
-	// Needs must be answered before any action: then this is no plan, and another one is made.
+	// Needs must be answered before any action: then this is no plan.
 	Needs       Question
 	Disks       placement.Plan
 	CreateState bool
 	CreatePod   bool
-	// VMI is the desired VMI, never nil. It shares an unchanged status with the observed VMI, and
-	// the spec except for the claims to which a migration has brought the guest.
-	VMI *v1.VirtualMachineInstance
-	// Resize gives the observed pod Observed.Resources.
-	Resize bool
-	// DeletePod and DeleteOther delete the observed pods, unless the patch conflicts with a newer VMI.
-	DeletePod   bool
-	DeleteOther bool
-	// OpenGate opens the other pod's launcherpod.GuestGate: the guest runs there now.
-	OpenGate bool
-	// LabelNode gives the observed pod the label kubevirt.io/nodeName.
-	LabelNode bool
-	// MarkEviction adds launcherpod.EvictionInProgressAnnotation to the observed pod or removes it, nil leaves it.
-	MarkEviction *bool
-	// Networks is the new launcherpod.NetworksAnnotation: "" removes it, nil leaves it.
-	Networks *string
-	// After is the requeue delay, zero for none.
-	After time.Duration
+	// VMI is the desired VMI, never nil. It shares an unchanged status with the observed VMI, and the spec except for
+	// the claims to which a migration has brought the guest.
+	VMI    *v1.VirtualMachineInstance
+	Resize bool // give the pod Observed.Resources
+	// DeletePod and DeleteOther do not act if the patch conflicts with a newer VMI.
+	DeletePod    bool
+	DeleteOther  bool
+	OpenGate     bool          // the other pod's launcherpod.GuestGate: the guest runs there now
+	LabelNode    bool          // set the pod's label kubevirt.io/nodeName
+	MarkEviction *bool         // set or remove launcherpod.EvictionInProgressAnnotation; nil leaves it
+	Networks     *string       // launcherpod.NetworksAnnotation; "" removes it, nil leaves it
+	After        time.Duration // requeue delay, zero for none
 }
 
-// decision is a plan in the making, with the facts for the VMI's status.
 type decision struct {
-	o     Observed
-	p     Plan
-	facts vmistatus.Facts
-	// unreported is how long the facts may go unreported for a VMI without a phase.
-	unreported time.Duration
-	// noRoom has the changes for which the pod's node has no room.
-	noRoom []migrationrequired.Need
+	o          Observed
+	p          Plan
+	facts      vmistatus.Facts
+	unreported time.Duration            // for so long a VMI without a phase need not report the facts
+	noRoom     []migrationrequired.Need // changes for which the pod's node has no room
 }
 
 // Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	d := &decision{o: o, facts: vmistatus.Facts{Now: o.Now}}
 	d.p.VMI = withoutItsSpec(o.VMI)
-	d.p.Disks = planDisks(o)
+	d.p.Disks = placement.Decide(placement.Observed{
+		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI) && !Maintained(o.VMI), // later they are where the pod is
+		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Topologies: o.Topologies, Pod: o.Provisioning, Now: o.Now,
+	})
 	if settled := d.dropReplacedPod(); !settled {
 		d.p.Needs = NeedPod
 		return d.p
@@ -170,7 +153,9 @@ func Decide(o Observed) Plan {
 	case vmistatus.HandedOver:
 		d.decideHandedOver()
 		d.labelNode()
-		d.markEviction()
+		if mark, differs := launcherpod.EvictionMark(d.o.VMI, d.o.Pod); differs {
+			d.p.MarkEviction = &mark
+		}
 	case vmistatus.Ended:
 		d.decideEnded()
 	}
@@ -182,10 +167,9 @@ func Decide(o Observed) Plan {
 	return d.p
 }
 
-// requeueAfter requeues after a time, unless an earlier one is planned.
 func (d *decision) requeueAfter(after time.Duration) { d.p.After = backoff.Sooner(d.p.After, after) }
 
-// withoutItsSpec copies the metadata. The spec is not this loop's, and the status is replaced as a whole.
+// The spec is not this loop's, and the status is replaced as a whole.
 func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	out := *vmi
 	vmi.ObjectMeta.DeepCopyInto(&out.ObjectMeta)
@@ -196,38 +180,24 @@ func withoutItsSpec(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 func (d *decision) writeStatus() {
 	from := &d.o.VMI.Status
 	obstacle, _ := d.facts.Obstacle.Get()
+	reported := condition.Find(from.Conditions, v1.VirtualMachineInstanceSynchronized)
 	switch {
 	case d.unreported > 0 && from.Phase == v1.VmPhaseUnset && !placement.FilledByDataVolumes(d.o.Claims):
-		// The scheduler usually takes milliseconds, and the first write for the bound pod then sets Scheduled.
+		// The scheduler usually takes milliseconds, and the first write then sets Scheduled.
 		d.requeueAfter(d.unreported)
-	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && failedFor(from) == vmistatus.ReasonSandbox:
+	case obstacle != nil && obstacle.Reason == vmistatus.ReasonSandbox && reported != nil && reported.Reason == vmistatus.ReasonSandbox:
 		// The message names another sandbox at every attempt.
 	default:
 		d.p.VMI.Status = vmistatus.Project(d.o.VMI, vmistatus.Controller, d.facts)
 	}
 }
 
-func failedFor(status *v1.VirtualMachineInstanceStatus) string {
-	if c := condition.Find(status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil {
-		return c.Reason
-	}
-	return ""
-}
-
-// Once there is a launcher pod, the disks are where it is.
-func planDisks(o Observed) placement.Plan {
-	return placement.Decide(placement.Observed{
-		Wanted: o.Pod == nil && o.VMI.DeletionTimestamp == nil && waits(o.VMI) && !Maintained(o.VMI),
-		Claims: o.Claims, Confirmed: o.ClaimsConfirmed, Topologies: o.Topologies, Pod: o.Provisioning, Now: o.Now,
-	})
-}
-
 func waits(vmi *v1.VirtualMachineInstance) bool {
 	return vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Waiting
 }
 
-// dropReplacedPod ignores a pod with the right name that is not the VMI's. It returns false if a cache
-// has another pod than the one with which the VMI was handed over.
+// dropReplacedPod ignores a pod with the right name that is not the VMI's. It returns false if a cache has another
+// pod than the one of the handover.
 func (d *decision) dropReplacedPod() bool {
 	o := &d.o
 	if o.Pod == nil {
@@ -238,13 +208,12 @@ func (d *decision) dropReplacedPod() bool {
 	case bond == launcherpod.Chosen, waits(o.VMI) && (bond != launcherpod.Foreign || o.VMI.DeletionTimestamp == nil):
 		return true
 	case bond == launcherpod.Whole && podstatus.Terminal(o.Pod) && len(d.uidsOn(o.VMI.Status.NodeName)) == 0 && d.migrated():
-		// It was removed from activePods after it had sent its guest and ended.
+		// It had sent its guest and ended before it was removed from activePods.
 		return true
 	case !o.PodAsked:
 		return false
 	}
-	// The VMI's own pod is gone. A former leader with a stale view has since created this one under
-	// the same name, unless it is Foreign.
+	// The VMI's own pod is gone. A former leader with a stale view has created this one, unless it is Foreign.
 	d.p.DeletePod = bond != launcherpod.Foreign && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil
 	o.Pod = nil
 	return true
@@ -256,7 +225,8 @@ func (d *decision) decideWaiting() {
 		d.decideDeletion()
 		return
 	case Maintained(d.o.VMI):
-		d.decideMaintained()
+		d.p.DeletePod = d.p.DeletePod || d.o.Pod != nil && d.o.Pod.DeletionTimestamp == nil && d.bond() != launcherpod.Foreign
+		d.maintain()
 		return
 	}
 	for _, c := range startChecks {
@@ -298,9 +268,8 @@ func (d *decision) decideHandedOver() {
 	d.decideRequired()
 }
 
-// labelNode labels the pod of a guest with its node, by which a network plugin routes the guest's
-// traffic. Of the guests on the pod network, that concerns those that keep their address when they
-// migrate. OpenGate adds the label for every guest that has migrated.
+// A network plugin routes the traffic of guests that keep their address on the pod network by this label. OpenGate
+// adds it for every guest that has migrated.
 func (d *decision) labelNode() {
 	pod := d.o.Pod
 	if _, reads := d.o.VMI.Annotations[v1.AllowPodBridgeNetworkLiveMigrationAnnotation]; !reads || pod == nil {
@@ -309,12 +278,6 @@ func (d *decision) labelNode() {
 	node := d.o.VMI.Status.NodeName
 	d.p.LabelNode = node != "" && pod.Spec.NodeName == node && pod.Labels[v1.NodeNameLabel] != node &&
 		pod.DeletionTimestamp == nil && !podstatus.Terminal(pod)
-}
-
-func (d *decision) markEviction() {
-	if mark, differs := launcherpod.EvictionMark(d.o.VMI, d.o.Pod); differs {
-		d.p.MarkEviction = &mark
-	}
 }
 
 // virt-launcher ends with QEMU, so this only concerns a pod that never started it.
@@ -347,8 +310,7 @@ func (d *decision) decideDeletion() {
 	case !settled:
 	case o.Pod == nil && !o.PodAsked:
 		d.p.Needs = NeedPod
-	case o.Pod == nil && mayRun && d.facts.End == nil:
-		// The VMI has not ended yet.
+	case o.Pod == nil && mayRun && d.facts.End == nil: // not ended yet
 	case o.Pod == nil:
 		letGo()
 	case podstatus.Terminal(o.Pod):
@@ -366,7 +328,6 @@ func (d *decision) decideDeletion() {
 	}
 }
 
-// await plans a deletion, or requeues until the deadline has passed.
 func (d *decision) await(deadline time.Time, deletion *bool) {
 	if d.o.Now.Before(deadline) {
 		d.requeueAfter(deadline.Sub(d.o.Now))

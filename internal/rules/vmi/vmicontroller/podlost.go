@@ -2,6 +2,7 @@ package vmicontroller
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,28 +14,23 @@ import (
 )
 
 const (
-	// The kubelet has this time beyond the grace period to end the processes of a pod whose object is gone.
+	// The kubelet has this time beyond the grace period to end a pod whose object is gone.
 	kubeletMargin = 15 * time.Second
-	// nodePause is the requeue interval for a node that does not answer.
-	nodePause = 15 * time.Second
-	// The kubelet has this reason for an unready pod with ready containers.
-	gateIsClosed = "ReadinessGatesNotReady"
+	nodePause     = 15 * time.Second         // requeue interval for a node that does not answer
+	gateIsClosed  = "ReadinessGatesNotReady" // the kubelet's reason for an unready pod with ready containers
 )
 
-// MarksNodeLost reports whether Kubernetes has marked the pod's node as lost: the pod is not Ready
-// although its containers are, and no readiness gate explains it. The kubelet reverts it.
+// MarksNodeLost reports whether Kubernetes has marked the pod's node as lost: the pod is not Ready although its
+// containers are, and no readiness gate explains it. The kubelet reverts it.
 func MarksNodeLost(pod *corev1.Pod) bool {
 	ready, containers := podstatus.Condition(pod, corev1.PodReady), podstatus.Condition(pod, corev1.ContainersReady)
 	return ready != nil && ready.Status == corev1.ConditionFalse && ready.Reason != gateIsClosed &&
 		containers != nil && containers.Status == corev1.ConditionTrue
 }
 
-// decideVanished plans for a VMI whose pod's object is gone while its guest may run. The kubelet
-// takes up to the grace period to end a pod that was deleted by force. Without virt-handler's
-// report of the end, the VMI has failed after that time, if its node answers.
-//
-// A node that does not answer may run the guest forever. The VMI waits until the node answers
-// again, is declared out of service, or is deleted.
+// decideVanished gives the kubelet the grace period to end a pod that was deleted by force while its guest may run.
+// Then the VMI has failed, if its node answers. A node that does not may run the guest forever: the VMI waits until
+// it answers, is declared out of service, or is deleted.
 func (d *decision) decideVanished() {
 	o := &d.o
 	if !o.NodeAsked {
@@ -52,28 +48,22 @@ func (d *decision) decideVanished() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// leftOf returns when the guest of a gone pod is checked again, zero if it has ended. silent is why the node does not
-// answer, "" if it does.
+// leftOf returns when the guest of a gone pod is checked again, zero if it has ended.
 func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
 	ready, why := nodeReady(node)
 	switch {
-	case outOfService(node):
+	case node != nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }):
 		return 0, ""
 	case ready == nil && node != nil, ready != nil && ready.Status != corev1.ConditionTrue:
 		return nodePause, why
 	case ready != nil && ready.LastTransitionTime.After(since):
 		since = ready.LastTransitionTime.Time
 	}
-	return max(0, since.Add(endsWithin(vmi)).Sub(now)), ""
+	grace := time.Duration(launcherpod.PodGracePeriodSeconds(vmi)) * time.Second
+	return max(0, since.Add(grace+kubeletMargin).Sub(now)), ""
 }
 
-// endsWithin returns how long a guest may outlive its pod's object on a node that answers.
-func endsWithin(vmi *v1.VirtualMachineInstance) time.Duration {
-	return time.Duration(launcherpod.PodGracePeriodSeconds(vmi))*time.Second + kubeletMargin
-}
-
-// reportInterrupted reports why a guest that may run is not Ready: its pod is being deleted, or its node does
-// not answer. Kubernetes only marks pods whose container it has seen running, so for others the node is read.
+// Kubernetes only marks pods whose container it has seen running, so for others the node is read.
 func (d *decision) reportInterrupted() {
 	o := &d.o
 	unseen := o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod)
@@ -109,16 +99,4 @@ func nodeReady(node *corev1.Node) (*corev1.NodeCondition, string) {
 		}
 	}
 	return nil, "it has never said that it is ready"
-}
-
-func outOfService(node *corev1.Node) bool {
-	if node == nil {
-		return false
-	}
-	for i := range node.Spec.Taints {
-		if node.Spec.Taints[i].Key == corev1.TaintNodeOutOfService {
-			return true
-		}
-	}
-	return false
 }

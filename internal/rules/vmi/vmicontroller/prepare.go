@@ -12,8 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// CreateFailed returns the VMI with the API server's error for the creation of its launcher pod, or
-// of an object that the pod needs first.
+// CreateFailed returns the VMI with the error for the creation of its launcher pod, or of an object that it needs.
 func CreateFailed(vmi *v1.VirtualMachineInstance, what string, err error, now time.Time) *v1.VirtualMachineInstance {
 	failed := &vmistatus.Obstacle{Reason: vmistatus.ReasonFailedCreate, Message: "failed to create " + what + ": " + err.Error()}
 	out := withoutItsSpec(vmi)
@@ -30,15 +29,15 @@ func firstPhase(vmi *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
 	return ""
 }
 
-// preparationPatience is how long a node may prepare a pod before the pod's events are read, every
-// preparationInterval. Only events report a volume that can't be mounted or a network that can't be
-// set up, and watching all events of a cluster would cost more than the controller's other work.
+// A node may prepare a pod for preparationPatience before the pod's events are read, every preparationInterval. Only
+// events report a volume that can't be mounted or a network that can't be set up, and watching all events of a
+// cluster would cost more than the controller's other work.
 const (
 	preparationPatience = 10 * time.Second
 	preparationInterval = 20 * time.Second
 )
 
-// beingMade reports whether the node still prepares the pod's volumes, network and container.
+// beingMade reports whether the node still prepares the pod.
 func beingMade(pod *corev1.Pod) bool {
 	status := computeStatus(pod)
 	return status == nil || status.State.Waiting != nil && status.State.Waiting.Reason == "ContainerCreating"
@@ -59,19 +58,14 @@ func (d *decision) reportPreparation() {
 		d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: o.Warning.Reason, Message: o.Warning.Message})
 		return
 	}
-	d.reportUnprepared()
-}
-
-// reportUnprepared sets or clears the report that the node preparing the pod does not answer. A kubelet that
-// is cut off may have started a container unknown to the API server, so the VMI waits as for a running guest.
-func (d *decision) reportUnprepared() {
-	if !d.o.NodeAsked {
+	// A kubelet that is cut off may have started an unknown container, so the VMI waits as for a running guest.
+	if !o.NodeAsked {
 		d.p.Needs = NeedNode
 		return
 	}
 	pod := d.pod(vmistatus.PodThere)
-	if placement.NodeLost(d.o.Node, d.o.Now) {
-		_, pod.Silent = nodeReady(d.o.Node)
+	if placement.NodeLost(o.Node, o.Now) {
+		_, pod.Silent = nodeReady(o.Node)
 		pod.State = vmistatus.PodUnseen
 	}
 	d.facts.Pod = vmistatus.Known(pod)
@@ -85,7 +79,6 @@ func (d *decision) pod(state vmistatus.PodState) vmistatus.Pod {
 	return out
 }
 
-// containerObstacle returns the kubelet's reason why the launcher's container does not start.
 // virt-handler reports nothing until virt-launcher runs.
 func containerObstacle(pod *corev1.Pod) vmistatus.Fact[*vmistatus.Obstacle] {
 	status := computeStatus(pod)

@@ -23,7 +23,7 @@ func (d *decision) resize() {
 	d.facts.VCPUs, d.facts.Memory = vmistatus.Known(plan.CPUs), vmistatus.Known(plan.Memory)
 }
 
-// ResizeRefused returns the VMI with the API server's reason for refusing the resize of its pod.
+// ResizeRefused returns the VMI with the API server's reason against the resize of its pod.
 func ResizeRefused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, cause error, now time.Time) *v1.VirtualMachineInstance {
 	out, says := withoutItsSpec(vmi), podresize.Refused(vmi, want, cause)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{

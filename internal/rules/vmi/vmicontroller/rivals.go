@@ -23,22 +23,20 @@ const (
 	ReasonPodNameTaken    = "LauncherPodNameTaken"
 )
 
-// rivalPause is the interval of checks for the rivals' end, in case no event reports it.
+// rivalPause is the interval of checks in case no event reports the rivals' end.
 const rivalPause = 10 * time.Second
 
-// Rival is a launcher pod whose guest may run and excludes the VMI's own guest.
+// Rival is a launcher pod whose guest may run and excludes the VMI's own.
 //
-// A pod with a node is visible to every later read of the API server. A VMI is handed over only if such
-// a read, made after its own pod got a node, finds no rival. So at least one of two guests sees the
-// other. If both do, the VMI with the younger pod deletes its pod and waits before it creates another.
+// A pod with a node is visible to every later read of the API server. A VMI is handed over only if such a read, made
+// after its own pod got a node, finds no rival. So at least one of two guests sees the other. If both do, the VMI
+// with the younger pod deletes it and waits before it creates another.
 type Rival struct {
-	Pod, VMI string
-	// Claim is the claim that both write to, "" for a pod of an earlier VMI with the same name.
-	Claim string
-	// Maintains is the machine of a maintenance pod, "" for a launcher pod.
-	Maintains string
-	// Filling describes a pod or DataVolume that fills one of the VMI's claims now or later, "" for other
-	// rivals. It has precedence over a guest that does not run yet: it waits for the pods that use its claim.
+	Pod, VMI  string
+	Claim     string // to which both write; "" for a pod of an earlier VMI with the same name
+	Maintains string // the machine of a maintenance pod, "" for a launcher pod
+	// Filling describes a pod or DataVolume that fills one of the claims now or later. It has precedence over a guest
+	// that does not run yet: it waits for the pods that use its claim.
 	Filling string
 	UID     types.UID
 	Created time.Time
@@ -52,8 +50,7 @@ func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	return GuestOn(vmi.Name, launcherpod.ExclusiveClaims(vmi), pod)
 }
 
-// GuestOn reports whether a guest may run in a pod that belongs to a VMI of that name or writes to
-// one of the claims.
+// GuestOn reports whether a guest may run in a pod of a VMI of that name, or one that writes to one of the claims.
 func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: launcherpod.VMIOf(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	if !launcherpod.IsLauncher(pod) || podstatus.Terminal(pod) || pod.Spec.NodeName == "" {
@@ -66,15 +63,15 @@ func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	return r, r.Claim != ""
 }
 
-// HolderOf reports whether another VMI's guest, which writes to one of the claims, may run or start in a pod that
-// has the name of that VMI's launcher pod. The spec tells its claims even if the pod's labels have been changed.
+// HolderOf reports whether another VMI's guest, which writes to one of the claims, may run or start in its launcher
+// pod. The spec tells its claims even if the pod's labels have been changed.
 func HolderOf(claims []string, other *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: other.Name, Claim: WrittenBy(claims, other), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	runs := launcherpod.BondOf(pod, other) != launcherpod.Foreign && !podstatus.Terminal(pod) && pod.Spec.NodeName != ""
 	return r, r.Claim != "" && runs
 }
 
-// WrittenBy returns the first claim that the VMI's guest writes to from its start, "" for none.
+// WrittenBy returns the first claim that the VMI's guest writes to from its start.
 func WrittenBy(claims []string, vmi *v1.VirtualMachineInstance) string {
 	written := launcherpod.WrittenClaims(vmi)
 	if i := slices.IndexFunc(claims, func(claim string) bool { return slices.Contains(written, claim) }); i >= 0 {
@@ -92,9 +89,9 @@ func writtenOf(claims []string, pod *corev1.Pod) string {
 	return ""
 }
 
-// Abandoned reports whether a launcher pod has outlived its VMI and the garbage collector, which
-// follows owner references, does not delete it. instance is the UID of the VMI that has the name
-// now, "" for none. It must be read from the API server after the pod.
+// Abandoned reports whether a launcher pod has outlived its VMI and the garbage collector, which follows owner
+// references, does not delete it. instance, read after the pod from the API server, is the UID of the VMI with the
+// name now.
 func Abandoned(pod *corev1.Pod, instance types.UID) bool {
 	of, owner := launcherpod.MadeFor(pod), metav1.GetControllerOf(pod)
 	return launcherpod.IsLauncher(pod) && of != instance && pod.DeletionTimestamp == nil && (owner == nil || owner.UID != of)
@@ -106,16 +103,12 @@ func (d *decision) awaitRivals() {
 	d.reportRivals()
 }
 
-// yieldOrWait deletes the VMI's pod if a rival has precedence.
 func (d *decision) yieldOrWait() {
 	d.facts.Wait.Phase = v1.Scheduling
 	d.reportRivals()
-	d.p.DeletePod = slices.ContainsFunc(d.o.Rivals, func(r Rival) bool { return r.before(d.o.Pod) })
-}
-
-func (r Rival) before(pod *corev1.Pod) bool {
-	order := r.Created.Compare(pod.CreationTimestamp.Time)
-	return cmp.Or(order, cmp.Compare(r.UID, pod.UID)) < 0
+	d.p.DeletePod = slices.ContainsFunc(d.o.Rivals, func(r Rival) bool {
+		return cmp.Or(r.Created.Compare(d.o.Pod.CreationTimestamp.Time), cmp.Compare(r.UID, d.o.Pod.UID)) < 0
+	})
 }
 
 func (d *decision) reportRivals() {
@@ -139,7 +132,6 @@ func (d *decision) reportRivals() {
 	d.facts.Obstacle = vmistatus.Known(obstacle)
 }
 
-// reportTaken reports an unrelated pod with the launcher pod's name.
 func (d *decision) reportTaken() {
 	d.p.After = rivalPause
 	d.facts.Wait.Phase = v1.Scheduling

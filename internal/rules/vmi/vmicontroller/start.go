@@ -1,6 +1,7 @@
 package vmicontroller
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -8,6 +9,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 	"drydock.dev/drydock/internal/rules/storage/placement"
@@ -40,8 +42,11 @@ var startChecks = []struct {
 	{"the claim of the VM's state is not the VM's",
 		func(d *decision) bool { return d.o.Pod == nil && d.badState() != nil },
 		(*decision).awaitState},
+	// An absent claim was read from the API server.
 	{"the claim of the VM's state is not there",
-		func(d *decision) bool { return d.o.Pod == nil && d.lacksState() },
+		func(d *decision) bool {
+			return d.o.Pod == nil && stateclaim.ClaimName(d.o.VMI) != "" && d.stateClaim() == nil
+		},
 		(*decision).createState},
 	{"the disks are not ready",
 		func(d *decision) bool { return d.o.Pod == nil && d.p.Disks.State != placement.Clear },
@@ -64,7 +69,7 @@ var startChecks = []struct {
 			d.p.DeletePod = d.o.Pod.DeletionTimestamp == nil
 			d.awaitPodsEnd()
 		}},
-	// It was deleted, or made way for another guest. Its successor has the same name and must wait.
+	// Its successor has the same name and must wait.
 	{"the pod is being deleted",
 		func(d *decision) bool { return d.o.Pod.DeletionTimestamp != nil },
 		(*decision).awaitPodsEnd},
@@ -95,7 +100,7 @@ func nothing(*decision) {}
 
 func (d *decision) bond() launcherpod.Bond { return launcherpod.BondOf(d.o.Pod, d.o.VMI) }
 
-// createPod may act on a stale view: a second creation fails, since the pod's name is taken.
+// A stale view does no harm: a second creation fails, since the pod's name is taken.
 func (d *decision) createPod() {
 	d.p.CreatePod = true
 	d.disksReady()
@@ -143,8 +148,8 @@ const kvmHint = " (a node offers " + layout.ResourceKVM + " when its KVM has run
 func (d *decision) handOver() {
 	pod := d.o.Pod
 	h := &vmistatus.HandOver{
-		Pod: pod.UID, Node: pod.Spec.NodeName, Created: pod.CreationTimestamp.Time, User: layout.QEMUUser, QOS: qosClass(pod),
-		Image: imageOf(pod),
+		Pod: pod.UID, Node: pod.Spec.NodeName, Created: pod.CreationTimestamp.Time, User: layout.QEMUUser,
+		QOS: cmp.Or(pod.Status.QOSClass, corev1.PodQOSBurstable), Image: imageOf(pod),
 	}
 	d.facts.HandOver, d.facts.Obstacle = h, none
 	setLabel(d.p.VMI, v1.NodeNameLabel, h.Node)
@@ -164,11 +169,4 @@ func imageOf(pod *corev1.Pod) string {
 		}
 	}
 	return ""
-}
-
-func qosClass(pod *corev1.Pod) corev1.PodQOSClass {
-	if pod.Status.QOSClass != "" {
-		return pod.Status.QOSClass
-	}
-	return corev1.PodQOSBurstable
 }

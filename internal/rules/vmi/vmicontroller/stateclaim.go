@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// ReasonStateClaim is Synchronized's reason if the claim named for the VM's state can't be used for it.
+// ReasonStateClaim is Synchronized's reason if the claim for the VM's state can't be used.
 const ReasonStateClaim = "StateClaimUnusable"
 
 func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
@@ -23,11 +23,6 @@ func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
 	return d.o.Claims[at].Claim
 }
 
-// lacksState reports whether the claim of the VM's state is missing. Absent claims were read from the API server.
-func (d *decision) lacksState() bool {
-	return stateclaim.ClaimName(d.o.VMI) != "" && d.stateClaim() == nil
-}
-
 func (d *decision) badState() error {
 	claim := d.stateClaim()
 	if claim == nil {
@@ -36,15 +31,15 @@ func (d *decision) badState() error {
 	return stateclaim.Check(d.o.VMI, claim)
 }
 
-// awaitState waits for the claim to become usable. A change or the end of the claim enqueues the VMI.
+// A change or the end of the claim enqueues the VMI.
 func (d *decision) awaitState() {
-	d.p.Disks.Create = false // The provisioning pod would bind the claim.
+	d.p.Disks.Create = false // the provisioning pod would bind the claim
 	d.p.After = rivalPause
 	d.facts.Wait.Phase, d.facts.Wait.For = firstPhase(d.o.VMI), d.badState().Error()
 	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonStateClaim, Message: d.facts.Wait.For})
 }
 
-// createState may act on a stale view: a second creation fails, since the claim's name is taken.
+// A stale view does no harm: a second creation fails, since the claim's name is taken.
 func (d *decision) createState() {
 	d.p.CreateState = true
 	d.facts.Wait.Phase = firstPhase(d.o.VMI)

@@ -16,11 +16,10 @@ import (
 type Agent struct {
 	OS         v1.VirtualMachineInstanceGuestOSInfo
 	Interfaces []v1.VirtualMachineInstanceNetworkInterface
-	// Commands is nil until the agent has listed its commands.
-	Commands *Commands
+	Commands   *Commands
 }
 
-// Commands are the commands that a guest agent lacks, in the order of agentCommands.
+// Commands are those that a guest agent lacks, in the order of agentCommands.
 type Commands struct {
 	Missing []string
 }
@@ -40,20 +39,8 @@ func CommandsOf(enabled []string) *Commands {
 	return &Commands{Missing: slices.DeleteFunc(slices.Clone(agentCommands), func(c string) bool { return slices.Contains(enabled, c) })}
 }
 
-// lacking returns a message with the missing commands that this VMI needs, "" for none.
-func (c *Commands) lacking(spec *v1.VirtualMachineInstanceSpec) string {
-	missing := slices.DeleteFunc(slices.Clone(c.Missing), func(command string) bool {
-		return command == setKeys && !accesscredential.KeysByAgent(spec) || command == setPassword && !accesscredential.PasswordsByAgent(spec)
-	})
-	if len(missing) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("The guest agent lacks, or has been told to refuse: %s. Install a newer qemu-guest-agent in the guest, or allow them in its configuration.",
-		strings.Join(missing, ", "))
-}
-
-// AgentOf restores the agent's information from a status, nil if no agent was connected. The
-// missing commands stay in the condition until the agent lists them again.
+// AgentOf restores the agent's information from a status, nil if none was connected. The condition keeps the missing
+// commands until the agent lists them again.
 func AgentOf(status v1.VirtualMachineInstanceStatus) *Agent {
 	if !condition.IsTrue(status.Conditions, v1.VirtualMachineInstanceAgentConnected) {
 		return nil
@@ -73,5 +60,12 @@ func agentLacks(vmi *v1.VirtualMachineInstance, agent *Agent) vmistatus.Fact[str
 	if agent == nil || agent.Commands == nil {
 		return vmistatus.Fact[string]{}
 	}
-	return vmistatus.Known(agent.Commands.lacking(&vmi.Spec))
+	missing := slices.DeleteFunc(slices.Clone(agent.Commands.Missing), func(command string) bool {
+		return command == setKeys && !accesscredential.KeysByAgent(&vmi.Spec) || command == setPassword && !accesscredential.PasswordsByAgent(&vmi.Spec)
+	})
+	if len(missing) == 0 {
+		return vmistatus.Known("")
+	}
+	return vmistatus.Known(fmt.Sprintf("The guest agent lacks, or has been told to refuse: %s. Install a newer qemu-guest-agent in the guest, or allow them in its configuration.",
+		strings.Join(missing, ", ")))
 }

@@ -2,6 +2,7 @@ package vmihandler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,12 +12,12 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// dataPatience limits the wait for hotpluggable volumes from which the guest does not boot. Most
-// take a few seconds; one that takes longer may never come.
+// dataPatience limits the wait for volumes from which the guest does not boot. Most take a few seconds; a slower one
+// may never come.
 const dataPatience = 30 * time.Second
 
-// Halt is a guest whose CPUs have never been started, because its hotpluggable volumes have to be
-// plugged before the firmware looks for disks, or links of its interfaces have to be switched off.
+// Halt is a guest whose CPUs have never been started, because its hotpluggable volumes have to be plugged before the
+// firmware looks for disks, or links of its interfaces have to be switched off.
 //
 //	QEMU's run state and objects                 action of virt-handler
 //	prelaunch, WaitMarker                        plugs; when no volume is missing: boot
@@ -25,26 +26,18 @@ const dataPatience = 30 * time.Second
 //	any other run state, WaitMarker              removes the marker: the guest has run
 //	without WaitMarker                           none
 //
-// The markers are objects in QEMU. WaitMarker exists from QEMU's start and is never added later, so
-// a guest that has run is never taken for one that has not.
-//
-//   - virt-handler stops during the wait: the next one reads the marker and continues; dataPatience
-//     counts from the phase Running in the status.
-//   - It stops before cont: order and reset are repeated; no CPU has run.
-//   - It stops after cont: the guest runs; the next one only removes the marker, before it serves any
-//     verb that could bring the guest back to prelaunch.
-//   - The attachment pod ends: it is replaced as for any hotplugged volume, and the guest waits.
-//   - QEMU ends: the VMI has ended.
+// The markers are objects in QEMU. WaitMarker exists from QEMU's start and is never added later, so a guest that has
+// run is never taken for one that has not. If virt-handler stops before cont, the next one repeats order and reset:
+// no CPU has run. If it stops after cont, the next one removes the marker before it serves any verb that could bring
+// the guest back to prelaunch.
 type Halt struct {
-	// Missing are the wanted volumes that are not plugged.
 	Missing []machine.Awaited
-	// Begin means that the CPUs are to start now, with the volumes that are plugged.
+	// Begin starts the CPUs with the volumes that are plugged.
 	Begin bool
-	// After is when to look again, 0 for never.
 	After time.Duration
 }
 
-// DecideHalt decides whether a halted guest begins. plugged are the volumes that QEMU has.
+// DecideHalt decides whether a halted guest begins. QEMU has the plugged volumes.
 func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now time.Time) Halt {
 	var h Halt
 	boots := false
@@ -54,7 +47,13 @@ func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now tim
 			boots = boots || a.Boots
 		}
 	}
-	switch left := runningSince(vmi, now).Add(dataPatience).Sub(now); {
+	since := now
+	if at := slices.IndexFunc(vmi.Status.PhaseTransitionTimestamps, func(t v1.VirtualMachineInstancePhaseTransitionTimestamp) bool {
+		return t.Phase == v1.Running
+	}); at >= 0 {
+		since = vmi.Status.PhaseTransitionTimestamps[at].PhaseTransitionTimestamp.Time
+	}
+	switch left := since.Add(dataPatience).Sub(now); {
 	case len(h.Missing) == 0:
 		h.Begin = true
 	case boots:
@@ -64,16 +63,6 @@ func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now tim
 		h.After = left
 	}
 	return h
-}
-
-// runningSince returns when QEMU was found to run.
-func runningSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
-	for _, t := range vmi.Status.PhaseTransitionTimestamps {
-		if t.Phase == v1.Running {
-			return t.PhaseTransitionTimestamp.Time
-		}
-	}
-	return now
 }
 
 // The state is not Paused: no user has to act.
@@ -86,7 +75,10 @@ func (h Halt) state(list []v1.VolumeStatus, paused bool) runstate.State {
 func (h Halt) message(list []v1.VolumeStatus) string {
 	var boots, others []string
 	for _, a := range h.Missing {
-		name := a.Volume + why(list, a.Volume)
+		name := a.Volume
+		if at := slices.IndexFunc(list, func(s v1.VolumeStatus) bool { return s.Name == a.Volume && s.Message != "" }); at >= 0 {
+			name += " (" + list[at].Message + ")"
+		}
 		if a.Boots {
 			boots = append(boots, name)
 		} else {
@@ -104,16 +96,7 @@ func (h Halt) message(list []v1.VolumeStatus) string {
 	return "The guest is being started with all that it has waited for."
 }
 
-func why(list []v1.VolumeStatus, volume string) string {
-	for i := range list {
-		if list[i].Name == volume && list[i].Message != "" {
-			return " (" + list[i].Message + ")"
-		}
-	}
-	return ""
-}
-
-// LateMessage names the volumes that a starting guest lacks, "" for none.
+// LateMessage names the volumes that a starting guest lacks.
 func (h Halt) LateMessage() string {
 	if len(h.Missing) == 0 {
 		return ""

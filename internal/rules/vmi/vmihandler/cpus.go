@@ -16,10 +16,9 @@ func CanChangeCPUs(vmi *v1.VirtualMachineInstance) bool {
 	return cpu != nil && cpu.MaxSockets != 0
 }
 
-// WantedCPUs returns the number of virtual CPUs to change to, 0 for no change. want are the
-// resources that its pod is to have. It waits for the VMI's announcement (package podresize) and
-// for the pod's resources, and leaves alone guests that are stopped, which could not respond, or
-// migrating. It unplugs nothing from an emulated guest.
+// WantedCPUs returns the number of virtual CPUs to change to, 0 for no change. The pod is to have the resources want.
+// It waits for the VMI's announcement (package podresize) and for the pod's resources. A stopped guest could not
+// respond.
 func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bool, pod *Pod, want corev1.ResourceRequirements) int {
 	wanted := machine.VCPUs(machine.Topology(&vmi.Spec))
 	switch {
@@ -33,8 +32,7 @@ func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bo
 	return wanted
 }
 
-// topology returns the guest's topology if QEMU has this number of virtual CPUs. A socket counts
-// until all of its CPUs are unplugged, and only once all are plugged.
+// A socket counts until all of its CPUs are unplugged, and only once all are plugged.
 func topology(vmi *v1.VirtualMachineInstance, has int) *v1.CPUTopology {
 	t := machine.Topology(&vmi.Spec)
 	switch each := int(t.Cores) * int(t.Threads); {

@@ -24,7 +24,7 @@ const (
 	infoMultus = "multus-status"
 )
 
-// interfaces returns the spec's interfaces in its order, then those that only the guest agent reports.
+// interfaces returns the spec's interfaces in its order, then those that only the agent reports.
 func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineInstanceNetworkInterface {
 	var list, others, reported []v1.VirtualMachineInstanceNetworkInterface
 	if g.Agent != nil {
@@ -63,17 +63,17 @@ func interfaces(vmi *v1.VirtualMachineInstance, g *Guest) []v1.VirtualMachineIns
 	return append(list, others...)
 }
 
-// bonds are prefixes of the names of devices that give others their MAC address.
-var bonds = []string{"bond", "team"}
-
-// madeOf are prefixes of the names of other virtual devices that a guest creates.
-var madeOf = []string{"br", "docker", "ipvlan", "macvlan", "macvtap", "ovs", "veth", "virbr", "vlan", "vxlan"}
+// Name prefixes of virtual devices that a guest creates; bonds give others their MAC address.
+var (
+	bonds  = []string{"bond", "team"}
+	madeOf = []string{"br", "docker", "ipvlan", "macvlan", "macvtap", "ovs", "veth", "virbr", "vlan", "vxlan"}
+)
 
 // cardsOf returns for each NIC the index of its network card among the guest's interfaces, -1 for none.
 //
-// A card has its NIC's MAC address, unless it belongs to a bond: all cards of a bond have the bond's address, and the
-// guest agent does not report their own. If there are as many cards in bonds as NICs without a card elsewhere, both are
-// in the order in which the guest has found them.
+// A card has its NIC's MAC address, unless it belongs to a bond: its cards have the bond's address, and the guest
+// agent does not report their own. If as many cards are in bonds as NICs have no card elsewhere, both are in the
+// guest's order.
 func cardsOf(nics []Interface, reported []v1.VirtualMachineInstanceNetworkInterface) []int {
 	var cards, bonded, left []int
 	for i := range reported {
@@ -96,15 +96,13 @@ func cardsOf(nics []Interface, reported []v1.VirtualMachineInstanceNetworkInterf
 	return cards
 }
 
-// inBond reports whether a bond has the MAC address.
 func inBond(reported []v1.VirtualMachineInstanceNetworkInterface, mac string) bool {
 	return slices.ContainsFunc(reported, func(i v1.VirtualMachineInstanceNetworkInterface) bool {
 		return i.MAC == mac && hasPrefix(i.InterfaceName, bonds) && !onAnother(i.InterfaceName)
 	})
 }
 
-// cardOf returns the index of the network card with the MAC address among the interfaces that are not taken, -1 for
-// none. Of several candidates the first is the card, since the guest lists the oldest first.
+// The guest lists the oldest first, so the first of several candidates is the card.
 func cardOf(mac string, reported []v1.VirtualMachineInstanceNetworkInterface, taken []int) int {
 	card := -1
 	for i := range reported {
@@ -118,12 +116,11 @@ func cardOf(mac string, reported []v1.VirtualMachineInstanceNetworkInterface, ta
 	return card
 }
 
-// made reports whether a name is that of a virtual device that the guest has created.
 func made(name string) bool {
 	return onAnother(name) || hasPrefix(name, bonds) || hasPrefix(name, madeOf)
 }
 
-// onAnother reports whether a name has a separator, as that of a VLAN on another device.
+// A separator is in the name of a VLAN on another device.
 func onAnother(name string) bool { return strings.ContainsAny(name, ".@:") }
 
 func hasPrefix(name string, prefixes []string) bool {
@@ -146,20 +143,19 @@ func masqueraded(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although its bridge binding gives
-// the guest the pod's address, on any network (decision 367).
+// allowPodBridge is KubeVirt's annotation that lets a VMI migrate although a bridge gives the guest the pod's
+// address, on any network (decision 367).
 const allowPodBridge = "kubevirt.io/allow-pod-bridge-network-live-migration"
 
 type hindrances []hindrance
 
 type hindrance struct {
 	vmistatus.Obstacle
-	// copied means that the disk can be copied to another claim instead.
-	copied bool
+	copied bool // the disk can be copied to another claim instead
 }
 
-// all returns the obstacle to a migration, nil for none. An interface's reason takes precedence
-// over a disk's, since disks can be copied where the VM allows it (decision 342).
+// An interface's reason takes precedence over a disk's, since disks can be copied where the VM allows it (decision
+// 342).
 func (h hindrances) all() *vmistatus.Obstacle {
 	if len(h) == 0 {
 		return nil
@@ -167,7 +163,6 @@ func (h hindrances) all() *vmistatus.Obstacle {
 	return &vmistatus.Obstacle{Reason: h[len(h)-1].Reason, Message: "cannot migrate VMI: " + h.text()}
 }
 
-// storage is all for a migration that copies the disks to other claims.
 func (h hindrances) storage() *vmistatus.Obstacle {
 	left := slices.DeleteFunc(slices.Clone(h), func(one hindrance) bool { return one.copied })
 	if len(left) == 0 {
@@ -202,7 +197,6 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 		}
 	}
 	if message := stateclaim.Immovable(vmi, known[stateclaim.Volume].Claim); message != "" {
-		// This is not one of the spec's disks.
 		add(v1.VirtualMachineInstanceReasonNotMigratable, message, false)
 	}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -213,7 +207,6 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 	return list
 }
 
-// ofThePod returns a message if the guest would lose a property of the interface in another pod, "" for none.
 func ofThePod(vmi *v1.VirtualMachineInstance, iface *v1.Interface, made []Interface) string {
 	at := slices.IndexFunc(made, func(m Interface) bool { return m.Name == iface.Name })
 	if at >= 0 && made[at].Stays != "" {
@@ -231,8 +224,8 @@ func ofThePod(vmi *v1.VirtualMachineInstance, iface *v1.Interface, made []Interf
 	return ""
 }
 
-// onItsWay reports whether the volume is wanted and not plugged yet. Its effect on migrations is
-// written together with its phase.
+// onItsWay reports whether the volume is wanted and not plugged yet. Its effect on migrations is written with its
+// phase.
 func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	return machine.Hotpluggable(v) && !slices.ContainsFunc(status, func(s v1.VolumeStatus) bool {
 		return s.Name == v.Name && hotplug.InUse(s.Phase)
@@ -259,8 +252,8 @@ func migrationObstacle(v *v1.Volume, known map[string]Volume) string {
 	return ""
 }
 
-// Claims maps the launcher pod's volumes, even those that are only read, to their claims, and
-// stateclaim.Volume to the claim of the VM's state.
+// Claims maps the launcher pod's volumes, even read-only ones, to their claims, and stateclaim.Volume to the claim of
+// the VM's state.
 func Claims(vmi *v1.VirtualMachineInstance) map[string]string {
 	claims := map[string]string{}
 	for i := range vmi.Spec.Volumes {
@@ -287,8 +280,7 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return false
 }
 
-// migrationMethod is BlockMigration if disks are copied. A disk that the guest only reads needs no
-// copy: the target has its own.
+// A disk that the guest only reads needs no copy: the target has its own.
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
@@ -300,7 +292,7 @@ func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, k
 	return v1.LiveMigration
 }
 
-// MachineType returns the VMI's machine type; standard is the cluster's default.
+// MachineType returns the VMI's machine type; standard is the cluster's.
 func MachineType(vmi *v1.VirtualMachineInstance, standard string) string {
 	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
 		return m.Type

@@ -10,27 +10,25 @@ import (
 )
 
 const (
-	// firstResume and longestResume bound the backoff of a guest that an I/O error has stopped.
+	// The bounds of the backoff of a guest that an I/O error has stopped.
 	firstResume   = 2 * time.Second
 	longestResume = 30 * time.Second
-	// settled is how long such a guest must run before its disk counts as working: repeated
-	// failures are one error and one condition.
+	// settled is how long it must run before its disk counts as working, so that repeated failures are one error.
 	settled = 5 * time.Second
 )
 
-// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a
-// restart it is restored from QEMU's run state, and the backoff starts anew.
+// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a restart it is restored
+// from QEMU's run state, and the backoff starts anew.
 //
 //	          io-error               Resume
 //	(none) ───────────> stopped <────────────────────> running
 //	   ^                             io-error             |
 //	   '────────── any other run state, or settled ───────'
 type Stall struct {
-	active bool
-	// running means that it has not settled.
+	active   bool
 	running  bool
 	attempts int
-	// since is the time of the last stop, resume or return to running.
+	// since is the time of the last change or resume.
 	since time.Time
 }
 
@@ -64,8 +62,7 @@ func (s Stall) Active() bool { return s.active }
 // Attempts returns the number of resumes.
 func (s Stall) Attempts() int { return s.attempts }
 
-// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never. A
-// guest that its user has paused is not resumed.
+// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never.
 func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration) {
 	switch {
 	case !s.active:
@@ -82,8 +79,7 @@ func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration
 // FailedDisk is a disk whose I/O error has stopped the guest.
 type FailedDisk struct {
 	Volume string
-	// Full means that there was no space for a write.
-	Full bool
+	Full   bool // no space for a write
 }
 
 func (d FailedDisk) String() string {
@@ -95,7 +91,6 @@ func (d FailedDisk) String() string {
 
 const maxNamed = 5
 
-// stallMessage names the disks that failed; paused means that the user has paused the guest as well.
 func stallMessage(disks []FailedDisk, paused bool) string {
 	var causes []string
 	for _, d := range disks[:min(len(disks), maxNamed)] {

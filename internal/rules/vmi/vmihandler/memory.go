@@ -18,15 +18,13 @@ type Memory struct {
 	Requested, Size int64
 }
 
-// MemoryStep is the next step.
+// MemoryStep is the next step of a change of memory.
 type MemoryStep struct {
-	// Given is the limit for the VMI's status, besides the boot memory: the current one, or the
-	// next one. It is written before To is set: virt-controller never takes memory from the pod
-	// that the guest may use.
+	// Given is the limit for the VMI's status. An increase is written before To is set: virt-controller never takes
+	// memory from the pod that the guest may use.
 	Given int64
-	// Set means that the limit becomes To now.
-	Set bool
-	To  int64
+	Set   bool
+	To    int64
 }
 
 // CanChangeMemory reports whether memory can be plugged.
@@ -34,9 +32,7 @@ func CanChangeMemory(vmi *v1.VirtualMachineInstance) bool {
 	return machine.MemoryRoom(&vmi.Spec, machine.BootMemory(vmi)) > 0
 }
 
-// DecideMemory returns the next step. want are the resources that the pod is to have. Like
-// WantedCPUs it waits for the VMI's announcement and for the pod's resources, and leaves alone
-// stopped and migrating guests.
+// DecideMemory returns the next step, under the conditions of WantedCPUs.
 func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, pod *Pod, want corev1.ResourceRequirements) MemoryStep {
 	step := MemoryStep{Given: has.Requested}
 	if !has.Known || vmi.Status.Memory == nil || !podresize.MemoryAnnounced(vmi) || runState != runstate.Running || migration.InFlight(vmi) {
@@ -62,7 +58,12 @@ func LosesWrites(kvm bool, has Memory) bool { return !kvm && (has.Requested > 0 
 
 func memoryStatus(vmi *v1.VirtualMachineInstance, g *Guest) *v1.MemoryStatus {
 	if vmi.Status.Memory == nil || !g.Memory.Known {
-		return bootMemory(vmi)
+		size := machine.GuestMemory(&vmi.Spec)
+		if size == 0 || vmi.Status.Memory != nil {
+			return nil
+		}
+		guest := resource.NewQuantity(size, resource.BinarySI)
+		return &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
 	}
 	boot := machine.BootMemory(vmi)
 	quantity := func(more int64) *resource.Quantity { return resource.NewQuantity(boot+more, resource.BinarySI) }

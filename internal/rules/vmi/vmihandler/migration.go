@@ -14,13 +14,11 @@ import (
 // Role is a node's relation to a guest.
 type Role int
 
+// The roles.
 const (
-	// Home is the node where the guest runs or is to start. It may be the source of a migration.
-	Home Role = iota
-	// Destination is a migration's target. Its virt-handler owns only its part of migrationState.
-	Destination
-	// Former is the node that the guest has left. Its virt-handler owns nothing, and ends QEMU.
-	Former
+	Home        Role = iota // where the guest runs or is to start
+	Destination             // a migration's target; its virt-handler owns only its part of migrationState
+	Former                  // left by the guest; its virt-handler owns nothing, and ends QEMU
 )
 
 // RoleOf returns the role of a node that has a pod of the VMI.
@@ -35,8 +33,7 @@ func RoleOf(vmi *v1.VirtualMachineInstance, node string) Role {
 	return Home
 }
 
-// NextAtDestination returns the step at a migration's target, and when to look again. action is package switchover's
-// for the same observation.
+// NextAtDestination returns the step at a migration's target; action is package switchover's.
 func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.Duration) {
 	running := o.Link == LinkUp && o.Launcher.Phase == launch.PhaseRunning
 	switch {
@@ -64,7 +61,7 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	case action == switchover.MarkAndRun, action == switchover.Run:
 		return Take, 0
 	case action == switchover.ReportReady:
-		// There may be no address to report yet.
+		// There may be no address yet.
 		return report(o), addressAgain
 	case action == switchover.RecoverIncoming && running && o.Migrate:
 		return Migrate, 0
@@ -74,7 +71,7 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	return report(o), o.PlugAfter
 }
 
-// NextAtFormer returns the step at the node that the guest has left: only steps of the migration, until QEMU is gone.
+// NextAtFormer returns the step at the node that the guest has left: only the migration's, until QEMU is gone.
 func NextAtFormer(o Observed) (Step, time.Duration) {
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited, o.Link != LinkUp && !reachable(o):
@@ -93,8 +90,8 @@ func NextAtFormer(o Observed) (Step, time.Duration) {
 
 const formerAgain = 2 * time.Second
 
-// StatusOf returns the run state for the status. The stop during a switchover is too short for two
-// writes to a VMI that the other node is about to write.
+// StatusOf returns the run state for the status. The stop during a switchover is too short for two writes to a VMI
+// that the other node is about to write.
 func StatusOf(runState string, handsOver bool) string {
 	if handsOver {
 		if outlook := runstate.Of(runState).Outlook; outlook == runstate.Passes || outlook == runstate.Moved {

@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -21,8 +19,8 @@ type operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Patch returns the JSON patch of the VMI's status to want, nil for no difference. It applies only to the version
-// that was read: after another write the status has to be computed again.
+// Patch returns the JSON patch of the VMI's status, nil for no difference. It applies only to the version that was
+// read: after another write the status has to be computed again.
 func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus) ([]byte, error) {
 	before, err := fields(vmi.Status)
 	if err != nil {
@@ -46,31 +44,23 @@ func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus)
 	if len(changes) == 0 {
 		return nil, nil
 	}
-	tests, err := same(map[string]string{
-		"/metadata/uid":             string(vmi.UID),
-		"/metadata/resourceVersion": vmi.ResourceVersion,
-		"/status/phase":             string(vmi.Status.Phase),
-	})
-	if err != nil {
-		return nil, err
+	var tests []operation
+	for _, same := range []struct{ path, value string }{
+		{"/metadata/resourceVersion", vmi.ResourceVersion},
+		{"/metadata/uid", string(vmi.UID)},
+		{"/status/phase", string(vmi.Status.Phase)},
+	} {
+		value, err := json.Marshal(same.value)
+		if err != nil {
+			return nil, fmt.Errorf("encoding a patch: %w", err)
+		}
+		tests = append(tests, operation{Op: "test", Path: same.path, Value: value})
 	}
 	patch, err := json.Marshal(append(tests, changes...))
 	if err != nil {
 		return nil, fmt.Errorf("encoding a patch: %w", err)
 	}
 	return patch, nil
-}
-
-func same(values map[string]string) ([]operation, error) {
-	var tests []operation
-	for _, path := range slices.Sorted(maps.Keys(values)) {
-		value, err := json.Marshal(values[path])
-		if err != nil {
-			return nil, fmt.Errorf("encoding a patch: %w", err)
-		}
-		tests = append(tests, operation{Op: "test", Path: path, Value: value})
-	}
-	return tests, nil
 }
 
 func fields(status v1.VirtualMachineInstanceStatus) (map[string]json.RawMessage, error) {

@@ -3,71 +3,53 @@ package vmihandler
 import (
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // Facts are the input of Status.
 type Facts struct {
-	Node string
-	// Exit is nil while QEMU has not ended. ExitedAt is when it did.
-	Exit       *launch.Exit
-	ExitedAt   time.Time
-	Disruption vmistatus.Disruption
-	// PodLasts means that the kubelet has yet to report the end of virt-launcher's container.
-	PodLasts bool
-	// Lost means that a running guest has ended in an unknown way.
-	Lost bool
-	// Vanished means that the pod was deleted by force and has no remains: the guest's end is unknown.
-	Vanished bool
-	// Guest is the running guest, nil if none is known.
-	Guest    *Guest
-	PodReady bool
-	// PodInterrupted means that virt-controller owns the condition Ready.
-	PodInterrupted bool
-	// Source and Target are migrations from and to this node, nil for none.
-	Source *vmistatus.SourceMigration
-	Target *vmistatus.TargetMigration
-	// Failure is the error of the last step.
-	Failure error
-	Now     time.Time
+	Node           string
+	Exit           *launch.Exit
+	ExitedAt       time.Time
+	Disruption     vmistatus.Disruption
+	PodLasts       bool // the kubelet has yet to report the end of virt-launcher's container
+	Lost           bool // a running guest has ended in an unknown way
+	Vanished       bool // the pod was deleted by force without remains: the end is unknown
+	Guest          *Guest
+	PodReady       bool
+	PodInterrupted bool // virt-controller owns the condition Ready
+	Source         *vmistatus.SourceMigration
+	Target         *vmistatus.TargetMigration
+	Failure        error // of the last step
+	Now            time.Time
 }
 
 // Guest is a running guest.
 type Guest struct {
 	RunState string
 	// Stalled means that an I/O error has stopped the guest, until it has settled; FailedDisks may be incomplete.
-	Stalled     bool
-	FailedDisks []FailedDisk
-	// PausedByUser means that the guest stays stopped even if its disks work again.
-	PausedByUser bool
-	// VCPUs is 0 until QEMU has reported the number.
-	VCPUs int
-	// Memory is QEMU's report; MemoryGiven is MemoryStep.Given.
-	Memory      Memory
-	MemoryGiven int64
-	// Halt is set while the guest's CPUs wait for volumes.
-	Halt           *Halt
+	Stalled        bool
+	FailedDisks    []FailedDisk
+	PausedByUser   bool // stays stopped even if its disks work again
+	VCPUs          int  // 0 until QEMU has reported the number
+	Memory         Memory
+	MemoryGiven    int64 // MemoryStep.Given
+	Halt           *Halt // while the CPUs wait for volumes
 	MachineType    string
 	KVM            bool
 	SELinuxContext string
 	Interfaces     []Interface
-	// Links are the states of the links that virt-handler has set, by interface.
-	Links   map[string]v1.InterfaceState
-	Volumes map[string]Volume
-	Plugged map[string]Plugged
-	// Agent is nil while the guest agent is not connected.
-	Agent *Agent
-	// Credentials is nil until the agent was asked to set them.
-	Credentials *Credentials
-	// Frozen means that a user froze the guest's file systems.
-	Frozen bool
+	Links          map[string]v1.InterfaceState // that virt-handler has set, by interface
+	Volumes        map[string]Volume
+	Plugged        map[string]Plugged
+	Agent          *Agent       // nil while not connected
+	Credentials    *Credentials // nil until the agent was asked to set them
+	Frozen         bool         // by a user
 }
 
 // Interface is one that virt-handler made.
@@ -75,26 +57,21 @@ type Interface struct {
 	Name, MAC, PodInterface string
 	IPs                     []string
 	Queues                  int
-	// Link is the state of the link unless Guest.Links has it, "" while it is unknown.
-	Link v1.InterfaceState
-	// Multus means that it is not on the pod network.
-	Multus bool
-	// Stays is why it keeps the guest on its node, "" for none.
-	Stays string
+	Link                    v1.InterfaceState // unless Guest.Links has it; "" while it is unknown
+	Multus                  bool              // not on the pod network
+	Stays                   string            // why it keeps the guest on its node, "" for none
 }
 
 // Volume is a volume's disk.
 type Volume struct {
-	// Size is the size in bytes when QEMU started, 0 if unknown. Grown is the size that the guest
-	// was told later, 0 for none.
+	// Size is in bytes when QEMU started, Grown as the guest was told later; 0 for none.
 	Size, Grown int64
 	Claim       *v1.PersistentVolumeClaimInfo
 }
 
 // Plugged is a hotplugged volume.
 type Plugged struct {
-	// Phase is "" when virt-handler has nothing to report.
-	Phase           v1.VolumePhase
+	Phase           v1.VolumePhase // "" when there is nothing to report
 	Reason, Message string
 	PodName         string
 	PodUID          types.UID
@@ -125,9 +102,9 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	return vmistatus.Project(vmi, vmistatus.HandlerOn(f.Node, &vmi.Status), facts)
 }
 
-// reasonPatience is how long the end of a guest waits for its reason, from QEMU's end on: the kubelet reports the end of
-// a pod within a few seconds, or after ten, when it synchronizes all statuses. One that does not report at all must not
-// hide that the guest is gone.
+// reasonPatience is how long the end of a guest waits for its reason: the kubelet reports the end of a pod within a
+// few seconds, or after ten, when it synchronizes all statuses. One that does not report must not hide that the guest
+// is gone.
 const reasonPatience = 15 * time.Second
 
 // ReasonAfter returns how long the status waits for the reason of a guest's end, 0 if it does not.
@@ -187,16 +164,6 @@ func describe(vmi *v1.VirtualMachineInstance, g *Guest, podReady bool) vmistatus
 		out.Credentials = vmistatus.Known(g.Credentials.Failure)
 	}
 	return out
-}
-
-// bootMemory returns the memory at the start, nil when it is unknown or written already.
-func bootMemory(vmi *v1.VirtualMachineInstance) *v1.MemoryStatus {
-	size := machine.GuestMemory(&vmi.Spec)
-	if size == 0 || vmi.Status.Memory != nil {
-		return nil
-	}
-	guest := resource.NewQuantity(size, resource.BinarySI)
-	return &v1.MemoryStatus{GuestAtBoot: guest, GuestCurrent: guest, GuestRequested: guest}
 }
 
 func (g *Guest) runState(list []v1.VolumeStatus) runstate.State {

@@ -12,8 +12,6 @@ import (
 // killAfter is the time that virt-launcher has to end QEMU after the grace period.
 const killAfter = 15 * time.Second
 
-// mustEnd reports whether a running guest has to end: its VMI is being deleted or has ended, its
-// pod is gone, or the guest cannot continue.
 func mustEnd(o Observed) bool {
 	broken, _ := Broken(o)
 	return broken || o.VMI.DeletionTimestamp != nil || o.VMI.IsFinal() || podGone(o)
@@ -52,8 +50,7 @@ func Grace(o Observed) int64 {
 	return GracePeriod(o.VMI)
 }
 
-// Broken reports whether the guest cannot continue and has to be ended, and the reason of its end;
-// "" keeps virt-launcher's.
+// Broken reports whether the guest has to be ended, and the reason of its end; "" keeps virt-launcher's.
 func Broken(o Observed) (ends bool, failure launch.Reason) {
 	if !o.Attached {
 		return false, ""

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// volumes returns the volume status by name: the volumes that the guest started with, and the
-// hotplugged ones that virt-controller has listed. It keeps virt-controller's fields.
+// volumes returns the status of the volumes that the guest started with, and of the hotplugged ones that
+// virt-controller has listed, whose fields it keeps.
 func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) []v1.VolumeStatus {
 	var list []v1.VolumeStatus
 	names := targets(vmi, have)
@@ -42,8 +42,7 @@ func volumes(vmi *v1.VirtualMachineInstance, have []v1.VolumeStatus, g *Guest) [
 	return list
 }
 
-// sizeSeenByGuest returns a disk's size as its guest knows it. A guest that was moved to a larger claim
-// knows the old size until the disk is resized.
+// A guest that was moved to a larger claim knows the old size until the disk is resized.
 func sizeSeenByGuest(before int64, known Volume) int64 {
 	switch {
 	case known.Grown > 0:

@@ -16,13 +16,9 @@ import (
 const (
 	ReasonPVCNotFound  = "FailedPvcNotFound"
 	ReasonFailedCreate = "FailedCreate"
-	// ReasonSyncFailed means that a step of virt-handler fails.
-	ReasonSyncFailed = "Synchronizing with the Domain failed."
-	// ReasonNodeLost is Ready's reason while the VMI's node does not answer, as in Kubernetes for
-	// the pods of such a node.
-	ReasonNodeLost = "NodeLost"
-	// ReasonSandbox is the kubelet's reason if a pod's network can't be set up.
-	ReasonSandbox = "FailedCreatePodSandBox"
+	ReasonSyncFailed   = "Synchronizing with the Domain failed."
+	ReasonNodeLost     = "NodeLost"               // Kubernetes' reason for the pods of a node that does not answer
+	ReasonSandbox      = "FailedCreatePodSandBox" // the kubelet's reason if a pod's network can't be set up
 )
 
 const (
@@ -33,13 +29,12 @@ const (
 
 const reasonCommandsMissing = "CommandsMissing"
 
-// Reasons of the condition Accelerated.
 const (
 	reasonKVM      = "KVM"
 	reasonEmulated = "Emulated"
 )
 
-// conditionRules has the rule of each condition, in the order in which they are added.
+// conditionRules are in the order in which conditions are added.
 var conditionRules = []struct {
 	kind v1.VirtualMachineInstanceConditionType
 	of   func(*projection) verdict
@@ -59,13 +54,12 @@ var conditionRules = []struct {
 	{v1.VirtualMachineInstanceMigrationRequired, (*projection).migrationRequired},
 	{MigrationProgress, (*projection).migrationProgress},
 	{v1.VirtualMachineInstanceVolumesChange, (*projection).volumesChange},
-	{v1.VirtualMachineInstanceVCPUChange, (*projection).vcpuChange},
-	{v1.VirtualMachineInstanceMemoryChange, (*projection).memoryChange},
+	{v1.VirtualMachineInstanceVCPUChange, func(p *projection) verdict { return changeOf(p.VCPUs) }},
+	{v1.VirtualMachineInstanceMemoryChange, func(p *projection) verdict { return changeOf(p.Memory) }},
 	{v1.VirtualMachineInstanceEvictionRequested, (*projection).evictionRequested},
 }
 
-// synchronized is False while a step fails: the pod's creation, its container's start, or a step of
-// virt-handler afterwards. Each component only clears its own report.
+// Each component only clears its own report.
 func (p *projection) synchronized() verdict {
 	failure, steps := p.Failure.Get()
 	obstacle, known := p.Obstacle.Get()
@@ -88,7 +82,6 @@ func (p *projection) synchronized() verdict {
 	return unknown
 }
 
-// dataVolumesReady exists for a VMI with DataVolumes.
 func (p *projection) dataVolumesReady() verdict {
 	dvs, known := p.Wait.DataVolumes.Get()
 	switch {
@@ -102,7 +95,6 @@ func (p *projection) dataVolumesReady() verdict {
 	return isFalse(v1.VirtualMachineInstanceReasonNotAllDVsReady, dvs.Message)
 }
 
-// provisioning exists while claims are being bound where the VMI fits.
 func (p *projection) provisioning() verdict {
 	message, known := p.Wait.Provisioning.Get()
 	switch {
@@ -114,7 +106,6 @@ func (p *projection) provisioning() verdict {
 	return isTrue("", message)
 }
 
-// podScheduled exists while there is no node for the VMI.
 func (p *projection) podScheduled() verdict {
 	why, known := p.Wait.Unscheduled.Get()
 	switch {
@@ -156,8 +147,8 @@ func (p *projection) ready() verdict {
 	return unknown
 }
 
-// isReadyOutdated reports whether Ready is out of date: the container's obstacle is gone, the node answers
-// again, or the condition is about the pod that the guest has left.
+// isReadyOutdated reports whether the container's obstacle is gone, the node answers again, or Ready is about the pod
+// that the guest has left.
 func (p *projection) isReadyOutdated() bool {
 	if p.vmi.Status.Phase != v1.Scheduled {
 		return p.Migration.Arrived != nil && Interrupted(p.vmi)
@@ -207,7 +198,6 @@ func (g *Guest) ready() verdict {
 	return isTrue("", "")
 }
 
-// paused exists while the guest is stopped and may continue.
 func (p *projection) paused() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -223,7 +213,6 @@ func (p *projection) paused() verdict {
 	return isTrue(g.RunState.Reason, g.RunState.Message)
 }
 
-// agentConnected exists while the guest agent answers.
 func (p *projection) agentConnected() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -237,8 +226,7 @@ func (p *projection) agentConnected() verdict {
 	return isTrue("", "")
 }
 
-// agentUnsupported exists while the guest agent lacks commands that Drydock needs. It stays until
-// the agent has listed its commands, after a restart of virt-handler or a migration.
+// It stays after a restart of virt-handler or a migration, until the agent has listed its commands.
 func (p *projection) agentUnsupported() verdict {
 	g, running := p.Guest.Get()
 	lacks, known := g.AgentLacks.Get()
@@ -253,8 +241,7 @@ func (p *projection) agentUnsupported() verdict {
 	return isTrue(reasonCommandsMissing, lacks)
 }
 
-// credentialsSynchronized tells whether the guest agent has set the access credentials. It stays
-// until somebody has tried, after a restart of virt-handler or a migration.
+// It stays after a restart of virt-handler or a migration, until somebody has tried.
 func (p *projection) credentialsSynchronized() verdict {
 	g, _ := p.Guest.Get()
 	failure, known := g.Credentials.Get()
@@ -280,7 +267,6 @@ func (p *projection) migratable() verdict {
 	return isTrue("", "")
 }
 
-// storageMigratable tells whether the guest can migrate if its disks are copied to other claims.
 func (p *projection) storageMigratable() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -292,7 +278,7 @@ func (p *projection) storageMigratable() verdict {
 	return isTrue("", "")
 }
 
-// accelerated matters for a migration: the next node must have the same.
+// The next node of a migration must have the same.
 func (p *projection) accelerated() verdict {
 	g, running := p.Guest.Get()
 	switch {
@@ -304,8 +290,7 @@ func (p *projection) accelerated() verdict {
 	return isFalse(reasonEmulated, "The guest is emulated, and can migrate to nodes that emulate guests only.")
 }
 
-// RunsWithKVM tells by the condition Accelerated whether the guest runs with KVM. It is not known until the guest has
-// been reported.
+// RunsWithKVM reads the condition Accelerated, which is unknown until the guest has been reported.
 func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	c := condition.Find(vmi.Status.Conditions, Accelerated)
 	if c == nil {
@@ -314,7 +299,7 @@ func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	return c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse
 }
 
-// migrationRequired goes when the guest has arrived: its new pod decides about it again.
+// When the guest has arrived, its new pod decides about it again.
 func (p *projection) migrationRequired() verdict {
 	want, known := p.MigrationRequired.Get()
 	switch {
@@ -328,12 +313,6 @@ func (p *projection) migrationRequired() verdict {
 	return verdict{known: true, want: want}
 }
 
-// vcpuChange exists while the guest and its pod get or release CPUs.
-func (p *projection) vcpuChange() verdict { return changeOf(p.VCPUs) }
-
-// memoryChange exists while the guest and its pod get or release memory.
-func (p *projection) memoryChange() verdict { return changeOf(p.Memory) }
-
 func changeOf(fact Fact[*Obstacle]) verdict {
 	change, known := fact.Get()
 	switch {
@@ -345,21 +324,20 @@ func changeOf(fact Fact[*Obstacle]) verdict {
 	return isTrue(change.Reason, change.Message)
 }
 
-// Interrupted reports whether Ready says that the launcher pod is being deleted or is gone: the guest ends, and that
-// can't be undone.
+// Interrupted reports whether the launcher pod is being deleted or is gone, which can't be undone.
 func Interrupted(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && c.Status != corev1.ConditionTrue &&
 		(c.Reason == v1.PodTerminatingReason || c.Reason == v1.PodNotExistsReason)
 }
 
-// Unanswered reports whether the VMI's node does not answer, so that its guest's state is unknown.
+// Unanswered reports whether the VMI's node does not answer.
 func Unanswered(vmi *v1.VirtualMachineInstance) bool {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	return c != nil && StageOf(vmi.Status.Phase) != Ended && (c.Reason == ReasonNodeLost || c.Status == corev1.ConditionUnknown)
 }
 
-// MissedSince returns when the launcher pod was first found to be gone: now if not before.
+// MissedSince returns when the launcher pod was first found to be gone, or now.
 func MissedSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
 	if c != nil && c.Reason == v1.PodNotExistsReason && !c.LastProbeTime.IsZero() {
@@ -378,7 +356,7 @@ func PhaseSince(vmi *v1.VirtualMachineInstance) time.Time {
 	return time.Time{}
 }
 
-// FromKubelet reports whether the reason is one of a pod or container that may wait forever.
+// FromKubelet reports whether a pod or container may wait forever for that reason.
 func FromKubelet(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
@@ -390,7 +368,6 @@ func FromKubelet(reason string) bool {
 	return false
 }
 
-// evictionRequested exists while the guest must leave its node because its launcher pod was evicted.
 func (p *projection) evictionRequested() verdict {
 	node := p.next.EvacuationNodeName
 	if node == "" || p.stage != HandedOver || p.End != nil {

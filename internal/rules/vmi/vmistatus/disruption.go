@@ -17,20 +17,19 @@ const (
 
 // Disruption is why a launcher pod ends. The zero value means that nobody deleted it.
 type Disruption struct {
-	Reason string
-	// Message is Kubernetes' message, empty for none.
+	Reason  string
 	Message string
 }
 
-// The kubelet's words for the shutdown of its node. A pod that has failed has both; of one whose containers have
-// succeeded, as virt-launcher does when its guest has shut down in time, only the condition has the message.
+// The kubelet's words for its node's shutdown. A failed pod has both; if virt-launcher has succeeded because its
+// guest has shut down in time, only the condition has the message.
 const (
 	shutdownReason  = "Terminated"
 	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
 )
 
-// DisruptionOf returns why a pod is ended. An eviction sets the condition before the pod is
-// deleted. A pod that the kubelet ends is not deleted, and has the condition only when its containers have ended.
+// DisruptionOf returns why a pod is ended. An eviction sets the condition before the deletion. The kubelet deletes no
+// pod that it ends, and sets the condition only when its containers have ended.
 func DisruptionOf(pod *corev1.Pod) Disruption {
 	target := podstatus.Condition(pod, corev1.DisruptionTarget)
 	switch {
@@ -52,8 +51,8 @@ var disruptions = map[string]string{
 	ReasonLivenessProbe: "The liveness probe failed",
 }
 
-// Unexplained reports whether the reason of a guest's end is not known before the kubelet reports the end of its pod: the
-// guest was ended from outside, and nobody has deleted the pod.
+// Unexplained reports whether a guest was ended from outside and nobody has deleted the pod: the reason is not known
+// before the kubelet reports the pod's end.
 func Unexplained(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) bool {
 	return unwanted(vmi, exit) && by.Reason == ""
 }
@@ -64,8 +63,7 @@ func unwanted(vmi *v1.VirtualMachineInstance, exit launch.Exit) bool {
 	return outside && StageOf(vmi.Status.Phase) != Ended && vmi.DeletionTimestamp == nil
 }
 
-// endOfDisruption returns the end of a VMI whose guest was ended from outside, gracefully or by
-// force, although the VMI was to stay. If nobody deleted the pod, its liveness probe ended it.
+// If nobody deleted the pod, its liveness probe ended it.
 func endOfDisruption(vmi *v1.VirtualMachineInstance, how launch.Reason, by Disruption) *End {
 	switch {
 	case by.Reason == "" && vmi.Spec.LivenessProbe != nil:

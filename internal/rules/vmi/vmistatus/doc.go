@@ -1,12 +1,9 @@
-// Package vmistatus owns the content of a VMI's status: its phase, its end, its conditions, and
-// which component writes which field.
+// Package vmistatus owns the content of a VMI's status: its phase, its end, its conditions, and which component
+// writes which field. virt-controller and virt-handler contribute Facts, from which Project derives the status: one
+// function for the phase, and one for each condition, which sets it, removes it, or does not know.
 //
-// virt-controller and virt-handler contribute Facts. Project derives the status from them with one
-// function for the phase and one for each condition, which sets it, removes it, or does not know.
-// The package does not decide whether the result is worth a write.
-//
-// The package must not import a client, read the clock, or decide actions for a VMI (packages vmicontroller and
-// vmihandler).
+// The package must not import a client, read the clock, decide whether a status is worth a write, or decide actions
+// for a VMI (packages vmicontroller and vmihandler).
 //
 //	              HandOver            Guest              End
 //	(empty) Pending Scheduling ──> Scheduled ──> Running ──> Succeeded, Failed
@@ -16,8 +13,8 @@
 //	 Maintenance (the VMI is locked)
 //
 // Invariants:
-//   - The phase never goes back, and a final status never changes. The exception is a VMI that must have
-//     no guest (spec.startStrategy Maintenance, maintain.go): its status starts over once its guest has ended.
+//   - The phase never goes back, and a final status never changes, unless the VMI must have no guest
+//     (maintain.go): its status starts over once its guest has ended.
 //   - A writer changes only the fields that it may write at that stage (Fields).
 //   - The same end gives the same phase, reason and conditions, whichever component reports it.
 package vmistatus

@@ -35,7 +35,11 @@ func table() string {
 		if names[row] == nil {
 			rows = append(rows, row)
 		}
-		names[row] = append(names[row], f.title())
+		title := "`" + f.Name + "`"
+		if f.Condition {
+			title = "condition " + f.Name
+		}
+		names[row] = append(names[row], title)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "| `status` | %s | %s |\n|---|---|---|\n", Waiting, HandedOver)
@@ -43,13 +47,6 @@ func table() string {
 		fmt.Fprintf(&b, "| %s %s\n", strings.Join(names[row], ", "), row)
 	}
 	return b.String()
-}
-
-func (f *Field) title() string {
-	if f.Condition {
-		return "condition " + f.Name
-	}
-	return "`" + f.Name + "`"
 }
 
 func (f *Field) owners(at Stage) string {
@@ -110,8 +107,7 @@ func writeValidation(b *bytes.Buffer, by Writer, stage Stage) {
 	fmt.Fprintf(b, "      message: %q\n", fmt.Sprintf("%s may not change this part of a machine's status (%s)", by, stage))
 }
 
-// unchanged returns the expression that forbids or restricts the writer's changes of the field, ""
-// if it may change it.
+// unchanged returns the expression that forbids or restricts the writer's changes, "" if it may change the field.
 func (f *Field) unchanged(by Writer, stage Stage) string {
 	name := strings.ReplaceAll(f.Name, ".", ".?")
 	expression := fmt.Sprintf("variables.after.?%[1]s == variables.before.?%[1]s", name)
@@ -128,8 +124,7 @@ func (f *Field) unchanged(by Writer, stage Stage) string {
 	return expression
 }
 
-// conditionContent returns the expression for conditions of some types. An unset time is null in a component's
-// request and absent in the stored object, so times are left out.
+// Times are left out: an unset one is null in a component's request and absent in the stored object.
 func conditionContent(status, types string) string {
 	return fmt.Sprintf("variables.%s.?conditions.orValue([]).filter(c, c.type in [%s])"+
 		`.map(c, [c.type, c.status, c.?reason.orValue(""), c.?message.orValue("")])`, status, types)

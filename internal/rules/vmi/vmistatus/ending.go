@@ -14,39 +14,36 @@ import (
 
 // Reasons of a VMI's end that do not come from virt-launcher.
 const (
-	ReasonPodGone   = "LauncherPodGone"
-	ReasonPodEnded  = "LauncherPodEnded"
-	ReasonPodFailed = "LauncherPodFailed"
-	ReasonGuestLost = "GuestLost"
-	// ReasonMigrationLost means that the guest was lost during a migration.
+	ReasonPodGone       = "LauncherPodGone"
+	ReasonPodEnded      = "LauncherPodEnded"
+	ReasonPodFailed     = "LauncherPodFailed"
+	ReasonGuestLost     = "GuestLost"
 	ReasonMigrationLost = "GuestLostInMigration"
 )
 
 // End is the end of a VMI.
 type End struct {
-	Failed bool
-	// Reason is status.reason of a failed VMI.
-	Reason, Message string
-	// WithoutPod means that the launcher pod does not exist any more.
-	WithoutPod bool
+	Failed          bool
+	Reason, Message string // Reason only of a failed VMI
+	WithoutPod      bool   // the launcher pod is gone
 }
 
-// EndOfPodGone returns the end of a VMI whose launcher pod does not exist any more.
+// EndOfPodGone returns the end by the loss of the launcher pod.
 func EndOfPodGone() *End {
 	return &End{Failed: true, Reason: ReasonPodGone, Message: "The launcher pod is gone, and the guest has ended with it.", WithoutPod: true}
 }
 
-// EndOfGuestLost returns the end of a VMI whose guest is gone without virt-launcher knowing how.
+// EndOfGuestLost returns the end of a guest that is gone without virt-launcher knowing how.
 func EndOfGuestLost() *End {
 	return &End{Failed: true, Reason: ReasonGuestLost, Message: "The guest is gone, and its launcher does not know how it ended."}
 }
 
-// EndOfMigration returns the end of a VMI whose guest was lost during a migration.
+// EndOfMigration returns the end of a guest that was lost during a migration.
 func EndOfMigration(how string) *End {
 	return &End{Failed: true, Reason: ReasonMigrationLost, Message: "The guest was lost while it was migrated: " + how + "."}
 }
 
-// EndOfQEMU returns the end of a VMI for the exit of QEMU reported by virt-launcher. by is the pod's disruption.
+// EndOfQEMU returns the end of a VMI for QEMU's exit. by is the pod's disruption.
 func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) *End {
 	if unwanted(vmi, exit) {
 		return endOfDisruption(vmi, exit.Reason, by)
@@ -62,8 +59,7 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) 
 	return e
 }
 
-// EndOfPod returns the end of a VMI whose launcher pod has finished: by QEMU's exit in the termination message, or
-// else by the pod's status.
+// EndOfPod returns the end of a VMI whose launcher pod has finished.
 func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	if exit := ExitOf(pod); exit != nil {
 		return EndOfQEMU(vmi, *exit, DisruptionOf(pod))
@@ -89,7 +85,7 @@ func EndOfPod(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) *End {
 	return e
 }
 
-// ExitOf returns QEMU's exit from the termination message of a launcher pod, nil for none.
+// ExitOf returns QEMU's exit from a launcher pod's termination message.
 func ExitOf(pod *corev1.Pod) *launch.Exit {
 	container := terminated(pod)
 	if container == nil {
@@ -102,8 +98,7 @@ func ExitOf(pod *corev1.Pod) *launch.Exit {
 	return &exit
 }
 
-// LauncherEnded reports whether the kubelet has reported the end of virt-launcher's container. Another container of the
-// pod may still run.
+// LauncherEnded reports whether virt-launcher's container has ended. Others of the pod may still run.
 func LauncherEnded(pod *corev1.Pod) bool { return podstatus.Terminal(pod) || terminated(pod) != nil }
 
 func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {

@@ -22,69 +22,55 @@ func Known[T any](value T) Fact[T] { return Fact[T]{known: true, value: value} }
 // Get returns the value, and whether it is known.
 func (f Fact[T]) Get() (value T, known bool) { return f.value, f.known }
 
-// Facts has a component's knowledge of a VMI. Unknown facts leave the status as it is.
+// Facts are a component's knowledge of a VMI. Unknown facts leave the status as it is.
 type Facts struct {
-	Now  time.Time
-	Wait Wait
-	// Maintain describes a VMI that has and must have no guest; nil for any other.
+	Now      time.Time
+	Wait     Wait
 	Maintain *Maintain
-	// HandOver is set in the write that hands the VMI over.
 	HandOver *HandOver
-	// Obstacle keeps the launcher pod from being created or from starting; nil for none.
+	// Obstacle keeps the launcher pod from being created or from starting.
 	Obstacle Fact[*Obstacle]
 	Pod      Fact[Pod]
-	// Failure is the error of a failed step of virt-handler; "" for none.
-	Failure Fact[string]
-	Guest   Fact[Guest]
-	// End is nil unless the VMI ends.
-	End *End
-	// Migration has virt-controller's facts, Source those of virt-handler on the guest's node, and
-	// Target those of virt-handler on the target node.
-	Migration Migration
-	Volumes   Fact[Volumes]
-	// MigrationRequired is the condition that package migrationrequired decided; nil for none.
+	Failure  Fact[string]
+	Guest    Fact[Guest]
+	End      *End
+	// Migration is from virt-controller, Source and Target from the virt-handlers.
+	Migration         Migration
+	Volumes           Fact[Volumes]
 	MigrationRequired Fact[*v1.VirtualMachineInstanceCondition]
-	// VCPUs is the state of a change of the guest's CPUs, nil for none.
-	VCPUs Fact[*Obstacle]
-	// Memory is the state of a change of the guest's memory, nil for none.
-	Memory Fact[*Obstacle]
-	Source Fact[SourceMigration]
-	Target Fact[TargetMigration]
+	VCPUs             Fact[*Obstacle]
+	Memory            Fact[*Obstacle]
+	Source            Fact[SourceMigration]
+	Target            Fact[TargetMigration]
 }
 
 // Obstacle is a problem that may not go away by itself.
 type Obstacle struct{ Reason, Message string }
 
-// Wait describes a VMI that has not been handed over to a node.
+// Wait describes a VMI before the handover.
 type Wait struct {
-	// Phase is the phase to enter, "" to keep the current one.
-	Phase v1.VirtualMachineInstancePhase
-	// For is the reason to wait, "" if nothing new is known. An obstacle's message takes precedence.
-	For         string
-	DataVolumes Fact[DataVolumes]
-	// Provisioning describes the binding of its claims, "" for none.
+	Phase        v1.VirtualMachineInstancePhase // to enter; "" keeps the current one
+	For          string                         // "" if nothing new is known; an obstacle's message takes precedence
+	DataVolumes  Fact[DataVolumes]
 	Provisioning Fact[string]
-	// Unscheduled is why its pod gets no node, nil for no known reason.
-	Unscheduled Fact[*Obstacle]
+	Unscheduled  Fact[*Obstacle]
 }
 
-// DataVolumes has the state of a VMI's DataVolumes. The zero value is a VMI without any.
+// DataVolumes is the state of a VMI's DataVolumes. The zero value is for none.
 type DataVolumes struct {
 	Exist, Filled bool
 	Message       string
 }
 
-// Maintain describes a VMI that has and must have no guest for now.
+// Maintain describes a VMI that has and must have no guest.
 type Maintain struct {
-	// Locked means locked for a maintenance pod.
-	Locked bool
+	Locked bool // for a maintenance pod
 	For    string
 }
 
-// HandOver is the pod with which a VMI is handed over to virt-handler on the pod's node.
+// HandOver is the pod with which a VMI is handed over to virt-handler.
 type HandOver struct {
-	Pod types.UID
-	// Node is where the pod is bound; Created is the pod's creation time.
+	Pod     types.UID
 	Node    string
 	Created time.Time
 	Image   string
@@ -92,22 +78,20 @@ type HandOver struct {
 	QOS     corev1.PodQOSClass
 }
 
-// PodState is a launcher pod's state.
+// PodState is a launcher pod's state; PodThere has no known problem.
 type PodState int
 
 // The states.
 const (
-	// PodThere means that no problem is known.
 	PodThere PodState = iota
 	PodTerminating
-	// PodGone means that the object does not exist any more; the guest may still run.
+	// PodGone: the object is gone; the guest may still run.
 	PodGone
-	// PodSilent means that the pod runs on a node that does not answer.
 	PodSilent
-	// PodUnseen means that the pod's node does not answer and has not reported whether it started the container.
+	// PodUnseen: the node does not answer, and has not reported whether it started the container.
 	PodUnseen
-	// PodReportedByController means that the pod is being deleted, or that Kubernetes has marked
-	// its node as lost. virt-controller, which can read the node, sets Ready.
+	// PodReportedByController: the pod is being deleted, or Kubernetes has marked its node as lost. virt-controller,
+	// which can read the node, sets Ready.
 	PodReportedByController
 )
 
@@ -115,38 +99,29 @@ const (
 type Pod struct {
 	State PodState
 	Name  string
-	// Node is the pod's node. Silent is why that does not answer; "" if it does.
+	// Silent is why the node does not answer.
 	Node, Silent string
-	// Since is when the pod was found to be gone.
-	Since time.Time
+	Since        time.Time // found to be gone
 }
 
 // Guest is a running guest.
 type Guest struct {
-	// RunState follows from QEMU's run state; PausedByUser overrides its reason.
-	RunState     runstate.State
-	PausedByUser bool
-	// AwaitsProbe means that the guest has a readiness probe that has not succeeded.
+	RunState       runstate.State
+	PausedByUser   bool // overrides RunState's reason
 	AwaitsProbe    bool
 	AgentConnected bool
-	// AgentLacks lists required commands that the agent lacks, "" for none. It is unknown until the
-	// agent has listed its commands.
+	// AgentLacks is unknown until the agent has listed its commands.
 	AgentLacks Fact[string]
-	// Credentials is why the agent has not set the guest's access credentials, "" if it has. It is
-	// unknown until somebody has tried.
-	Credentials Fact[string]
-	// Accelerated means that the guest runs with KVM and is not emulated.
-	Accelerated bool
-	// Immovable is why the guest can't migrate, nil if it can.
-	Immovable *Obstacle
-	// StorageBound is why the guest can't migrate even if its disks are copied to other claims, nil if it can.
-	StorageBound *Obstacle
+	// Credentials is why the agent has not set them. It is unknown until a try.
+	Credentials  Fact[string]
+	Accelerated  bool
+	Immovable    *Obstacle // why the guest can't migrate
+	StorageBound *Obstacle // why not even if its disks are copied to other claims
 	Details      Details
 }
 
-// Details describe a running guest.
+// Details describe a running guest. Nil Machine and Memory leave the status as it is.
 type Details struct {
-	// Machine and Memory leave the status as it is if they are nil.
 	Machine            *v1.Machine
 	Memory             *v1.MemoryStatus
 	CPUTopology        *v1.CPUTopology
@@ -156,6 +131,5 @@ type Details struct {
 	MigrationMethod    v1.VirtualMachineInstanceMigrationMethod
 	MigrationTransport v1.VirtualMachineInstanceMigrationTransport
 	OS                 v1.VirtualMachineInstanceGuestOSInfo
-	// Frozen means that a user has frozen the guest's file systems.
-	Frozen bool
+	Frozen             bool
 }

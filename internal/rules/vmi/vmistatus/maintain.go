@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// maintain starts over: nothing remains of an earlier guest and its pod, so that the next ones are reported like the
-// first.
+// maintain starts over: nothing remains of an earlier guest and its pod.
 func maintain(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceStatus {
 	status := v1.VirtualMachineInstanceStatus{Phase: vmi.Status.Phase}
 	phase := v1.Pending
@@ -33,11 +32,4 @@ func maintain(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstance
 func begin(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, now time.Time) {
 	status.Phase, status.PhaseTransitionTimestamps = phase, nil
 	stamp(status, phase, now)
-}
-
-// leaveMaintenance makes a VMI that may start again like a new one.
-func leaveMaintenance(status *v1.VirtualMachineInstanceStatus, now time.Time) {
-	if status.Phase == lock.Phase {
-		begin(status, v1.Pending, now)
-	}
 }

@@ -14,22 +14,19 @@ import (
 
 // Migration has virt-controller's facts about a migration.
 type Migration struct {
-	// Begin starts a migration, which replaces one that is over; nil for none.
+	// Begin replaces a migration that is over.
 	Begin *MigrationBegin
-	// Of is the migration of Abort, Failure and Arrived, which change no other.
+	// Of is the migration of Abort, Failure and Arrived.
 	Of types.UID
-	// Abort asks the source's virt-handler to stop the migration. One that the source has not begun
-	// fails at once.
-	Abort bool
-	// Failure is why a migration failed before the source began it; "" for none.
-	Failure string
-	// Arrived is the pod in which the guest runs now, nil while it has not arrived.
+	// Abort asks the source to stop the migration. One that has not begun fails at once.
+	Abort   bool
+	Failure string // why it failed before the source began it
 	Arrived *Arrival
-	// Ended are pods of the VMI that have no guest and will have none.
+	// Ended are pods that have no guest and will have none.
 	Ended []types.UID
 }
 
-// MigrationBegin is a migration whose target pod runs. That pod becomes the VMI's second.
+// MigrationBegin is a migration whose target pod runs.
 type MigrationBegin struct {
 	UID                   types.UID
 	SourceNode, SourcePod string
@@ -42,31 +39,25 @@ type MigrationBegin struct {
 
 // Arrival is an arrived guest's pod.
 type Arrival struct {
-	Image string
-	// Volumes replaces the volume status; nil leaves it.
-	Volumes []v1.VolumeStatus
+	Image   string
+	Volumes []v1.VolumeStatus // nil leaves the status
 }
 
 // SourceMigration has the facts of virt-handler on the guest's node.
 type SourceMigration struct {
 	UID types.UID
-	// Begins means that QEMU is about to send the guest. It starts only after this has been written.
-	Begins bool
-	// Mode is QEMU's mode, "" if unknown.
-	Mode v1.MigrationMode
-	// Failure is why the guest keeps running here and will not run at the target; "" for none.
-	Failure string
-	// Abort is the result of an abort request, "" if unknown.
-	Abort v1.MigrationAbortStatus
-	// Progress is set when it is to be written.
+	// Begins means that QEMU is about to send the guest, once this has been written.
+	Begins   bool
+	Mode     v1.MigrationMode // QEMU's, "" if unknown
+	Failure  string           // why the guest keeps running here and will not run at the target
+	Abort    v1.MigrationAbortStatus
 	Progress Progress
 }
 
-// TargetMigration has the facts of the target's virt-handler.
+// TargetMigration has the facts of virt-handler on the target node.
 type TargetMigration struct {
-	UID types.UID
-	// Address is where the target accepts the guest, "" until it does.
-	Address string
+	UID     types.UID
+	Address string // "" until the target accepts the guest
 	Runs    bool
 }
 
@@ -85,7 +76,6 @@ func active(status *v1.VirtualMachineInstanceStatus, uid types.UID) *v1.VirtualM
 	return nil
 }
 
-// migrate applies the facts of virt-controller and of the source's virt-handler.
 func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
 	if p.stage != HandedOver {
 		return
@@ -97,17 +87,10 @@ func (p *projection) migrate(status *v1.VirtualMachineInstanceStatus) {
 	if m := ActiveMigration(status); m != nil && p.End != nil {
 		fail(m, "The VMI has ended while it was migrated: "+p.End.Message, p.Now)
 	}
-	p.completeFailed(status)
-}
-
-// completeFailed completes a failed migration once the VMI has no pod on the target any more, or ends.
-func (p *projection) completeFailed(status *v1.VirtualMachineInstanceStatus) {
-	m := status.MigrationState
-	if m == nil || !m.Failed {
-		return
+	if m := status.MigrationState; m != nil && m.Failed {
+		named := slices.Contains(slices.Collect(maps.Values(status.ActivePods)), m.TargetNode)
+		m.Completed = m.Completed || !named || p.End != nil
 	}
-	named := slices.Contains(slices.Collect(maps.Values(status.ActivePods)), m.TargetNode)
-	m.Completed = m.Completed || !named || p.End != nil
 }
 
 func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
@@ -168,7 +151,7 @@ func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// The target's virt-handler owns no other part of the status until the guest's node is its own.
+// The target's virt-handler owns nothing else until the guest's node is its own.
 func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
 	t, known := p.Target.Get()
 	m := active(status, t.UID)
@@ -185,7 +168,6 @@ func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// switchNode switches the node to the one where the guest runs, and removes ended pods.
 func (p *projection) switchNode(status *v1.VirtualMachineInstanceStatus) {
 	m := status.MigrationState
 	if a := p.Migration.Arrived; a != nil && m != nil && switchover.Completed(m) && m.MigrationUID == p.Migration.Of {

@@ -13,17 +13,14 @@ import (
 // Writer is a component that writes the status.
 type Writer string
 
+// The writers. Nobody writes unused fields.
 const (
-	// Nobody writes unused fields.
-	Nobody Writer = ""
-	// API is virt-api, which answers evictions.
-	API Writer = "virt-api"
-	// Controller is virt-controller, which creates the pods.
+	Nobody     Writer = ""
+	API        Writer = "virt-api"
 	Controller Writer = "virt-controller"
-	// Handler is virt-handler on the node in status.nodeName, where the guest runs.
-	Handler Writer = "virt-handler"
-	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and its QEMU
-	// are not the guest's yet, and do not affect the phase or a condition.
+	Handler    Writer = "virt-handler"
+	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and its QEMU do not affect the
+	// phase or a condition yet.
 	TargetHandler Writer = "virt-handler of the target"
 )
 
@@ -39,11 +36,11 @@ func HandlerOn(node string, status *v1.VirtualMachineInstanceStatus) Writer {
 type Stage int
 
 const (
-	// Waiting is the stage in which no guest can run: virt-handler starts one only in phase Scheduled.
+	// Waiting has no guest: virt-handler starts one only in phase Scheduled.
 	Waiting Stage = iota
-	// HandedOver is the stage in which a guest may run.
+	// HandedOver may have a guest.
 	HandedOver
-	// Ended is the stage of a final phase.
+	// Ended has a final phase.
 	Ended
 	stages
 )
@@ -66,21 +63,18 @@ func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 // Owner has a field's writers during one stage.
 type Owner struct {
 	Owner Writer
-	// Deputies write it if the owner is unable to; Field.Deputizes has the cases. Every write
-	// requires that nobody else has written since the writer's read.
+	// Deputies write it if the owner is unable to. Every write requires that nobody else has written since the
+	// writer's read.
 	Deputies []Writer
 }
 
 // Field is a field of a VMI's status, or a condition.
 type Field struct {
-	// Name is the field's JSON name, or a condition's type if Condition is set.
-	Name      string
+	Name      string // in JSON, or a condition's type
 	Condition bool
 	Owners    [stages]Owner
-	// Deputizes describes when a deputy writes the field.
-	Deputizes string
-	// within restricts writers' changes to a condition of the admission policy. A writer that is
-	// missing may change the field at any time.
+	Deputizes string // when a deputy writes it
+	// within restricts writers' changes to a condition of the admission policy.
 	within map[Writer]term
 }
 
@@ -88,16 +82,12 @@ type Field struct {
 type term string
 
 const (
-	// hasBegun requires that the source's virt-handler has begun the migration.
 	hasBegun term = "variables.begun"
-	// cleared requires that the write leaves evacuationNodeName empty.
-	cleared term = `variables.after.?evacuationNodeName.orValue("") == ""`
-	// arrives requires a migration that has begun and has not failed.
-	arrives term = "variables.begun && !variables.after.?migrationState.?failed.orValue(false)"
+	cleared  term = `variables.after.?evacuationNodeName.orValue("") == ""`
+	arrives  term = "variables.begun && !variables.after.?migrationState.?failed.orValue(false)"
 	// settled requires a failed migration without a pod on the target, or the VMI's end in this write.
 	settled term = "variables.after.?migrationState.?failed.orValue(false) && (variables.ends || " +
 		`!variables.after.?activePods.orValue({}).exists(uid, variables.after.activePods[uid] == variables.after.?migrationState.?targetNode.orValue("")))`
-	// notBegun requires a migration that has not begun, or the VMI's end in this write.
 	notBegun term = "!variables.begun || variables.ends"
 )
 
@@ -110,11 +100,10 @@ var (
 	guests = [stages]Owner{HandedOver: {Owner: Handler}}
 	// shared fields pass to virt-handler at the handover, unless it can't report.
 	shared = [stages]Owner{Waiting: {Owner: Controller}, HandedOver: {Owner: Handler, Deputies: []Writer{Controller}}}
-	// ending fields are virt-handler's, and change with the VMI's end.
+	// ending fields change with the VMI's end.
 	ending = [stages]Owner{HandedOver: {Owner: Handler, Deputies: []Writer{Controller}}}
 	// moving fields are virt-controller's once the guest may run.
-	moving = [stages]Owner{HandedOver: {Owner: Controller}}
-	// arriving fields are known on the target node.
+	moving   = [stages]Owner{HandedOver: {Owner: Controller}}
 	arriving = [stages]Owner{HandedOver: {Owner: TargetHandler}}
 )
 
@@ -126,8 +115,8 @@ const (
 
 const migrationState = "migrationState."
 
-// whileBegun lets only the source's virt-handler report the failure of a begun migration, and
-// nobody report before the beginning that the guest has arrived.
+// whileBegun lets only the source's virt-handler report the failure of a begun migration, and nobody report an
+// arrival before the beginning.
 var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
 
 // Fields has all fields of a VMI's status and migrationState, and all conditions that Drydock sets.
@@ -177,8 +166,7 @@ var Fields = []Field{
 	{Name: "evacuationNodeName", Deputizes: "to clear it", within: map[Writer]term{Controller: cleared},
 		Owners: [stages]Owner{HandedOver: {Owner: API, Deputies: []Writer{Controller}}}},
 
-	// virt-controller begins a migration, and then each component writes its own facts. Another migration replaces
-	// all.
+	// virt-controller begins a migration, then each component writes its own facts. Another migration replaces all.
 	{Name: migrationState + "migrationUid", Owners: moving},
 	{Name: migrationState + "sourceNode", Owners: moving},
 	{Name: migrationState + "sourcePod", Owners: moving},
@@ -219,11 +207,10 @@ var Fields = []Field{
 	{Name: "changedBlockTracking"},
 }
 
-// PodScheduled is copied from the pod, while that has no node.
+// PodScheduled is copied from the pod while that has no node.
 const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
-// Accelerated tells whether the guest runs with KVM or is emulated. It does not change during the guest's life, on
-// any node (decision 350).
+// Accelerated is True for KVM, False for emulation, for the guest's life, on any node (decision 350).
 const Accelerated v1.VirtualMachineInstanceConditionType = "drydock.dev/Accelerated"
 
 // MayWrite reports whether the writer may change the field at a stage.
@@ -232,8 +219,7 @@ func (f *Field) MayWrite(by Writer, at Stage) bool {
 	return by != Nobody && (o.Owner == by || slices.Contains(o.Deputies, by))
 }
 
-// Writable returns the names of the status fields that the writer may change at some stage, in
-// whole or in part, without the conditions, in the order of Fields.
+// Writable returns the status fields, without the conditions, that the writer may change in whole or in part.
 func Writable(by Writer) []string {
 	var names []string
 	for i := range Fields {

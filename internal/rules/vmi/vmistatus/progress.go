@@ -11,45 +11,37 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// MigrationProgress is True while the VMI is migrated, with the progress in its message. KubeVirt
-// has no condition for it (decision 321).
+// MigrationProgress has the progress of a migration in its message. KubeVirt has no condition for it (decision 321).
 const MigrationProgress v1.VirtualMachineInstanceConditionType = layout.MigrationProgress
 
-// ProgressInterval is the minimum duration of a migration before its progress is written, and between two writes.
+// ProgressInterval is the minimum time before the progress is written, and between two writes.
 const ProgressInterval = 5 * time.Second
 
-// ProgressDue reports whether the progress, last written at last or begun then, is to be written.
+// ProgressDue reports whether the progress, last written or begun at last, is to be written.
 func ProgressDue(last, now time.Time) bool { return now.Sub(last) >= ProgressInterval }
 
 // ProgressStage is the activity of a migration's source, and the reason of MigrationProgress.
 type ProgressStage string
 
+// The stages, in order; CopyingDisks only if disks move with the guest. From HandingOver on the guest is stopped; in
+// GuestSent the target does not run it yet.
 const (
-	// CopyingDisks comes before SendingMemory if disks move with the guest.
-	CopyingDisks ProgressStage = "CopyingDisks"
-	// SendingMemory lasts until the handover.
+	CopyingDisks  ProgressStage = "CopyingDisks"
 	SendingMemory ProgressStage = "SendingMemory"
-	// HandingOver means that the guest is stopped while the rest of what it needs is sent.
-	HandingOver ProgressStage = "HandingOver"
-	// GuestSent means that the target does not run the guest yet.
-	GuestSent ProgressStage = "GuestSent"
+	HandingOver   ProgressStage = "HandingOver"
+	GuestSent     ProgressStage = "GuestSent"
 )
 
-// Progress is that of a migration's source; the zero value is unknown. Amounts are in bytes, rates in bytes per
-// second. QEMU's figures may have any value.
+// Progress is that of a migration's source, in bytes and bytes per second. QEMU's figures may have any value.
 type Progress struct {
-	Stage ProgressStage
-	// Sent may exceed Total.
-	Total, Remaining, Sent int64
-	// Rate is the transfer rate; DirtyRate is the rate of the guest's changes.
-	Rate, DirtyRate int64
-	// Downtime is how long the guest would stand still if the rest was sent now.
-	Downtime time.Duration
-	// Stopped is when the guest was stopped, for HandingOver and GuestSent; zero if unknown.
-	Stopped time.Time
+	Stage                  ProgressStage
+	Total, Remaining, Sent int64         // Sent may exceed Total
+	Rate, DirtyRate        int64         // of the transfer, of the guest's changes
+	Downtime               time.Duration // of the guest, if the rest was sent now
+	Stopped                time.Time     // of the guest; zero if unknown
 }
 
-// message returns the stage's sentence, whose form is documented in docs/migration.md.
+// docs/migration.md documents these sentences.
 func (p Progress) message(target string) string {
 	switch p.Stage {
 	case CopyingDisks:
@@ -73,7 +65,6 @@ func (p Progress) since() string {
 	return " since " + p.Stopped.UTC().Format(time.RFC3339)
 }
 
-// share returns the transferred per cent.
 func (p Progress) share() int {
 	if p.Total <= 0 {
 		return 0
@@ -92,8 +83,7 @@ func mebibytes(bytes int64) int64 {
 	return whole
 }
 
-// migrationProgress exists from the first progress until the migration is over. After a completed
-// one virt-controller removes it when it switches the VMI's node, to save a write.
+// After a completed migration virt-controller removes it with the switch of the VMI's node, to save a write.
 func (p *projection) migrationProgress() verdict {
 	m := p.next.MigrationState
 	source, _ := p.Source.Get()

@@ -30,7 +30,13 @@ func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachi
 	p.setPhase(&status)
 	p.migrate(&status)
 	p.moveVolumes(&status)
-	p.handOver(&status)
+	if h := p.HandOver; h != nil {
+		status.NodeName = h.Node
+		status.ActivePods = map[types.UID]string{h.Pod: h.Node}
+		status.RuntimeUser = h.User
+		status.QOSClass = new(h.QOS)
+		status.LauncherContainerImageVersion = h.Image
+	}
 	p.describe(&status)
 	p.next = &status
 	for _, rule := range conditionRules {
@@ -44,7 +50,7 @@ type projection struct {
 	vmi *v1.VirtualMachineInstance
 	// stage is that of the current status.
 	stage Stage
-	// The conditions are set last.
+	// next is complete except for its conditions.
 	next *v1.VirtualMachineInstanceStatus
 }
 
@@ -70,7 +76,9 @@ func (p *projection) setPhase(status *v1.VirtualMachineInstanceStatus) {
 	case running:
 		enter(status, v1.Running, created, p.Now)
 	case p.Wait.Phase != "" && p.stage == Waiting:
-		leaveMaintenance(status, p.Now)
+		if status.Phase == lock.Phase {
+			begin(status, v1.Pending, p.Now) // a VMI that may start again is like a new one
+		}
 		enter(status, p.Wait.Phase, created, p.Now)
 	}
 }
@@ -79,8 +87,7 @@ var phases = []v1.VirtualMachineInstancePhase{
 	v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
 }
 
-// enter moves the status to a phase unless it has reached it. Pending needs no write of its own: it
-// began when the VMI was created.
+// Pending needs no write of its own: it began with the VMI's creation.
 func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, created, now time.Time) {
 	if slices.Index(phases, phase) <= slices.Index(phases, status.Phase) {
 		return
@@ -92,23 +99,10 @@ func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInsta
 	stamp(status, phase, now)
 }
 
-// stamp records the beginning of a phase with the API server's precision of a second.
 func stamp(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, at time.Time) {
 	status.PhaseTransitionTimestamps = append(status.PhaseTransitionTimestamps, v1.VirtualMachineInstancePhaseTransitionTimestamp{
 		Phase: phase, PhaseTransitionTimestamp: metav1.NewTime(at.Truncate(time.Second)),
 	})
-}
-
-func (p *projection) handOver(status *v1.VirtualMachineInstanceStatus) {
-	h := p.HandOver
-	if h == nil {
-		return
-	}
-	status.NodeName = h.Node
-	status.ActivePods = map[types.UID]string{h.Pod: h.Node}
-	status.RuntimeUser = h.User
-	status.QOSClass = new(h.QOS)
-	status.LauncherContainerImageVersion = h.Image
 }
 
 func (p *projection) describe(status *v1.VirtualMachineInstanceStatus) {
@@ -144,7 +138,6 @@ type verdict struct {
 	want  *v1.VirtualMachineInstanceCondition
 }
 
-// unknown leaves a condition as it is, absent removes it.
 var (
 	unknown = verdict{}
 	absent  = verdict{known: true}
@@ -157,7 +150,7 @@ func is(status corev1.ConditionStatus, reason, message string) verdict {
 	return verdict{known: true, want: &v1.VirtualMachineInstanceCondition{Status: status, Reason: reason, Message: message}}
 }
 
-// LastProbeTime, which condition.Set keeps, only changes if the verdict has one.
+// condition.Set keeps LastProbeTime, so a verdict's own is set afterwards.
 func (v verdict) apply(list *[]v1.VirtualMachineInstanceCondition, kind v1.VirtualMachineInstanceConditionType, now time.Time) {
 	switch {
 	case !v.known:

@@ -4,17 +4,15 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Volumes are a VMI's volumes whose disks are copied to other claims when its guest migrates.
+// Volumes are volumes whose disks are copied to other claims when the guest migrates.
 type Volumes struct {
-	// Migrated are the volumes with both claims; empty if none is to be copied any more.
 	Migrated []v1.StorageMigratedVolumeInfo
-	// Canceled means that the volumes in the status are not to be copied any more. They stay there
-	// until the migration that copies them has ended. Migrated is ignored.
+	// Canceled means that the copies are given up. The status keeps the volumes until the migration has ended, and
+	// Migrated is ignored.
 	Canceled bool
 	Message  string
 }
 
-// moveVolumes sets the copied volumes, none once the guest has arrived.
 func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
 	change, known := p.Volumes.Get()
 	switch {
