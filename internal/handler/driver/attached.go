@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
-	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/requests"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
@@ -38,15 +38,6 @@ type attached struct {
 	plugs    *concern.Running[disks.Seen, disks.Plan]
 }
 
-// alive returns the attached QEMU if its monitor is connected.
-func (d *Driver) alive() *attached {
-	a := d.attached.Load()
-	if a == nil || !a.guest.Alive() {
-		return nil
-	}
-	return a
-}
-
 // attach takes over a running QEMU, whether this driver or an earlier one started it.
 func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	if d.prepared == nil {
@@ -60,9 +51,12 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	if err != nil {
 		return err
 	}
-	if err := d.exportBootDisks(ctx, a, instance); err != nil {
-		a.close()
-		return err
+	// exportPluggedDisks does the same for plugged disks.
+	if m := a.guest.Observe().Migration; m.Arriving() {
+		if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(instance, false)); err != nil {
+			a.close()
+			return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
+		}
 	}
 	d.detach()
 	d.attached.Store(a)
@@ -75,10 +69,18 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	if err != nil {
 		return nil, err
 	}
+	var credentials func() (accesscredential.Delivery, error)
+	if root := link.Peer.Root; accesscredential.ByAgent(&instance.Spec) {
+		credentials = func() (accesscredential.Delivery, error) {
+			return accesscredential.ForAgent(&instance.Spec, func(source accesscredential.Source) ([]accesscredential.File, error) {
+				return disk.CredentialFiles(root, source)
+			})
+		}
+	}
 	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake)}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
-		Go: d.startHelper, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
+		Go: d.startHelper, Wake: d.wake, Credentials: credentials, Now: d.env.Now, Log: d.log,
 	}, vmihandler.AgentOf(instance.Status))
 	d.addConcerns(a)
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
@@ -93,19 +95,6 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 		return nil, err
 	}
 	return a, nil
-}
-
-// credentials returns a function that reads, from the launcher's files, the credentials for the guest's agent to set;
-// nil if there are none.
-func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() (accesscredential.Delivery, error) {
-	if !accesscredential.ByAgent(&instance.Spec) {
-		return nil
-	}
-	return func() (accesscredential.Delivery, error) {
-		return accesscredential.ForAgent(&instance.Spec, func(source accesscredential.Source) ([]accesscredential.File, error) {
-			return disk.CredentialFiles(root, source)
-		})
-	}
 }
 
 func (a *attached) handleEvent(e qmp.Event) bool {
@@ -129,8 +118,7 @@ func (a *attached) close() {
 	a.guest.Close()
 }
 
-// errMonitorEnded mostly resolves itself: QEMU's end closes its monitor a moment before virt-launcher can report how
-// QEMU ended.
+// errMonitorEnded mostly resolves itself: QEMU's end closes its monitor a moment before virt-launcher can report it.
 var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 
 // monitorPause is the length of that moment on a busy machine.
@@ -154,11 +142,11 @@ func (d *Driver) observeConnection() connection.Facts {
 	return facts
 }
 
-// dropDeadGuest also delays the next attempt to attach.
+// dropDeadGuest also delays the next attempt to attach, as if one had failed.
 func (d *Driver) dropDeadGuest() {
 	if a := d.attached.Load(); a == nil || a.guest.Alive() {
 		return
 	}
 	d.detach()
-	d.failures.delay(vmihandler.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
+	d.failures.step = failure{step: vmihandler.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
 }

@@ -20,8 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// sendPluggedDisks reports to the migration's target the disks that were plugged into the guest. It is called only
-// before any memory is sent.
+// sendPluggedDisks reports the guest's plugged disks to the migration's target. Call it only before any memory is sent.
 func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	if len(plugs.Detached) > 0 {
 		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
@@ -54,7 +53,7 @@ func (d *Driver) arrivalOf(vmi *v1.VirtualMachineInstance, known guest.Facts) *c
 }
 
 // exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the
-// source that it has all of them. The source copies nothing before that.
+// source, which copies nothing before that.
 func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target := d.moving.target
 	if target == nil || s.attached == nil || s.role != vmihandler.Destination || !s.disks.Received || d.moving.plugged {
@@ -76,7 +75,7 @@ func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target.TellPlugged()
 }
 
-// mirrorsBy returns the disks that move with the guest: either the plugged or the other ones.
+// mirrorsBy returns the disks that move with the guest: only the plugged or only the other ones.
 func mirrorsBy(vmi *v1.VirtualMachineInstance, plugged bool) []machine.Mirror {
 	return slices.DeleteFunc(machine.Mirrors(vmi), func(m machine.Mirror) bool { return m.Plugged != plugged })
 }

@@ -71,9 +71,9 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	return nil
 }
 
-// announceUnanswered announces a write without an answer once the VMI shows that it has taken effect. A VMI of the same
-// version shows that it has not yet: of it and the next report only one can. If somebody else has changed the VMI first,
-// the write never does.
+// announceUnanswered announces an unanswered write once the VMI shows its effect. A VMI of the same version shows that
+// it has none yet, and then only it or the next report can have one. If somebody else changed the VMI first, it never
+// has.
 func (d *Driver) announceUnanswered(now *v1.VirtualMachineInstance) {
 	c := d.unanswered
 	if c == nil || now == nil || now.ResourceVersion == c.from.ResourceVersion {
@@ -95,7 +95,9 @@ func (d *Driver) announce(c *changes) {
 			d.announceEnd(c)
 		}
 	}
-	d.announceStall(c)
+	if now := stallCondition(c.to); now != nil && stallCondition(c.from.Status) == nil {
+		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
+	}
 	d.announceVolumes(c)
 	if said := visibleFailure(c.to); said != "" && visibleFailure(c.from.Status) == "" {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, v1.SyncFailed.String(), said)
@@ -123,15 +125,6 @@ func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
 		return c.Message
 	}
 	return ""
-}
-
-// announceStall emits one event each time the status begins to show that an I/O error has stopped the guest.
-func (d *Driver) announceStall(c *changes) {
-	if stallCondition(c.from.Status) == nil {
-		if now := stallCondition(c.to); now != nil {
-			d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
-		}
-	}
 }
 
 func stallCondition(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceCondition {
