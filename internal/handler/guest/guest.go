@@ -1,12 +1,9 @@
 // Package guest manages one running QEMU through its monitor: its run state, the markers that QEMU stores for
 // virt-handler, the power verbs, migrations, and its usage figures.
 //
-// All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a
-// guest runs because its QEMU does: QEMU may be the target of a migration. It knows neither a VMI's status nor the
-// API server; its owner decides when to call it and what follows (package vmihandler).
-//
-// Observe returns the known facts as values. The state (state.go) is a pure function; the rest queries and commands
-// QEMU. Package power decides on requests about the CPUs.
+// All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a guest
+// runs because its QEMU does: QEMU may be a migration's target. It knows neither a VMI's status nor the API server; its
+// owner decides when to call it (package vmihandler), and package power what a request does to the CPUs.
 package guest
 
 import (
@@ -47,8 +44,7 @@ type Guest struct {
 	resets chan struct{}
 
 	mu sync.Mutex
-	// known is the last known state. stale makes the next Refresh query QEMU. silent means that QEMU did not answer
-	// the last query.
+	// stale makes the next Refresh query QEMU. silent means that QEMU did not answer the last query.
 	known         knownState
 	stale, silent bool
 	// stopped is when QEMU reported that it has stopped the guest; zero if it has run since.
@@ -61,7 +57,7 @@ type Guest struct {
 type Facts struct {
 	KVM      bool
 	RunState string
-	// Stopped is when QEMU stopped the guest; zero if it runs, or was stopped before Open.
+	// Stopped is zero if the guest runs, or was stopped before Open.
 	Stopped time.Time
 	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are the affected
 	// disks, as far as known.
@@ -69,14 +65,12 @@ type Facts struct {
 	FailedDisks []vmihandler.FailedDisk
 	// PausedByUser means that the guest stays stopped even when the disks work again.
 	PausedByUser bool
-	// Halted means that this QEMU waits for volumes before it runs its CPUs for the
-	// first time (vmihandler.Halt).
+	// Halted means that QEMU waits for volumes before it first runs its CPUs (vmihandler.Halt).
 	Halted bool
-	// Resume means that the guest should be told to continue now. Attempts counts how often it was after an I/O
-	// error.
+	// Resume means that the guest should be told to continue now. Attempts counts how often it was after an I/O error.
 	Resume   bool
 	Attempts int
-	// Migration is QEMU's part in migrations. Jobs are its disk copies for them, including those that have ended.
+	// Jobs are QEMU's disk copies for migrations, also those that have ended.
 	Migration Migration
 	Jobs      []Job
 	// Silent means that QEMU did not answer the last query, so that the facts are older.
@@ -115,8 +109,7 @@ func (g *Guest) queryKVM(ctx context.Context) error {
 	return nil
 }
 
-// Close disconnects from the monitor, and returns when no more events will be reported. It must not be called from
-// OnEvent.
+// Close disconnects from the monitor, and returns when no more events will be reported. OnEvent must not call it.
 func (g *Guest) Close() { _ = g.monitor.Close() }
 
 // Done is closed when the monitor has ended, for example with QEMU.
@@ -164,7 +157,12 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		}
 	}
 	if e.Name == "RESUME" {
-		g.callOnRunning()
+		g.mu.Lock()
+		do := g.onRunning
+		g.mu.Unlock()
+		if do != nil {
+			do()
+		}
 	}
 	if slices.Contains(changing, e.Name) {
 		look = true
@@ -225,7 +223,7 @@ func (g *Guest) execute(ctx context.Context, command string, args any) error {
 	return g.monitor.Execute(ctx, command, args, nil)
 }
 
-// pressKeys presses a key combination, given by QEMU's names (QKeyCode).
+// pressKeys takes QEMU's names of keys (QKeyCode).
 func (g *Guest) pressKeys(ctx context.Context, names ...string) error {
 	type key struct {
 		Type string `json:"type"`

@@ -37,15 +37,15 @@ type Migration struct {
 
 // Progress is the progress of a source's migration.
 type Progress struct {
-	// Total, Transferred and Remaining are bytes of the guest's memory. DirtyRate, which the guest changes, and Rate,
-	// which is sent, are bytes per second.
+	// Total, Transferred and Remaining are bytes of memory. DirtyRate, by which the guest changes it, and Rate, by
+	// which it is sent, are bytes per second.
 	Total, Transferred, Remaining float64
 	DirtyRate, Rate               float64
-	// Elapsed is the migration's duration so far, Downtime how long the guest has been stopped for it, and Expected
-	// how long it would be if it were stopped now.
+	// Elapsed is the duration so far, Downtime how long the guest has been stopped, Expected how long it would be if
+	// it were stopped now.
 	Elapsed, Downtime, Expected time.Duration
-	// Rounds counts the passes through the memory. Throttle is the percentage of time for which the guest is kept
-	// from running, so that it changes less.
+	// Rounds counts the passes through the memory. Throttle is the percentage of time for which the guest is kept from
+	// running.
 	Rounds, Throttle float64
 }
 
@@ -98,28 +98,25 @@ func milliseconds(f float64) time.Duration {
 	return time.Duration(math.Min(clamp(f), float64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
 }
 
-func (i *migrationInfo) progress() Progress {
-	return Progress{
-		Total: clamp(i.RAM.Total), Transferred: clamp(i.RAM.Transferred), Remaining: clamp(i.RAM.Remaining),
-		DirtyRate: clamp(i.RAM.DirtyRate * i.RAM.PageSize), Rate: clamp(i.RAM.Mbps * 1e6 / 8),
-		Elapsed: milliseconds(i.Total), Downtime: milliseconds(i.Downtime), Expected: milliseconds(i.Expected),
-		Rounds: clamp(i.RAM.Rounds), Throttle: math.Min(100, clamp(i.Throttle)),
-	}
-}
-
 // runState is QEMU's own.
 func migrationOf(info migrationInfo, runState string, objects map[string]bool) Migration {
 	m := Migration{
 		Handover: machine.ReadHandover(objects), RunState: runState,
-		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]), Progress: info.progress(),
+		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]),
+		Progress: Progress{
+			Total: clamp(info.RAM.Total), Transferred: clamp(info.RAM.Transferred), Remaining: clamp(info.RAM.Remaining),
+			DirtyRate: clamp(info.RAM.DirtyRate * info.RAM.PageSize), Rate: clamp(info.RAM.Mbps * 1e6 / 8),
+			Elapsed: milliseconds(info.Total), Downtime: milliseconds(info.Downtime), Expected: milliseconds(info.Expected),
+			Rounds: clamp(info.RAM.Rounds), Throttle: math.Min(100, clamp(info.Throttle)),
+		},
 		PostCopyBytes: clamp(info.RAM.PostCopy),
 	}
 	if m.Status == migrationstatus.Failed {
 		m.Failure = truncate(info.Error)
 	}
 	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !isTransient(runState) {
-		// QEMU has the marker of a migration that it has not begun, and reports an earlier one. finish-migrate is
-		// excluded: a QEMU that completes a migration leaves that run state after it reports the status.
+		// QEMU has the marker of a migration that it has not begun, and reports an earlier one. A QEMU that completes
+		// a migration leaves finish-migrate only after it reports the status.
 		m.Status = migrationstatus.None
 	}
 	return m
@@ -142,9 +139,9 @@ func (m *Migration) markerLeftOver() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
 
-// guestRunState returns the run state of the guest instead of its QEMU's. A guest that has not arrived is inmigrate,
-// whatever state its QEMU reports. A guest that a disk error stopped just before a handover that then failed has an
-// I/O error: QEMU reports postmigrate for it.
+// guestRunState returns the guest's run state instead of QEMU's. A guest that has not arrived is inmigrate, whatever
+// QEMU reports. One that a disk error stopped just before a handover that then failed has an I/O error: QEMU reports
+// postmigrate.
 func guestRunState(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
@@ -162,7 +159,7 @@ func guestRunState(m Migration) string {
 // Begin has a migration's parameters.
 type Begin struct {
 	Migration types.UID
-	// Socket is the path that QEMU connects to, as QEMU sees it.
+	// Socket is a path of QEMU's.
 	Socket string
 	// Bandwidth is the limit in bytes per second; 0 for none.
 	Bandwidth int64
@@ -205,10 +202,6 @@ type capability struct {
 	State bool   `json:"state"`
 }
 
-func (g *Guest) setCapabilities(ctx context.Context, list ...capability) error {
-	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
-}
-
 // Begin makes QEMU send the guest. It returns a *power.Refusal if the guest's state does not allow it.
 func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
@@ -222,8 +215,8 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	})
 }
 
-// sendMigrate marks QEMU before it sends anything: if virt-handler dies in between, the migration has not begun and
-// its status is none, which counts as failed.
+// sendMigrate marks QEMU before it sends anything: if virt-handler dies in between, the migration has the status none,
+// which counts as failed.
 func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
@@ -281,8 +274,7 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. It does nothing if the
-// guest is already being handed over or stopped.
+// Converge stops a guest that changes its memory faster than it is sent, unless it is already handed over or stopped.
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -293,13 +285,15 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue makes a source that waits before the switchover hand its guest over. The guest's disks must have been
-// copied.
+// Continue makes a source that waits before the switchover hand its guest over. The disks must have been copied.
 func (g *Guest) Continue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	defer g.invalidate()
-	if g.hasCopied() {
+	g.mu.Lock()
+	copied := g.known.copies || len(g.known.jobs) > 0
+	g.mu.Unlock()
+	if copied {
 		if err := g.removeAllCopyNodes(ctx); err != nil {
 			return err
 		}
@@ -310,9 +304,8 @@ func (g *Guest) Continue(ctx context.Context) error {
 	return nil
 }
 
-// Cancel makes a source give a migration up. A migration that is too far continues. QEMU would cancel even a post-copy
-// whose guest may run at the target, and never ends one that it cancels after its stream has broken: Cancel requests
-// neither.
+// Cancel makes a source give a migration up. One that is too far continues. QEMU would cancel even a post-copy whose
+// guest may run at the target, and never ends one that it cancels after its stream has broken: Cancel requests neither.
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if m := &o.migration; m.Left || m.Status.PostCopy() && !m.Status.Revocable() {
@@ -327,10 +320,10 @@ func (g *Guest) Cancel(ctx context.Context) error {
 
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
-// Take makes a target run the guest that has arrived. It marks QEMU first, and may be repeated after that. Between
-// the mark and the run it calls between, whose failure leaves the guest stopped. The caller connects the guest's taps
-// before and calls Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not
-// block, and always before Take returns nil.
+// Take makes a target run the guest that has arrived. It marks QEMU, and may be repeated from then on. Between the mark
+// and the run it calls between, whose failure leaves the guest stopped. The caller connects the taps before and calls
+// Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not block, and always
+// before Take returns nil.
 func (g *Guest) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.hasArrived() || o.migration.Doomed {
@@ -343,36 +336,26 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 		if err := g.stopNBDServer(ctx); err != nil {
 			return err
 		}
-		if err := g.markRan(ctx, o.migration.Handover, migration); err != nil {
-			return err
+		// The guest is stopped, so o still holds.
+		if !o.migration.Ran {
+			if err := g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)}); err != nil {
+				return err
+			}
 		}
 		if err := between(); err != nil {
 			return err
 		}
-		return g.runArrived(ctx, runs)
-	})
-}
-
-// markRan marks a target before its guest runs, unless it is marked already. It relies on seen instead of another query
-// because the guest is stopped.
-func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration types.UID) error {
-	if seen.Ran {
+		// QEMU reports RESUME before its CPUs run, and answers the command later: an emulated guest delays the answer
+		// by 10 to 20 ms.
+		once := sync.OnceFunc(runs)
+		g.setOnRunning(once)
+		defer g.setOnRunning(nil)
+		if err := g.execute(ctx, "cont", nil); err != nil {
+			return fmt.Errorf("starting the guest that has arrived: %w", err)
+		}
+		once()
 		return nil
-	}
-	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)})
-}
-
-// runArrived runs a guest that has arrived. QEMU reports the event RESUME before its CPUs run, and answers the
-// command later: an emulated guest delays the answer by 10 to 20 ms.
-func (g *Guest) runArrived(ctx context.Context, runs func()) error {
-	runs = sync.OnceFunc(runs)
-	g.setOnRunning(runs)
-	defer g.setOnRunning(nil)
-	if err := g.execute(ctx, "cont", nil); err != nil {
-		return fmt.Errorf("starting the guest that has arrived: %w", err)
-	}
-	runs()
-	return nil
+	})
 }
 
 func (g *Guest) setOnRunning(do func()) {
@@ -381,21 +364,12 @@ func (g *Guest) setOnRunning(do func()) {
 	g.mu.Unlock()
 }
 
-func (g *Guest) callOnRunning() {
-	g.mu.Lock()
-	do := g.onRunning
-	g.mu.Unlock()
-	if do != nil {
-		do()
-	}
-}
-
-// announcement sets how often QEMU announces the guest's addresses, with intervals in milliseconds.
+// The intervals are in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
-// Announce makes QEMU send a frame from each of the guest's interfaces, by which switches learn the new way to it.
-// QEMU's own frames for a guest that has arrived come before its taps are connected. A failure is only logged, since
-// switches also learn from the guest's next frame.
+// Announce makes QEMU send a frame from each interface, by which switches learn the new way to the guest. QEMU's own
+// frames for a guest that has arrived come before its taps are connected. A failure is only logged: switches also learn
+// from the guest's next frame.
 func (g *Guest) Announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()

@@ -20,8 +20,7 @@ type knownState struct {
 	// halted means that the CPUs wait for volumes and have never been started, started that they have. A started QEMU
 	// never becomes halted.
 	halted, started bool
-	// migrates means that QEMU was told to migrate or has reported a migration; migration is its last answer about
-	// it.
+	// migrates means that QEMU was told to migrate or has reported a migration; migration is its last answer about it.
 	migrates  bool
 	migration Migration
 	// copies means that QEMU was told to copy disks or has reported a copy; jobs is its last answer about copies.
@@ -36,7 +35,7 @@ type answers struct {
 	held          bool
 	migration     Migration
 	jobs          []Job
-	// failed has the disks with an error. They are queried in the run state io-error only.
+	// failed has the disks with an error, queried in the run state io-error only.
 	failed []vmihandler.FailedDisk
 }
 
@@ -50,7 +49,6 @@ func (m knownState) markersMatter(runState string) bool {
 // arriving guest may have run.
 func isHalted(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
 
-// markerLeftOver reports whether WaitMarker has to be removed.
 func markerLeftOver(runState string, waits bool) bool {
 	return waits && runState != runstate.Prelaunch && runState != runstate.InMigrate
 }
@@ -78,8 +76,8 @@ func (m knownState) at(now time.Time) knownState {
 	return m
 }
 
-// transientPause is the interval of queries for a run state that QEMU may leave without an event, and for a
-// migration's progress.
+// transientPause is the interval of queries for a run state that QEMU may leave without an event, and for a migration's
+// progress.
 const transientPause = time.Second
 
 // handoverPause is the interval of queries at a source whose guest is stopped, for two changes without an event: QEMU

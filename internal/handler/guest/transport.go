@@ -11,12 +11,6 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// capabilitiesOf returns the capabilities that a transport needs on both sides. It lists each one, since QEMU keeps
-// those of an earlier migration.
-func capabilitiesOf(t switchover.Transport) []capability {
-	return []capability{{"multifd", t.Channels > 0}, {"postcopy-ram", t.PostCopy}}
-}
-
 // setTransport sets a transport and other capabilities. The number of channels comes first: once the capabilities are
 // set, all is set.
 func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others ...capability) error {
@@ -25,14 +19,16 @@ func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others
 			return err
 		}
 	}
-	return g.setCapabilities(ctx, append(others, capabilitiesOf(t)...)...)
+	// Each capability is listed, since QEMU keeps those of an earlier migration.
+	list := append(others, capability{"multifd", t.Channels > 0}, capability{"postcopy-ram", t.PostCopy})
+	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
 }
 
 // maxChannels bounds QEMU's answer, since a guest may have taken QEMU over.
 const maxChannels = 16
 
-// queryTransport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which
-// is set together with the rest and nowhere else.
+// queryTransport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which is
+// set together with the rest and nowhere else.
 func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {
@@ -70,9 +66,9 @@ func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transp
 	return taken, err
 }
 
-// Listen makes a target wait for its guest on a socket, whose path QEMU resolves, and returns the transport in use. A
-// transport that was set before is kept. Until the guest comes, query-migrate does not show that QEMU waits, and a
-// second migrate-incoming is refused.
+// Listen makes a target wait for its guest on a socket of QEMU's, and returns the transport in use. A transport that
+// was set before is kept. Until the guest comes, query-migrate does not show that QEMU waits, and a second
+// migrate-incoming is refused.
 func (g *Guest) Listen(ctx context.Context, socket string, wanted switchover.Transport) (switchover.Transport, error) {
 	var taken switchover.Transport
 	err := g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
