@@ -3,7 +3,7 @@
 //
 // All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a guest
 // runs because its QEMU does: QEMU may be a migration's target. It knows neither a VMI's status nor the API server; its
-// owner decides when to call it (package vmihandler), and package power what a request does to the CPUs.
+// owner decides when to call it.
 package guest
 
 import (
@@ -33,12 +33,12 @@ type Env struct {
 	Log     logr.Logger
 }
 
-// Guest is one QEMU. Only its owner's goroutine queries and commands it: each command is decided on the state that QEMU
-// has reported just before. Observe, Usage, Alive and Done are safe for concurrent use.
+// Guest is one QEMU. Only its owner's goroutine queries and commands it, each time on the state that QEMU has just
+// reported. Observe, Usage, Alive and Done are safe for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
-	// pid serves for figures only, never to act on the process.
+	// for figures only, never to act on the process
 	pid    int
 	kvm    bool
 	resets chan struct{}
@@ -47,9 +47,9 @@ type Guest struct {
 	// stale makes the next Refresh query QEMU. silent means that QEMU did not answer the last query.
 	known         knownState
 	stale, silent bool
-	// stopped is when QEMU reported that it has stopped the guest; zero if it has run since.
+	// stopped is when QEMU stopped the guest; zero if it has run since.
 	stopped time.Time
-	// onRunning is called when QEMU reports that the guest runs; nil if no verb waits for that.
+	// onRunning is called when QEMU reports that the guest runs; it may be nil.
 	onRunning func()
 }
 
@@ -57,29 +57,27 @@ type Guest struct {
 type Facts struct {
 	KVM      bool
 	RunState string
-	// Stopped is zero if the guest runs, or was stopped before Open.
-	Stopped time.Time
-	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are the affected
-	// disks, as far as known.
+	Stopped  time.Time
+	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are those known.
 	Stalled     bool
 	FailedDisks []vmihandler.FailedDisk
 	// PausedByUser means that the guest stays stopped even when the disks work again.
 	PausedByUser bool
-	// Halted means that QEMU waits for volumes before it first runs its CPUs (vmihandler.Halt).
+	// Halted means that the CPUs wait for volumes before they first run.
 	Halted bool
-	// Resume means that the guest should be told to continue now. Attempts counts how often it was after an I/O error.
+	// Resume means that the guest should be told to continue now. Attempts counts how often it was.
 	Resume   bool
 	Attempts int
-	// Jobs are QEMU's disk copies for migrations, also those that have ended.
+	// Jobs are disk copies for migrations, also those that have ended.
 	Migration Migration
 	Jobs      []Job
-	// Silent means that QEMU did not answer the last query, so that the facts are older.
+	// Silent means that the facts are older: QEMU did not answer the last query.
 	Silent bool
 	// After is the delay until the next look; 0 to wait for an event.
 	After time.Duration
 }
 
-// Open takes over the connection to a QEMU's monitor and queries its state. disks are those of the guest's spec.
+// Open takes over the connection to a QEMU's monitor. disks are those of the guest's spec.
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -109,7 +107,7 @@ func (g *Guest) queryKVM(ctx context.Context) error {
 	return nil
 }
 
-// Close disconnects from the monitor, and returns when no more events will be reported. OnEvent must not call it.
+// Close disconnects from the monitor and waits for OnEvent, which must not call it.
 func (g *Guest) Close() { _ = g.monitor.Close() }
 
 // Done is closed when the monitor has ended, for example with QEMU.
@@ -147,7 +145,7 @@ var changing = []string{
 
 const jobEvent = "JOB_STATUS_CHANGE"
 
-// handleEvent is called from the monitor's goroutine.
+// It is called from the monitor's goroutine.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	if e.Name == "RESET" {
@@ -179,7 +177,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	}
 }
 
-// Refresh queries QEMU after events, which may be outdated when they are read. disks are those of the guest's spec.
+// Refresh queries QEMU after events, which may be outdated when they are read.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.mu.Lock()
 	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs)
@@ -195,7 +193,7 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.silent = errors.Is(err, context.DeadlineExceeded)
 	g.mu.Unlock()
 	if err != nil {
-		// QEMU is ending, which has an event, or is stuck: then its last state is the best that is known.
+		// QEMU is ending, which has an event, or is stuck: its last state is the best that is known.
 		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())
 	}
 }
@@ -223,7 +221,7 @@ func (g *Guest) execute(ctx context.Context, command string, args any) error {
 	return g.monitor.Execute(ctx, command, args, nil)
 }
 
-// pressKeys takes QEMU's names of keys (QKeyCode).
+// The names are QEMU's (QKeyCode).
 func (g *Guest) pressKeys(ctx context.Context, names ...string) error {
 	type key struct {
 		Type string `json:"type"`

@@ -23,40 +23,36 @@ import (
 
 // Migration is the state of a QEMU as the source or the target of migrations.
 type Migration struct {
-	// Handover has the migrations that QEMU is part of, and whether the guest may have run here.
 	machine.Handover
-	// RunState is QEMU's own; guestRunState derives the guest's from it.
+	// RunState is QEMU's own; guestRunState derives the guest's.
 	RunState string
 	// Status belongs to Begun or, without one, to Incoming.
 	Status   migrationstatus.Status
 	Failure  string
 	Progress Progress
-	// PostCopyBytes is how much a source has sent of the memory that follows its guest.
+	// PostCopyBytes is how much memory a source has sent after its guest.
 	PostCopyBytes float64
 }
 
 // Progress is the progress of a source's migration.
 type Progress struct {
-	// Total, Transferred and Remaining are bytes of memory. DirtyRate, by which the guest changes it, and Rate, by
-	// which it is sent, are bytes per second.
+	// The sizes are bytes of memory. DirtyRate, by which the guest changes it, and Rate, by which it is sent, are
+	// bytes per second.
 	Total, Transferred, Remaining float64
 	DirtyRate, Rate               float64
-	// Elapsed is the duration so far, Downtime how long the guest has been stopped, Expected how long it would be if
-	// it were stopped now.
+	// Downtime is how long the guest has been stopped, Expected how long it would be if it were stopped now.
 	Elapsed, Downtime, Expected time.Duration
-	// Rounds counts the passes through the memory. Throttle is the percentage of time for which the guest is kept from
-	// running.
+	// Rounds counts the passes through the memory. Throttle is the percentage of time taken from the guest.
 	Rounds, Throttle float64
 }
 
-// UnderWay reports whether QEMU will leave the status by itself, or waits in it for a command.
+// UnderWay reports whether QEMU will leave the status by itself or on a command.
 func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
 func (m *Migration) hasArrived() bool {
 	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && (m.Status == migrationstatus.Completed || m.Status.PostCopy()))
 }
 
-// hasSentGuest reports whether a source has sent its whole guest.
 func (m *Migration) hasSentGuest() bool {
 	return m.Begun != "" && m.RunState == runstate.PostMigrate && m.Status == migrationstatus.Completed
 }
@@ -83,7 +79,7 @@ type migrationInfo struct {
 const (
 	// maxFigure bounds QEMU's figures, since a guest may have taken QEMU over.
 	maxFigure = 1 << 60
-	// maxFailure and maxStatus bound QEMU's texts in bytes.
+	// These bound QEMU's texts in bytes.
 	maxFailure = 512
 	maxStatus  = 64
 )
@@ -127,14 +123,13 @@ func (m *Migration) endedAtSource() bool {
 	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
 }
 
-// stoppedForMigration reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves it
-// when the migration of such a guest fails.
+// stoppedForMigration reports whether a source's guest is stopped by virt-handler, or by the failure of such a guest's
+// migration.
 func (m *Migration) stoppedForMigration() bool {
 	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.endedAtSource()
 }
 
-// markerLeftOver reports whether the marker of a guest that was stopped for its migration has to be removed: the guest
-// runs and is not about to be stopped.
+// markerLeftOver reports whether PausedMarker has to be removed: the guest runs and is not about to be stopped.
 func (m *Migration) markerLeftOver() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
@@ -156,12 +151,12 @@ func guestRunState(m Migration) string {
 	return m.RunState
 }
 
-// Begin has a migration's parameters.
+// Begin has the parameters of a migration.
 type Begin struct {
 	Migration types.UID
 	// Socket is a path of QEMU's.
 	Socket string
-	// Bandwidth is the limit in bytes per second; 0 for none.
+	// Bandwidth is in bytes per second; 0 for no limit.
 	Bandwidth int64
 	// AutoConverge throttles a guest that dirties its memory too fast.
 	AutoConverge bool
@@ -184,7 +179,7 @@ func (b *Begin) parameters() map[string]any {
 	return parameters
 }
 
-// downtimeLimit is QEMU's parameter, in milliseconds.
+// It is in milliseconds.
 const downtimeLimit = "downtime-limit"
 
 // SetDowntime limits the downtime: a source stops its guest when it expects to send the rest within the limit.
@@ -240,7 +235,7 @@ func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
 	}
 	loses, err := g.losesWrites(ctx)
 	if err == nil && loses {
-		// The guest must be stopped before anything is sent: its later writes would stay behind.
+		// Writes after the first byte is sent would stay behind.
 		err = g.pauseForMigration(ctx, b.Migration)
 	}
 	if err != nil {
@@ -263,7 +258,7 @@ func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
 	return vmihandler.LosesWrites(g.kvm, vmihandler.Memory{Requested: is.Requested, Size: is.Size}), nil
 }
 
-// pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs.
+// The mark comes first: if virt-handler dies in between, the guest runs.
 func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) error {
 	if err := g.addMarker(ctx, machine.PausedMarker(migration)); err != nil {
 		return fmt.Errorf("marking a guest that is to be stopped for its migration: %w", err)
@@ -274,7 +269,7 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest that changes its memory faster than it is sent, unless it is already handed over or stopped.
+// Converge stops a guest that changes its memory faster than it is sent.
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -285,7 +280,7 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue makes a source that waits before the switchover hand its guest over. The disks must have been copied.
+// Continue makes a source that waits before the switchover hand its guest over, whose disks must have been copied.
 func (g *Guest) Continue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -304,8 +299,8 @@ func (g *Guest) Continue(ctx context.Context) error {
 	return nil
 }
 
-// Cancel makes a source give a migration up. One that is too far continues. QEMU would cancel even a post-copy whose
-// guest may run at the target, and never ends one that it cancels after its stream has broken: Cancel requests neither.
+// Cancel makes a source give a migration up, unless it is too far. QEMU would cancel even a post-copy whose guest may
+// run at the target, and never ends one that it cancels after its stream has broken.
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if m := &o.migration; m.Left || m.Status.PostCopy() && !m.Status.Revocable() {
@@ -345,8 +340,8 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 		if err := between(); err != nil {
 			return err
 		}
-		// QEMU reports RESUME before its CPUs run, and answers the command later: an emulated guest delays the answer
-		// by 10 to 20 ms.
+		// QEMU reports RESUME before its CPUs run, and answers the command later: by 10 to 20 ms with an emulated
+		// guest.
 		once := sync.OnceFunc(runs)
 		g.setOnRunning(once)
 		defer g.setOnRunning(nil)
@@ -368,8 +363,8 @@ func (g *Guest) setOnRunning(do func()) {
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
 // Announce makes QEMU send a frame from each interface, by which switches learn the new way to the guest. QEMU's own
-// frames for a guest that has arrived come before its taps are connected. A failure is only logged: switches also learn
-// from the guest's next frame.
+// frames come before the taps are connected. Switches also learn from the guest's next frame, so a failure is only
+// logged.
 func (g *Guest) Announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()

@@ -26,7 +26,7 @@ type Job struct {
 
 const concluded = "concluded"
 
-// maxJobs is far more than one job for each disk.
+// maxJobs is far more than one for each disk.
 const maxJobs = 256
 
 type jobInfo struct {
@@ -73,7 +73,7 @@ type Mirroring struct {
 	// Socket is a path of QEMU's.
 	Socket string
 	Disks  []machine.Mirror
-	// Bandwidth is the limit for all disks together, in bytes per second; 0 for none.
+	// Bandwidth is for all disks together, in bytes per second; 0 for no limit.
 	Bandwidth int64
 }
 
@@ -111,8 +111,8 @@ func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 	})
 }
 
-// The job remains after its end, so that the next virt-handler can read its result. QEMU counts zeros that are not sent
-// against the bandwidth, unless the nodes of the copy may discard (decision 303).
+// The job remains after its end, for the next virt-handler. QEMU counts unsent zeros against the bandwidth unless the
+// nodes of the copy may discard (decision 303).
 func (g *Guest) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	if err := g.execute(ctx, "blockdev-add", map[string]any{
 		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket}, "discard": "unmap",
@@ -132,9 +132,9 @@ func (g *Guest) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror
 	return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
 }
 
-// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303). "full" copies all
-// content of an image and those below it, after QEMU has filled the target with zeros. A claim has no image below, so
-// "top" copies all of it, without that.
+// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303). "full" copies an
+// image and those below it, after QEMU has filled the target with zeros. A claim has no image below, so "top" copies
+// all of it, without that.
 func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
 	if d.Whole && d.Slice == "" {
@@ -149,8 +149,8 @@ func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine
 	})
 }
 
-// prepareCopyTarget returns the block node to copy to, which has the size of the disk. If the sizes differ, an image
-// there is another image of the same name; of a larger claim only the disk's size is written.
+// prepareCopyTarget returns the block node to copy to, which has the disk's size. An image of another size is another
+// image of the same name; of a larger claim only the disk's size is written.
 func (g *Guest) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := g.nodeSizes(ctx)
 	if err != nil {
@@ -190,8 +190,7 @@ func (g *Guest) nodeSizes(ctx context.Context) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// FinishMirrors completes the copies of a migration with all writes so far. The guest must be stopped: later writes
-// would stay here.
+// FinishMirrors completes a migration's copies. The guest must be stopped: later writes would stay here.
 func (g *Guest) FinishMirrors(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		jobs, err := g.queryJobs(ctx)

@@ -16,8 +16,8 @@ import (
 
 // In a post-copy the guest moves before its memory. Each marker is set before the step that it records (decision 362).
 
-// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration then fails before the
-// guest has moved, QEMU leaves it stopped, and the marker gets it resumed.
+// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration fails before that, QEMU
+// leaves the guest stopped, and the marker gets it resumed.
 func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -36,7 +36,7 @@ func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error
 
 var errNotMoved = errors.New("this QEMU does not send its guest's memory after the guest")
 
-// MarkLeft marks a source whose guest has moved, so that the guest never continues here.
+// MarkLeft marks a source whose guest has moved, so that it never continues here.
 func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.Status.PostCopy() {

@@ -10,14 +10,13 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// Obey acts on a user's request. It returns a *power.Refusal if the guest's state does not allow that. A reboot is only
-// decided on: its owner asks the guest's agent.
+// Obey acts on a user's request, or returns a *power.Refusal. A reboot is only decided on: the owner asks the guest's
+// agent.
 func (g *Guest) Obey(ctx context.Context, r power.Request) error {
 	return g.decideAndAct(ctx, func(o observation) power.Decision { return power.Decide(r, o.Guest) })
 }
 
-// Resume continues a guest that was stopped by an I/O error or for a migration that has failed. Whether it keeps
-// running depends on its disks.
+// Resume continues a guest that was stopped by an I/O error or for a migration that has failed.
 func (g *Guest) Resume(ctx context.Context) error {
 	g.mu.Lock()
 	g.known.stall = g.known.stall.AfterResume(g.env.Now())

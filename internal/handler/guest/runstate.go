@@ -117,8 +117,8 @@ type blockDevice struct {
 	IOStatus string `json:"io-status"`
 }
 
-// failedDisks returns the VMI's disks with an error, in the spec's order, each once: a QEMU that its guest has taken
-// over may answer anything.
+// failedDisks returns the VMI's disks with an error, each once: a QEMU that its guest has taken over may answer
+// anything.
 func failedDisks(devices []blockDevice, disks []v1.Disk) []vmihandler.FailedDisk {
 	errs := map[string]string{}
 	for _, device := range devices {

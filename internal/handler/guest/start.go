@@ -7,8 +7,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
-// first, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
+// Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine before, since
+// the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
 func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
 	err = g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if !o.Halted {
@@ -23,8 +23,8 @@ func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started b
 		if err := g.resetAndWait(ctx); err != nil {
 			return err
 		}
-		// The marker goes last: if virt-handler dies in between, the guest runs. A paused guest without the marker
-		// stays in prelaunch.
+		// The marker goes last: if virt-handler dies in between, the guest runs. A paused guest without it stays in
+		// prelaunch.
 		var err error
 		if !o.Paused {
 			err = g.execute(ctx, "cont", nil)
@@ -41,7 +41,7 @@ func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started b
 	return started, err
 }
 
-// resetAndWait waits for the reset, since QEMU answers the command earlier.
+// QEMU answers the command before the reset.
 func (g *Guest) resetAndWait(ctx context.Context) error {
 	select {
 	case <-g.resets: // of an earlier reset

@@ -12,25 +12,24 @@ import (
 // knownState is the known state of one QEMU. It is a value: each function returns the next one.
 type knownState struct {
 	runState string
-	// stall records an I/O error that has stopped the guest, failedDisks where, and paused that its user has paused
-	// it, too.
+	// stall records an I/O error that has stopped the guest, paused that its user has paused it, too.
 	stall       vmihandler.Stall
 	failedDisks []vmihandler.FailedDisk
 	paused      bool
-	// halted means that the CPUs wait for volumes and have never been started, started that they have. A started QEMU
-	// never becomes halted.
+	// halted means that the CPUs wait for volumes, started that they have been started: QEMU never becomes halted
+	// again.
 	halted, started bool
-	// migrates means that QEMU was told to migrate or has reported a migration; migration is its last answer about it.
+	// migrates means that QEMU was told to migrate or has reported a migration; migration is its last answer.
 	migrates  bool
 	migration Migration
-	// copies means that QEMU was told to copy disks or has reported a copy; jobs is its last answer about copies.
+	// copies means that QEMU was told to copy disks or has reported a copy; jobs is its last answer.
 	copies bool
 	jobs   []Job
 }
 
 type answers struct {
 	runState string
-	// waits and paused are false if they were not queried.
+	// They are false if they were not queried.
 	waits, paused bool
 	held          bool
 	migration     Migration
@@ -81,7 +80,7 @@ func (m knownState) at(now time.Time) knownState {
 const transientPause = time.Second
 
 // handoverPause is the interval of queries at a source whose guest is stopped, for two changes without an event: QEMU
-// has sent the first page after the guest, and QEMU has stopped finally, a moment after it reports that all is sent.
+// has sent the first page after the guest, or has stopped finally, a moment after it reports that all is sent.
 const handoverPause = 5 * time.Millisecond
 
 func isTransient(state string) bool {

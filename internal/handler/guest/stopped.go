@@ -6,13 +6,12 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// maxEventAge bounds the age of an event when it is read. An older timestamp is wrong: the clock was set, or the guest
-// has taken QEMU over.
+// maxEventAge bounds the age of an event. An older timestamp is wrong: the clock was set, or the guest has taken QEMU
+// over.
 const maxEventAge = 10 * time.Second
 
 // stoppedAfter returns since when the guest is stopped after an event, zero if it runs. QEMU's timestamp only gives the
-// event's age, so the result is by the clock of now, which does not jump: a duration from it includes the time until
-// the event was read.
+// event's age: the result is by the clock of now, which does not jump.
 func stoppedAfter(stopped time.Time, e qmp.Event, now time.Time) time.Time {
 	switch e.Name {
 	case "STOP":

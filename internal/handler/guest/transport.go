@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// setTransport sets a transport and other capabilities. The number of channels comes first: once the capabilities are
-// set, all is set.
+// The number of channels comes first: once the capabilities are set, all is set.
 func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others ...capability) error {
 	if t.Channels > 0 {
 		if err := g.execute(ctx, "migrate-set-parameters", map[string]any{"multifd-channels": t.Channels}); err != nil {
@@ -27,8 +26,8 @@ func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others
 // maxChannels bounds QEMU's answer, since a guest may have taken QEMU over.
 const maxChannels = 16
 
-// queryTransport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which is
-// set together with the rest and nowhere else.
+// queryTransport returns the transport that a target's QEMU was set to. late-block-activate is set together with the
+// rest and nowhere else.
 func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {
@@ -52,7 +51,7 @@ func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set
 // listens is part of QEMU's refusal of a second migrate-incoming.
 const listens = "already been started"
 
-// setTargetTransport sets a target's transport, without post-copy if QEMU refuses that: QEMU tries userfaultfd and may
+// setTargetTransport sets a target's transport, without post-copy if QEMU refuses that: it tries userfaultfd and may
 // not have it.
 func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
 	for _, taken = range wanted.Tries() {
@@ -66,9 +65,8 @@ func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transp
 	return taken, err
 }
 
-// Listen makes a target wait for its guest on a socket of QEMU's, and returns the transport in use. A transport that
-// was set before is kept. Until the guest comes, query-migrate does not show that QEMU waits, and a second
-// migrate-incoming is refused.
+// Listen makes a target wait for its guest on a socket of QEMU's, and returns the transport in use, which stays once it
+// is set. Until the guest comes, query-migrate does not show that QEMU waits, and a second migrate-incoming is refused.
 func (g *Guest) Listen(ctx context.Context, socket string, wanted switchover.Transport) (switchover.Transport, error) {
 	var taken switchover.Transport
 	err := g.withCurrentState(ctx, func(ctx context.Context, o observation) error {

@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Usage returns CPU time and memory of QEMU's process, and the counters of its disks and taps, which are named by
-// interface. The caller fills in the VMI's name and memory.
+// Usage returns CPU time and memory of QEMU's process, and the counters of its disks and taps by interface. The caller
+// fills in the VMI's name and memory.
 func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
 	var u metrics.Usage
 	var answer []blockStats
@@ -76,6 +76,7 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 }
 
 // traffic returns the counters of the taps in a process's network namespace, by interface name. A tap receives the data
+// that the guest sends.
 func traffic(process procfs.Proc, taps map[string]string) []metrics.Interface {
 	devices, err := process.NetDev()
 	if err != nil {
