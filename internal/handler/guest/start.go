@@ -7,8 +7,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine before, since
-// the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
+// Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
+// before, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
 func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
 	err = g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if !o.Halted {

@@ -19,12 +19,11 @@ type Seen struct {
 	// disks is QEMU's last answer, nil before the first.
 	disks map[string]diskhotplug.Disk
 	tried nodehotplug.Attempts
-	// opening are the volumes whose disk is being opened, opened and verified the pods in which it was opened, and in
+	// opening are the volumes whose disk is being opened, opened the pods in which it was opened, verified those in
 	// which it was seen besides.
 	opening          map[string]bool
 	opened, verified map[string]types.UID
-	// asked are the volumes whose disk the guest was asked to release, and refused those of their devices that, as QEMU
-	// reports, it does not release.
+	// asked are the volumes whose disk the guest was asked to release, refused those devices that it does not release.
 	asked, refused map[string]bool
 	growing        growing
 }
@@ -36,7 +35,6 @@ func newSeen() Seen {
 	}
 }
 
-// clone returns a copy whose maps belong to the caller.
 func (s *Seen) clone() Seen {
 	next := *s
 	next.disks, next.opening, next.opened, next.verified = maps.Clone(s.disks), maps.Clone(s.opening), maps.Clone(s.opened), maps.Clone(s.verified)
@@ -52,7 +50,6 @@ func ending(r *concern.Round) bool {
 	return r.Arrival == nil && (r.VMI.DeletionTimestamp != nil || r.VMI.IsFinal())
 }
 
-// decisions are those about plugging and unplugging.
 func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
 	o := nodehotplug.Observed{
 		VMI: r.VMI, AttachmentPods: r.AttachmentPods, Disks: s.disks, Opened: s.opened, Verified: s.verified, Halted: r.Halted,
@@ -67,18 +64,8 @@ func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
 	return nodehotplug.Decide(o)
 }
 
-// noteRefusal records that the guest does not release a device. Only a disk that it was asked for counts: QEMU, which
-// its guest may have taken over, may report any number of others.
-func (s *Seen) noteRefusal(device string) {
-	for volume := range s.asked {
-		if machine.DiskID(volume) == device {
-			s.refused[device] = true
-		}
-	}
-}
-
 // fixed reports whether the disks of a guest that is being migrated stay as they are. They do not while the guest may
-// still release a disk that it was asked for.
+// still release one.
 func (s *Seen) fixed(r *concern.Round) bool {
 	for volume := range s.asked {
 		if !s.refused[machine.DiskID(volume)] {

@@ -1,9 +1,9 @@
 // Package nics plugs interfaces into a running guest, asks the guest to release others, and connects them to the
 // launcher pod. It is a concern (package concern).
 //
-// nichotplug.Node is the rule. QEMU has the interfaces, and the network of the pod is prepared by the driver (Env). The
-// package keeps the times of its requests, and which interfaces this virt-handler has connected to the pod: the next
-// virt-handler asks the guest again, and prepares the pod's network anew.
+// nichotplug.Node is the rule. QEMU has the interfaces, and the driver prepares the pod's network (Env). The package
+// keeps the times of its requests, and which interfaces this virt-handler has connected to the pod: the next one asks
+// the guest again, and prepares the pod's network anew.
 package nics
 
 import (
@@ -29,7 +29,7 @@ import (
 
 const deletedEvent = "DEVICE_DELETED"
 
-// Bounds of QEMU's answer: a machine has fewer ports, and interface names are not longer.
+// They bound QEMU's answer: a machine has fewer ports, and interface names are not longer.
 const (
 	maxNICs    = 256
 	maxNICName = 63
@@ -45,12 +45,12 @@ type Pod interface {
 
 // Env has the effects of Act outside of QEMU.
 type Env struct {
-	// Connect connects the VMI's interfaces to the pod, including those that are to be plugged, and returns all that the
-	// guest has or may get.
+	// Connect connects the VMI's interfaces to the pod, with those to be plugged, and returns all that the guest has
+	// or may get.
 	Connect func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error)
-	// Build returns QEMU's arguments for one of the interfaces. netdev is nil if it has no backend.
+	// Build returns QEMU's arguments for an interface. netdev is nil if it has no backend.
 	Build func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error)
-	// Tidy removes the pod's leftovers of secondary interfaces, except those named in keep.
+	// Tidy removes the pod's leftovers of secondary interfaces, except those in keep.
 	Tidy func(keep []string) error
 	Now  func() time.Time
 }
@@ -58,8 +58,7 @@ type Env struct {
 // Plan is the next step.
 type Plan struct {
 	concern.Next
-	Step nichotplug.Step
-	// Interfaces are those for the VMI's status.
+	Step       nichotplug.Step
 	Interfaces []vmihandler.Interface
 }
 
@@ -95,7 +94,7 @@ func (c *Concern) update(change func(Seen) Seen) {
 	c.seen = change(c.seen)
 }
 
-// HandleEvent implements concern.Concern. A device that is gone may be an interface.
+// HandleEvent implements concern.Concern.
 func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	if e.Name != deletedEvent {
 		return false
@@ -118,7 +117,7 @@ func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round)
 	return c.lastKnown(), err
 }
 
-// Ask asks QEMU for its interfaces. The list includes those that another virt-handler has plugged.
+// Ask asks QEMU for its interfaces, also those that another virt-handler has plugged.
 func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -174,7 +173,7 @@ func (c *Concern) observePod(r *concern.Round) {
 	})
 }
 
-// busy reports whether the interfaces of a guest stay as they are.
+// busy reports whether the interfaces stay as they are.
 func busy(r *concern.Round) bool { return r.Halted || r.Migrating || r.CopyingDisks }
 
 // Decide implements concern.Concern. A guest that is to migrate releases the node's devices first.

@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// plug plugs an interface; netdev is nil if it has no backend. It may be repeated: it replaces the remains of an
-// earlier attempt.
+// plug plugs an interface; netdev is nil if it has no backend. It replaces the remains of an earlier attempt.
 func (c *Concern) plug(ctx context.Context, m concern.Monitor, name string, netdev, device machine.Properties) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -28,14 +27,18 @@ func (c *Concern) plug(ctx context.Context, m concern.Monitor, name string, netd
 		return fmt.Errorf("plugging interface %s: %w", name, err)
 	}
 	c.log.Info("plugged an interface", "interface", name)
-	c.update(func(s Seen) Seen { return s.withPlugged(name, c.env.Now()) })
+	c.update(func(s Seen) Seen {
+		s.plugged, s.gone = with(s.plugged, name, c.env.Now()), without(s.gone, name)
+		return s
+	})
 	return c.Ask(ctx, concern.QueryOf(m))
 }
 
 // addNetdev replaces a backend from an earlier attempt.
 func addNetdev(ctx context.Context, m concern.Monitor, name string, netdev machine.Properties) error {
 	err := m.Execute(ctx, "netdev_add", netdev, nil)
-	if !isDuplicateID(err) {
+	var refusal *qmp.Error
+	if !errors.As(err, &refusal) || !strings.Contains(strings.ToLower(refusal.Desc), "duplicate id") {
 		return err
 	}
 	if err := deleteNetdev(ctx, m, name); err != nil {
@@ -73,13 +76,11 @@ func (c *Concern) clear(ctx context.Context, m concern.Monitor, name string) err
 	if err := deleteNetdev(ctx, m, name); err != nil && !isDeviceNotFound(err) {
 		return fmt.Errorf("having QEMU close the network of interface %s: %w", name, err)
 	}
-	c.update(func(s Seen) Seen { return s.withoutGone(name) })
+	c.update(func(s Seen) Seen {
+		s.gone = without(s.gone, name)
+		return s
+	})
 	return nil
-}
-
-func isDuplicateID(err error) bool {
-	var refusal *qmp.Error
-	return errors.As(err, &refusal) && strings.Contains(strings.ToLower(refusal.Desc), "duplicate id")
 }
 
 func isDeviceNotFound(err error) bool {
