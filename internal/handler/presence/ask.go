@@ -67,8 +67,8 @@ func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.
 	return after
 }
 
-// podName returns the name of the VMI's launcher pod on this node. On the target of a migration, and on the former
-// node, that is the other pod's.
+// podName returns the name of the VMI's launcher pod on this node. On a migration's target, and on the former node,
+// that is the other pod's.
 func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 	if launcherpod.OtherNode(known) == p.env.Node {
 		return launcherpod.OtherName(known)

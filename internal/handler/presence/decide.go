@@ -16,10 +16,10 @@ const (
 	askPause = 2 * time.Second
 )
 
-// absent records the objects that the caches lack of a VMI and its launcher pod, and the API server's answers.
+// absent records the objects that the caches lack, and the API server's answers.
 type absent struct {
-	// vmi means that the cache lacks the VMI, deserted that it does not exist, and former that it exists and its guest
-	// has left this node for another.
+	// vmi means that the cache lacks the VMI, deserted that it does not exist, and former that its guest has left this
+	// node for another.
 	vmi, deserted, former bool
 	// pod is the launcher pod that no longer exists.
 	pod types.UID

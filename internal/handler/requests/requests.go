@@ -23,7 +23,7 @@ type Requests struct {
 	results map[power.Ticket]*result
 }
 
-// result is that of one ticket. err is set before done is closed.
+// err is set before done is closed.
 type result struct {
 	done chan struct{}
 	err  error
@@ -46,7 +46,13 @@ func (r *Requests) Ask(ctx context.Context, request power.Request) error {
 	case <-waits.done:
 		return waits.err
 	case <-ctx.Done():
-		r.drop(of)
+		// The result of a request that was taken comes nevertheless.
+		r.mu.Lock()
+		dropped := false
+		if r.queue, dropped = r.queue.Drop(of); dropped {
+			delete(r.results, of)
+		}
+		r.mu.Unlock()
 		return fmt.Errorf("waiting for virt-handler to act on the request to %s the guest: %w", request, ctx.Err())
 	}
 }
@@ -67,16 +73,6 @@ func (r *Requests) add(request power.Request) (power.Ticket, *result, error) {
 	return of, r.results[of], nil
 }
 
-// drop forgets a user who does not wait any more. The result of a request that was taken comes nevertheless.
-func (r *Requests) drop(of power.Ticket) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	dropped := false
-	if r.queue, dropped = r.queue.Drop(of); dropped {
-		delete(r.results, of)
-	}
-}
-
 // Turn is a request whose turn has come. The owner calls Finish once.
 type Turn struct {
 	Request power.Request
@@ -91,19 +87,17 @@ func (r *Requests) Take() []Turn {
 	r.queue = next
 	list := make([]Turn, 0, len(turn))
 	for _, of := range turn {
-		list = append(list, Turn{of.Request, func(err error) { r.finish(of, err) }})
+		list = append(list, Turn{of.Request, func(err error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.queue = r.queue.Finish(of)
+			done := r.results[of]
+			delete(r.results, of)
+			done.err = err
+			close(done.done)
+		}})
 	}
 	return list
-}
-
-func (r *Requests) finish(of power.Ticket, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue = r.queue.Finish(of)
-	done := r.results[of]
-	delete(r.results, of)
-	done.err = err
-	close(done.done)
 }
 
 // Close refuses the requests that wait, and all later ones.
