@@ -23,17 +23,13 @@ const (
 	maxFailure = 1024
 )
 
-// syncCredentials sets the access credentials, and again when they change, until the agent goes. The next agent may
-// run from a disk without them.
+// syncCredentials sets the access credentials, and again when they change, until the agent goes: the next agent may run
+// from a disk without them.
 func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 	var set *accesscredential.Delivery
 	for wait, failures := pause, 0; ; {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 		wanted, err := a.env.Credentials()
 		if err == nil && set != nil && set.Equal(wanted) {

@@ -7,20 +7,18 @@ import (
 )
 
 // firstWaits are the waits before the first queries of a new agent: it is often up before the guest's network, and
-// nothing announces that. When every interface has an address, or after the last of these, the interval is
-// pollInterval.
+// nothing announces that. When every interface has an address, or after the last of these, pollInterval follows.
 var firstWaits = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
-// pollInterval is the interval of later queries for the guest's addresses: they change while a guest runs, and nothing
-// announces that. An address that is added by hand sends no packet (decision 656). Only a changed answer causes a
-// write.
+// pollInterval is the interval of later queries for the guest's addresses, whose changes nothing announces: an address
+// that is added by hand sends no packet (decision 656). Only a changed answer causes a write.
 const pollInterval = 30 * time.Second
 
 // pollsForAll is the number of such queries for each one that asks for everything.
 const pollsForAll = 4
 
 // pauseBetween is the shortest time between the first queries of one agent and of the next: a guest whose agent appears
-// and vanishes all the time, with other answers each time, must not cause a stream of writes.
+// and vanishes all the time, each time with other answers, must not cause a stream of writes.
 const pauseBetween = 10 * time.Second
 
 // patience is how long the agent may be gone before the status shows it. A guest that shuts down or reboots loses its

@@ -26,8 +26,7 @@ const maxMessage = 1 << 20
 // limits limit the decoded message: a few dozen values for each volume.
 var limits = wire.Limits{Bytes: maxMessage, Values: 16 << 10, Depth: 16}
 
-// maxText limits a text of virt-launcher, in bytes. It goes into the VMI's status, and a long one would make the VMI
-// too large to be written.
+// maxText limits a text of virt-launcher, in bytes: a long one would make the VMI's status too large to be written.
 const maxText = 1024
 
 func truncate(text string) string {
@@ -50,10 +49,9 @@ type Client struct {
 
 	writing sync.Mutex // one request at a time on the wire
 
-	mu      sync.Mutex
-	last    uint64
-	pending map[uint64]chan launch.Reply
-	// exitedAt belongs to exit.
+	mu       sync.Mutex
+	last     uint64
+	pending  map[uint64]chan launch.Reply
 	exit     *launch.Exit
 	exitedAt time.Time
 	err      error
@@ -238,16 +236,13 @@ func (c *Client) callHold(ctx context.Context, what string, request launch.Reque
 	if reply.Hold == nil {
 		return launch.Hold{}, fmt.Errorf("%s: virt-launcher's answer has no hold", what)
 	}
-	return bounded(*reply.Hold), nil
-}
-
-func bounded(h launch.Hold) launch.Hold {
+	h := *reply.Hold
 	for _, text := range []*string{&h.Token, &h.Holder, (*string)(&h.Method)} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), launch.MaxHolder)], "")
 	}
 	h.Ended = truncate(h.Ended)
 	h.Milliseconds = max(0, min(h.Milliseconds, (24*time.Hour).Milliseconds()))
-	return h
+	return h, nil
 }
 
 func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply, error) {

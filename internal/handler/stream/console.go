@@ -50,7 +50,13 @@ func (c *Consoles) Open(ctx context.Context, key string, dial Dial) (*Console, e
 		return nil, err
 	}
 	if first {
-		console.connect(ctx, dial, func() { c.forget(key, console) })
+		console.connect(ctx, dial, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.open[key] == console {
+				delete(c.open, key)
+			}
+		})
 	}
 	select {
 	case <-ctx.Done():
@@ -97,14 +103,6 @@ func (c *Consoles) find(key string) (console *Console, first bool, err error) {
 	return console, true, nil
 }
 
-func (c *Consoles) forget(key string, console *Console) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open[key] == console {
-		delete(c.open, key)
-	}
-}
-
 // connect dials and starts the two goroutines that end with the connection. ended is called before any viewer can see
 // the end, so that the next viewer dials again.
 func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
@@ -120,7 +118,14 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	}
 	c.conn = conn
 	c.parts.Go(func() {
-		c.record()
+		buffer := make([]byte, 4<<10)
+		for {
+			n, err := conn.Read(buffer)
+			c.output.write(buffer[:n])
+			if err != nil {
+				break
+			}
+		}
 		_ = conn.Close()
 		ended()
 		c.output.end()
@@ -130,19 +135,7 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	close(c.ready)
 }
 
-func (c *Console) record() {
-	buffer := make([]byte, 4<<10)
-	for {
-		n, err := c.conn.Read(buffer)
-		c.output.write(buffer[:n])
-		if err != nil {
-			return
-		}
-	}
-}
-
-// sendKeystrokes sends keystrokes to the guest until the connection ends. A guest that does not read blocks its
-// viewers' keystrokes only.
+// sendKeystrokes runs until the connection ends. A guest that does not read blocks its viewers' keystrokes only.
 func (c *Console) sendKeystrokes() {
 	for {
 		select {
@@ -174,7 +167,7 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 	for {
 		n, skipped, changed := c.output.read(buffer, position)
 		position += skipped + int64(n)
-		if skipped > 0 && !client.write(missedNotice(skipped)) {
+		if skipped > 0 && !client.write(fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)) {
 			return
 		}
 		if n > 0 {
@@ -192,10 +185,6 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 		case <-changed:
 		}
 	}
-}
-
-func missedNotice(skipped int64) []byte {
-	return fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)
 }
 
 func (c *Console) listen(ctx context.Context, client *Client) {

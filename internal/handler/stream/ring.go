@@ -9,8 +9,8 @@ const (
 	// ringSize is how far a viewer may lag behind before it misses output, in bytes: about a minute of a real 9600 baud
 	// line, or a whole boot.
 	ringSize = 64 << 10
-	// screenLines and screenBytes limit the past output for a new viewer to one screen. Scripts that wait for a prompt
-	// would take more of it for new output.
+	// They limit the past output for a new viewer to one screen. Scripts that wait for a prompt would take more of it
+	// for new output.
 	screenLines = 24
 	screenBytes = 8 << 10
 )
@@ -18,7 +18,7 @@ const (
 // ring holds the last output of a console. The zero value needs changed.
 type ring struct {
 	mu sync.Mutex
-	// data holds the last bytes: byte i of the output is at i modulo ringSize. It grows to ringSize with the output.
+	// Byte i of the output is at i modulo ringSize. data grows to ringSize with the output.
 	data  []byte
 	total int64
 	// changed is closed, and replaced, with every write. It is nil after end.
@@ -105,8 +105,8 @@ func lastLines(text []byte, lines int) []byte {
 	return text
 }
 
-// withoutEscapes removes terminal escape sequences from text, except those for colors. A repeated query, such as for
-// the cursor's position, would be answered by the viewer's terminal, and the answer typed into the guest; a cursor
+// withoutEscapes removes terminal escape sequences from text, except those for colors. The viewer's terminal would
+// answer a repeated query, such as for the cursor's position, and the answer would be typed into the guest; a cursor
 // movement would overwrite the viewer's screen.
 func withoutEscapes(text []byte) []byte {
 	const escape = 0x1b
