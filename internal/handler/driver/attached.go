@@ -124,7 +124,7 @@ var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 // monitorPause is the length of that moment on a busy machine.
 const monitorPause = 500 * time.Millisecond
 
-// observeConnection also drops all that belonged to an old link.
+// It also drops all that belonged to an old link.
 func (d *Driver) observeConnection() connection.Facts {
 	facts := d.connection.Observe()
 	if facts.Link != d.link {
@@ -142,7 +142,7 @@ func (d *Driver) observeConnection() connection.Facts {
 	return facts
 }
 
-// dropDeadGuest also delays the next attempt to attach, as if one had failed.
+// It also delays the next attempt to attach, as if one had failed.
 func (d *Driver) dropDeadGuest() {
 	if a := d.attached.Load(); a == nil || a.guest.Alive() {
 		return

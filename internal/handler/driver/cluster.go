@@ -14,7 +14,6 @@ import (
 // API server answers within it; a connection that has died silently is noticed later.
 const apiTimeout = 10 * time.Second
 
-// boundedCluster ends each call to the API server after apiTimeout.
 type boundedCluster struct{ Cluster }
 
 func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {

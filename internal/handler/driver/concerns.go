@@ -78,7 +78,7 @@ func (p *podQuestions) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devic
 	return p.driver.devices(vmi, p.launcher)
 }
 
-// roundOf returns the facts that the concerns of a QEMU share. The VMI must be known.
+// The VMI must be known.
 func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) concern.Round {
 	networks := d.presence.Networks()
 	r := concern.Round{
@@ -99,14 +99,13 @@ func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) co
 	return r
 }
 
-// takesPart reports whether the concerns take part in a round.
 func takesPart(role vmihandler.Role, r *concern.Round) bool {
 	return role == vmihandler.Home || r.Arrival != nil
 }
 
 const notObserved vmihandler.Role = -1
 
-// observeChanges has the concerns observe, and returns the role for which they did. It precedes each decideChanges.
+// observeChanges returns the role for which the concerns observed. It precedes each decideChanges.
 func (d *Driver) observeChanges(ctx context.Context, a *attached, seen presence.Facts) vmihandler.Role {
 	if a == nil || seen.VMI == nil {
 		return notObserved
@@ -134,7 +133,6 @@ func (d *Driver) decideChanges(ctx context.Context, s *snapshot, observed vmihan
 	}
 }
 
-// failure returns the problem to show in the VMI's status.
 func (s *snapshot) failure(step error) error {
 	switch {
 	case step != nil:

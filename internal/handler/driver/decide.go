@@ -25,8 +25,8 @@ type snapshot struct {
 	attached *attached
 	guest    guest.Facts
 	agent    guestagent.Facts
-	// concerns is the decision of the guest's concerns in round, disks that of one of them. Both are empty while no
-	// concern takes part.
+	// concerns is the decision of the guest's concerns in round, disks that of one of them. Both are empty if none
+	// takes part.
 	concerns concern.Decided
 	disks    disks.Plan
 	round    concern.Round

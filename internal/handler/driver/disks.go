@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// sendPluggedDisks reports the guest's plugged disks to the migration's target. Call it only before any memory is sent.
+// Call it only before any memory is sent.
 func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	if len(plugs.Detached) > 0 {
 		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
@@ -36,7 +36,7 @@ func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	}
 }
 
-// arrivalOf returns the guest that QEMU waits for, nil for none.
+// arrivalOf returns nil if QEMU waits for no guest.
 func (d *Driver) arrivalOf(vmi *v1.VirtualMachineInstance, known guest.Facts) *concern.Arrival {
 	target := d.moving.target
 	if target == nil || vmihandler.RoleOf(vmi, d.env.Node) != vmihandler.Destination || !known.Migration.Arriving() {
@@ -52,8 +52,8 @@ func (d *Driver) arrivalOf(vmi *v1.VirtualMachineInstance, known guest.Facts) *c
 	return arrival
 }
 
-// exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the
-// source, which copies nothing before that.
+// exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks. The source copies
+// nothing before it is told.
 func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target := d.moving.target
 	if target == nil || s.attached == nil || s.role != vmihandler.Destination || !s.disks.Received || d.moving.plugged {

@@ -100,7 +100,7 @@ func (e *Env) kvm() (usable, known bool) {
 }
 
 // Driver manages one VMI. Only its Run goroutine acts. Others hand their observations to a part and wake it, or wait
-// for the answer to a request (package requests).
+// for the answer to a request.
 type Driver struct {
 	env       *Env
 	uid       types.UID
@@ -111,8 +111,7 @@ type Driver struct {
 
 	presence   *presence.Presence
 	connection *connection.Connection
-	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. The pointed-to value is
-	// never modified.
+	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. It is never modified.
 	attached atomic.Pointer[attached]
 
 	// The fields below belong to the Run goroutine. prepared is set before the QEMU of link exists.
@@ -204,8 +203,7 @@ func next(o vmihandler.Observed, s *snapshot) (vmihandler.Step, time.Duration) {
 	return vmihandler.Next(o)
 }
 
-// notifyAttached passes a guest to Env.Attached once it is this node's: the driver may have attached before a migration
-// brought it.
+// The driver may have attached before a migration brought the guest.
 func (d *Driver) notifyAttached(ctx context.Context) {
 	a := d.attached.Load()
 	if a == nil || a == d.notified || d.env.Attached == nil {
@@ -217,8 +215,8 @@ func (d *Driver) notifyAttached(ctx context.Context) {
 	}
 }
 
-// sleep waits for news for at most limit; 0 means no limit. The end of the launcher or of QEMU counts as news. link is
-// nil if there is none or its end is known.
+// sleep waits for news for at most limit; 0 means no limit. The end of the launcher or of QEMU is news. link is nil if
+// there is none or its end is known.
 func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connection.Link) {
 	var timeout <-chan time.Time
 	if limit > 0 {

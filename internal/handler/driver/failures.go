@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// firstDelay and longestDelay bound the backoff of a failing step. The first is short for a step that is a moment
-	// too early: a socket appears before anyone listens on it.
+	// They bound the backoff of a failing step. The first is short for a step that is a moment too early: a socket
+	// appears before anyone listens on it.
 	firstDelay   = 10 * time.Millisecond
 	longestDelay = 30 * time.Second
 	// reportAfter is the number of failures before the VMI's owner is told: one that the next attempt fixes is not
@@ -42,8 +42,7 @@ func (f *failures) clear(step vmihandler.Step) {
 	}
 }
 
-// record records the result of a step. Success also clears another step's failure, since this step would not have been
-// chosen with that failure still in the way.
+// Success also clears another step's failure: this step would not have been chosen with that still in the way.
 func (f *failure) record(step vmihandler.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = failure{step: step}
@@ -68,7 +67,7 @@ func (f *failures) applyBackoff(step vmihandler.Step, after time.Duration, o vmi
 	return step, after
 }
 
-// remainingDelay returns how long a step has to wait; 0 if it has not failed.
+// It is 0 for a step that has not failed.
 func (f *failure) remainingDelay(step vmihandler.Step, now time.Time) time.Duration {
 	if f.err == nil || step != f.step {
 		return 0
@@ -76,7 +75,7 @@ func (f *failure) remainingDelay(step vmihandler.Step, now time.Time) time.Durat
 	return max(0, f.retry.Sub(now))
 }
 
-// visible returns the failure to show in the VMI's status; never that of a report, which could not be written.
+// visible never returns the failure of a report, which could not be written.
 func (f *failures) visible() error {
 	if f.step.attempts < reportAfter {
 		return nil

@@ -27,7 +27,7 @@ import (
 // maxDisk bounds a disk's size, in bytes, in the computation of a migration's time limits.
 const maxDisk = 1 << 50
 
-// moving is a driver's state of its VMI's migration. At most one of source and target is set.
+// At most one of source and target is set.
 type moving struct {
 	of      types.UID
 	address string
@@ -35,8 +35,7 @@ type moving struct {
 	target  *migration.Target
 	// recovered is when QEMU was last told to resume a broken post-copy; zero once it has resumed.
 	recovered time.Time
-	// listenFailure is the failure to make QEMU wait for its guest, exportFailure to make it accept plugged disks'
-	// content.
+	// exportFailure is about the content of plugged disks.
 	listenFailure, exportFailure failure
 	plugged                      bool
 	stopped                      bool
@@ -98,7 +97,6 @@ func (d *Driver) wantedMigration(s *snapshot) *v1.VirtualMachineInstanceMigratio
 	return nil
 }
 
-// connectToTarget opens a control connection to the migration's target once its address is known.
 func (d *Driver) connectToTarget(ctx context.Context, s *snapshot, m *v1.VirtualMachineInstanceMigrationState) {
 	if d.moving.source != nil && d.moving.address != m.TargetNodeAddress {
 		// The target's virt-handler has restarted at another address, and its streams have ended.
@@ -217,7 +215,6 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 	return &said
 }
 
-// recordStage records when QEMU was in which state, and its figures.
 func recordStage(source *migration.Source, f *switchover.SourceFacts, known *guest.Migration) {
 	switch {
 	case f.Begun:
@@ -349,8 +346,7 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o vmihandler.Observed)
 	return nil
 }
 
-// continueSwitchover makes QEMU hand the stopped guest over. On failure the migration is given up, unless QEMU has done
-// it nevertheless.
+// On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
 func (d *Driver) continueSwitchover(ctx context.Context, g *guest.Guest) error {
 	err := g.Continue(ctx)
 	source := d.moving.source
@@ -364,8 +360,7 @@ func (d *Driver) continueSwitchover(ctx context.Context, g *guest.Guest) error {
 	return err
 }
 
-// beginMigration makes QEMU send its guest to the socket that is forwarded to the target. The socket must exist first:
-// QEMU connects only once.
+// beginMigration has the socket forwarded to the target first: QEMU connects only once.
 func (d *Driver) beginMigration(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	source, m := d.moving.source, o.VMI.Status.MigrationState
 	if source == nil {
@@ -405,12 +400,11 @@ func (d *Driver) forward(ctx context.Context, source *migration.Source, channel 
 	return err
 }
 
-// mirrorTimeout bounds how long a connected QEMU may wait for the target when it opens the disks there, since it does
-// nothing else meanwhile.
+// mirrorTimeout bounds how long QEMU waits for the target when it opens the disks there: it does nothing else
+// meanwhile.
 const mirrorTimeout = 10 * time.Second
 
-// mirrorDisks makes QEMU copy the disks that move with the guest. If the copy can't begin, the migration fails, and the
-// streams are closed so that QEMU waits for nothing.
+// If the copy can't begin, the migration fails, and the streams are closed so that QEMU waits for nothing.
 func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	source := d.moving.source
 	if source == nil {

@@ -35,7 +35,7 @@ func newChanges(from *v1.VirtualMachineInstance, facts vmihandler.Facts) *change
 	return c
 }
 
-// report writes the status. After a conflict it reads the VMI again, and the next step works from that.
+// After a conflict, report reads the VMI again, and the next step works from that.
 func (d *Driver) report(ctx context.Context, c *changes) error {
 	if c.err != nil {
 		return c.err

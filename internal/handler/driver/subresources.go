@@ -78,7 +78,7 @@ func (m *Machine) apiError(err error) error {
 }
 
 // Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected. virt-launcher alone acts on
-// holds, in its own order: a guest is released even while the driver is busy.
+// holds: a guest is released even while the driver is busy.
 func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = m.agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
@@ -118,7 +118,6 @@ func (m *Machine) Reset(ctx context.Context) error { return m.ask(ctx, power.Res
 // SoftReboot reboots the guest by its agent or, without one, by Ctrl-Alt-Del.
 func (m *Machine) SoftReboot(ctx context.Context) error { return m.ask(ctx, power.Reboot) }
 
-// ask waits until the driver has acted on a request.
 func (m *Machine) ask(ctx context.Context, r power.Request) error {
 	return m.apiError(m.requests.Ask(ctx, r))
 }

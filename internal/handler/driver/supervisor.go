@@ -27,7 +27,7 @@ type Supervisor struct {
 	ctx     context.Context
 	ended   bool
 	drivers map[types.UID]*Driver
-	// pods has the node's launcher pods by VMI and pod UID.
+	// The maps of pods are by VMI and pod UID.
 	pods           map[owner]map[types.UID]*corev1.Pod
 	attachmentPods map[owner]map[types.UID]hotplug.Pod
 	// waiting has VMIs seen before Run.
@@ -37,8 +37,8 @@ type Supervisor struct {
 	running sync.WaitGroup
 }
 
-// owner identifies the VMI that a pod claims to belong to. It has the namespace since a VMI's UID is no secret: a claim
-// from another namespace must not count.
+// owner identifies the VMI that a pod claims to belong to. A VMI's UID is no secret: a claim from another namespace
+// must not count.
 type owner struct {
 	namespace string
 	uid       types.UID
@@ -80,8 +80,8 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Watch names a watch that shows VMIs. Watches are not synchronized: when a guest has arrived, one may stop showing its
-// VMI before or after the other begins.
+// Watch names a watch that shows VMIs. When a guest has arrived, one may stop showing its VMI before or after the other
+// begins.
 type Watch string
 
 const (

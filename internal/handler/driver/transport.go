@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// listenForGuest makes QEMU wait for its guest with the source's offered transport, as far as this node supports it,
-// and tells the source. The target is not ready before that, however long it takes (decision 360).
+// listenForGuest makes QEMU wait for its guest with the source's offered transport, as far as this node supports it.
+// The target is not ready before the source is told, however long it takes (decision 360).
 func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.Facts) {
 	a, target := s.attached, d.moving.target
 	if a == nil || target == nil || seen.VMI == nil || target.Agreed() || vmihandler.RoleOf(seen.VMI, d.env.Node) != vmihandler.Destination {
@@ -40,8 +40,7 @@ func (d *Driver) listenForGuest(ctx context.Context, s *snapshot, seen presence.
 	s.arrivalAfter = backoff.Sooner(s.arrivalAfter, failure.remainingDelay(vmihandler.Attach, d.env.Now()))
 }
 
-// limitsOf returns the limits of a migration of memory and moving disks. It disregards whether the target supports
-// post-copy.
+// limitsOf returns the limits of a migration of memory and moving disks, whether or not the target supports post-copy.
 func (s *snapshot) limitsOf(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigrationState) switchover.Limits {
 	size := machine.GuestMemory(&vmi.Spec)
 	if s.attached != nil {
