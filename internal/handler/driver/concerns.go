@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podresize"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
@@ -85,9 +86,18 @@ func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) co
 		VMI: seen.VMI, Pod: seen.Pod, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
 		Images: a.prepared.images, Claims: a.prepared.claims,
 		InPod: networks.Attached, PodVersion: networks.Version, NICs: a.nics.Present(),
-		Arrival: d.arrivalOf(seen.VMI, known), RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
+		RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
 		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.moving.source != nil,
 		Now: d.env.Now(),
+	}
+	if target := d.moving.target; target != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination && known.Migration.Arriving() {
+		r.Arrival = &concern.Arrival{VMI: volumemigration.Target(seen.VMI), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
+		for _, m := range volumemigration.Of(seen.VMI) {
+			r.Arrival.Copied[m.Volume] = volumemigration.SizeOf(seen.VMI, m.Volume)
+		}
+		for _, disk := range target.Disks() {
+			r.Arrival.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
+		}
 	}
 	if podresize.CPUsAnnounced(seen.VMI) || podresize.MemoryAnnounced(seen.VMI) {
 		if want, err := launcherpod.Resized(seen.VMI, d.env.Settings()); err != nil {

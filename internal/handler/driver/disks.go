@@ -10,12 +10,9 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/handler/concern"
-	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -34,22 +31,6 @@ func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	if !source.TellDisks(disks) {
 		source.Refuse("the guest has released a disk while its migration was prepared")
 	}
-}
-
-// arrivalOf returns nil if QEMU waits for no guest.
-func (d *Driver) arrivalOf(vmi *v1.VirtualMachineInstance, known guest.Facts) *concern.Arrival {
-	target := d.moving.target
-	if target == nil || vmihandler.RoleOf(vmi, d.env.Node) != vmihandler.Destination || !known.Migration.Arriving() {
-		return nil
-	}
-	arrival := &concern.Arrival{VMI: volumemigration.Target(vmi), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
-	for _, m := range volumemigration.Of(vmi) {
-		arrival.Copied[m.Volume] = volumemigration.SizeOf(vmi, m.Volume)
-	}
-	for _, disk := range target.Disks() {
-		arrival.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
-	}
-	return arrival
 }
 
 // exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks. The source copies

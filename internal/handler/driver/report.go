@@ -98,7 +98,22 @@ func (d *Driver) announce(c *changes) {
 	if now := stallCondition(c.to); now != nil && stallCondition(c.from.Status) == nil {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
 	}
-	d.announceVolumes(c)
+	before := map[string]v1.VolumeStatus{}
+	for _, s := range c.from.Status.VolumeStatus {
+		before[s.Name] = s
+	}
+	for _, s := range c.to.VolumeStatus {
+		was := before[s.Name]
+		if s.HotplugVolume == nil || was.Phase == s.Phase && was.Reason == s.Reason || s.Reason == "" {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		switch s.Reason {
+		case nodehotplug.ReasonFailed, nodehotplug.ReasonPodGone, nodehotplug.ReasonRefused, nodehotplug.ReasonForced, nodehotplug.ReasonDetached:
+			kind = corev1.EventTypeWarning
+		}
+		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)
+	}
 	if said := visibleFailure(c.to); said != "" && visibleFailure(c.from.Status) == "" {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, v1.SyncFailed.String(), said)
 	}
@@ -133,23 +148,4 @@ func stallCondition(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineIn
 		return nil
 	}
 	return ready
-}
-
-func (d *Driver) announceVolumes(c *changes) {
-	before := map[string]v1.VolumeStatus{}
-	for _, s := range c.from.Status.VolumeStatus {
-		before[s.Name] = s
-	}
-	for _, s := range c.to.VolumeStatus {
-		was := before[s.Name]
-		if s.HotplugVolume == nil || was.Phase == s.Phase && was.Reason == s.Reason || s.Reason == "" {
-			continue
-		}
-		kind := corev1.EventTypeNormal
-		switch s.Reason {
-		case nodehotplug.ReasonFailed, nodehotplug.ReasonPodGone, nodehotplug.ReasonRefused, nodehotplug.ReasonForced, nodehotplug.ReasonDetached:
-			kind = corev1.EventTypeWarning
-		}
-		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)
-	}
 }
