@@ -38,8 +38,7 @@ type Env struct {
 // Owner has the callbacks to a Connection's owner.
 type Owner struct {
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
-	Go func(func())
-	// Wake is called after a change.
+	Go   func(func())
 	Wake func()
 	Now  func() time.Time
 }

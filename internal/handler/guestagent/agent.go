@@ -28,9 +28,8 @@ import (
 // timeout limits one conversation with the guest agent, including the wait for another one (a probe's) to end.
 const timeout = 10 * time.Second
 
-// maxConversations limits the node's concurrent conversations, and so the memory that hostile agents can use: some 3
-// MiB each. A silent agent keeps its place for timeout, so there are more places than an honest node needs, whose
-// agents answer in milliseconds.
+// maxConversations limits the memory that hostile agents can use on the node: some 3 MiB each. A silent agent keeps its
+// place for timeout, so there are more places than an honest node needs, whose agents answer in milliseconds.
 const maxConversations = 16
 
 // Places is a semaphore of concurrent conversations.
@@ -44,8 +43,7 @@ type Env struct {
 	Dial   func(ctx context.Context) (net.Conn, error)
 	Places Places
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
-	Go func(func())
-	// Wake is called after a change.
+	Go   func(func())
 	Wake func()
 	// Credentials reads the access credentials for the guest, nil if the VMI has none.
 	Credentials func() (accesscredential.Delivery, error)
@@ -63,9 +61,8 @@ type Agent struct {
 	mu sync.Mutex
 	// open means that a process in the guest has opened the port, heard that QEMU has sent an event about it.
 	open, heard bool
-	// answer is the agent's last answer, nil for none. It outlives the agent for a while, and is never modified.
-	answer *vmihandler.Agent
-	// credentials is the result of the last attempt to set them, nil before the first.
+	// answer is nil for none. It outlives the agent for a while, and is never modified.
+	answer      *vmihandler.Agent
 	credentials *vmihandler.Credentials
 	asked       time.Time
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
@@ -143,7 +140,7 @@ func (a *Agent) Find(ctx context.Context, m Monitor) error {
 }
 
 // Tend starts and stops the goroutine that queries the agent, as the port opens and closes. It returns when to call it
-// again, 0 for after the next event. interfaces is the number of the guest's interfaces. ctx ends the goroutine, too.
+// again, 0 for after the next event. interfaces is the number of the guest's. ctx ends the goroutine, too.
 func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -226,7 +223,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// storeAnswer stores an answer unless the agent has gone, and reports whether it differs from the last one.
+// storeAnswer stores an answer unless the agent has gone, and reports whether it is another one.
 func (a *Agent) storeAnswer(ctx context.Context, answer *vmihandler.Agent) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,11 +15,10 @@ import (
 
 const (
 	// credentialsPoll is the interval of reading the Secrets' files: the kubelet writes them a minute or so after the
-	// Secret has changed, and nothing announces that.
-	credentialsPoll = 10 * time.Second
-	// credentialsPatience is the longest wait after a failure.
+	// Secret has changed, unannounced.
+	credentialsPoll     = 10 * time.Second
 	credentialsPatience = 5 * time.Minute
-	// maxFailure limits the failure message in a status, in bytes: a part of it is the guest's text.
+	// maxFailure is in bytes. A part of the message is the guest's text.
 	maxFailure = 1024
 )
 

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// podPatience is how long the cache of pods may lag behind that of VMIs before the API server is queried for a
+	// podPatience is how long the cache of pods may lag behind that of VMIs before the API server is asked for a
 	// missing launcher pod.
 	podPatience = time.Second
 	// askPause is the pause before the next query if the API server was unreachable, or has an object that the cache
@@ -78,7 +78,6 @@ func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool,
 	return d
 }
 
-// guestMayRun reports whether the VMI's guest may run, to this node's knowledge.
 func guestMayRun(known *v1.VirtualMachineInstance, l Launcher) bool {
 	return !l.Exited && (l.Connected || !known.IsFinal())
 }

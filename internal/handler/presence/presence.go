@@ -42,10 +42,9 @@ type Env struct {
 	// Pods is the kubelet's folder of pods.
 	Pods    string
 	Cluster Cluster
-	// Wake is called after a change.
-	Wake func()
-	Now  func() time.Time
-	Log  logr.Logger
+	Wake    func()
+	Now     func() time.Time
+	Log     logr.Logger
 }
 
 // Presence is one VMI with its pods. Its methods may be called from several goroutines, but Ask from one.

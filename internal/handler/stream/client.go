@@ -110,7 +110,7 @@ func (c *Client) serve(ctx context.Context, release func(), parts ...func(contex
 	running.Wait()
 }
 
-// read returns the client's next frame. ok is false once the client has gone.
+// ok is false once the client has gone.
 func (c *Client) read() (data []byte, ok bool) {
 	_, data, err := c.ws.ReadMessage()
 	return data, err == nil
