@@ -1,9 +1,8 @@
-// Package guest manages one running QEMU through its monitor: its run state, the markers that QEMU stores for
+// Package guest manages one running QEMU through its monitor: its run state, the markers that it stores for
 // virt-handler, the power verbs, migrations, and its usage figures.
 //
-// All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a guest
-// runs because its QEMU does: QEMU may be a migration's target. It knows neither a VMI's status nor the API server; its
-// owner decides when to call it.
+// All state belongs to that QEMU and ends with it. The package must not assume that a VMI has only one QEMU, or that a
+// guest runs because its QEMU does, and knows neither a VMI's status nor the API server.
 package guest
 
 import (
@@ -26,7 +25,7 @@ import (
 
 // Env has a Guest's dependencies.
 type Env struct {
-	// OnEvent is called with each of QEMU's events, from one goroutine. It reports whether to wake the owner.
+	// OnEvent gets QEMU's events from one goroutine, and reports whether to wake the owner.
 	OnEvent func(qmp.Event) bool
 	Wake    func()
 	Now     func() time.Time
@@ -44,12 +43,12 @@ type Guest struct {
 	resets chan struct{}
 
 	mu sync.Mutex
-	// stale makes the next Refresh query QEMU. silent means that QEMU did not answer the last query.
+	// silent means that QEMU did not answer the last query.
 	known         knownState
 	stale, silent bool
 	// stopped is when QEMU stopped the guest; zero if it has run since.
 	stopped time.Time
-	// onRunning is called when QEMU reports that the guest runs; it may be nil.
+	// onRunning is called when QEMU reports that the guest runs; may be nil.
 	onRunning func()
 }
 
@@ -58,17 +57,17 @@ type Facts struct {
 	KVM      bool
 	RunState string
 	Stopped  time.Time
-	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are those known.
+	// Stalled means that an I/O error has stopped the guest, or had until a moment ago.
 	Stalled     bool
 	FailedDisks []vmihandler.FailedDisk
 	// PausedByUser means that the guest stays stopped even when the disks work again.
 	PausedByUser bool
 	// Halted means that the CPUs wait for volumes before they first run.
 	Halted bool
-	// Resume means that the guest should be told to continue now. Attempts counts how often it was.
+	// Resume means that the guest should be told to continue now; Attempts is how often it was.
 	Resume   bool
 	Attempts int
-	// Jobs are disk copies for migrations, also those that have ended.
+	// Jobs are disk copies for migrations, also ended ones.
 	Migration Migration
 	Jobs      []Job
 	// Silent means that the facts are older: QEMU did not answer the last query.
@@ -137,7 +136,7 @@ func (g *Guest) Observe() Facts {
 	return facts
 }
 
-// changing lists the events after which the run state may differ.
+// The run state may differ after these events.
 var changing = []string{
 	"STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION",
 	jobEvent,
@@ -145,7 +144,7 @@ var changing = []string{
 
 const jobEvent = "JOB_STATUS_CHANGE"
 
-// It is called from the monitor's goroutine.
+// The monitor's goroutine calls it.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	if e.Name == "RESET" {
@@ -193,7 +192,7 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.silent = errors.Is(err, context.DeadlineExceeded)
 	g.mu.Unlock()
 	if err != nil {
-		// QEMU is ending, which has an event, or is stuck: its last state is the best that is known.
+		// QEMU is ending, which has an event, or is stuck.
 		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())
 	}
 }

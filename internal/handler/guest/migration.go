@@ -21,7 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Migration is the state of a QEMU as the source or the target of migrations.
+// Migration is a QEMU's state as a migration's source or target.
 type Migration struct {
 	machine.Handover
 	// RunState is QEMU's own; guestRunState derives the guest's.
@@ -36,11 +36,10 @@ type Migration struct {
 
 // Progress is the progress of a source's migration.
 type Progress struct {
-	// The sizes are bytes of memory. DirtyRate, by which the guest changes it, and Rate, by which it is sent, are
-	// bytes per second.
+	// The sizes are bytes of memory. DirtyRate (changed by the guest) and Rate (sent) are bytes per second.
 	Total, Transferred, Remaining float64
 	DirtyRate, Rate               float64
-	// Downtime is how long the guest has been stopped, Expected how long it would be if it were stopped now.
+	// Downtime is how long the guest has been stopped, Expected how long it would be from now.
 	Elapsed, Downtime, Expected time.Duration
 	// Rounds counts the passes through the memory. Throttle is the percentage of time taken from the guest.
 	Rounds, Throttle float64
@@ -77,7 +76,7 @@ type migrationInfo struct {
 }
 
 const (
-	// maxFigure bounds QEMU's figures, since a guest may have taken QEMU over.
+	// maxFigure bounds QEMU's figures: a guest may have taken QEMU over.
 	maxFigure = 1 << 60
 	// These bound QEMU's texts in bytes.
 	maxFailure = 512
@@ -111,14 +110,13 @@ func migrationOf(info migrationInfo, runState string, objects map[string]bool) M
 		m.Failure = truncate(info.Error)
 	}
 	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !isTransient(runState) {
-		// QEMU has the marker of a migration that it has not begun, and reports an earlier one. A QEMU that completes
-		// a migration leaves finish-migrate only after it reports the status.
+		// This is the end of an earlier migration: the marked one has not begun. A QEMU that completes one leaves
+		// finish-migrate only after it reports the status.
 		m.Status = migrationstatus.None
 	}
 	return m
 }
 
-// endedAtSource reports whether a source's migration has ended and the guest is still here.
 func (m *Migration) endedAtSource() bool {
 	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
 }
@@ -157,8 +155,7 @@ type Begin struct {
 	// Socket is a path of QEMU's.
 	Socket string
 	// Bandwidth is in bytes per second; 0 for no limit.
-	Bandwidth int64
-	// AutoConverge throttles a guest that dirties its memory too fast.
+	Bandwidth    int64
 	AutoConverge bool
 	Downtime     time.Duration
 	Transport    switchover.Transport
@@ -197,7 +194,7 @@ type capability struct {
 	State bool   `json:"state"`
 }
 
-// Begin makes QEMU send the guest. It returns a *power.Refusal if the guest's state does not allow it.
+// Begin makes QEMU send the guest, or returns a *power.Refusal.
 func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if err := power.DecideSend(o.Guest).Refusal(); err != nil {
@@ -210,8 +207,8 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	})
 }
 
-// sendMigrate marks QEMU before it sends anything: if virt-handler dies in between, the migration has the status none,
-// which counts as failed.
+// sendMigrate marks QEMU first: if virt-handler dies in between, the migration has the status none, which counts as
+// failed.
 func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
@@ -280,7 +277,7 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue makes a source that waits before the switchover hand its guest over, whose disks must have been copied.
+// Continue makes a source that waits before the switchover hand its guest over. The disks must have been copied.
 func (g *Guest) Continue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -317,8 +314,8 @@ var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
 // Take makes a target run the guest that has arrived. It marks QEMU, and may be repeated from then on. Between the mark
 // and the run it calls between, whose failure leaves the guest stopped. The caller connects the taps before and calls
-// Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not block, and always
-// before Take returns nil.
+// Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not block, and before
+// Take returns nil.
 func (g *Guest) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.hasArrived() || o.migration.Doomed {
@@ -340,8 +337,7 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 		if err := between(); err != nil {
 			return err
 		}
-		// QEMU reports RESUME before its CPUs run, and answers the command later: by 10 to 20 ms with an emulated
-		// guest.
+		// QEMU reports RESUME before its CPUs run; an emulated guest delays the answer to the command by 10 to 20 ms.
 		once := sync.OnceFunc(runs)
 		g.setOnRunning(once)
 		defer g.setOnRunning(nil)
@@ -362,7 +358,7 @@ func (g *Guest) setOnRunning(do func()) {
 // The intervals are in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
-// Announce makes QEMU send a frame from each interface, by which switches learn the new way to the guest. QEMU's own
+// Announce makes QEMU send a frame from each interface, by which switches learn the new way to the guest: QEMU's own
 // frames come before the taps are connected. Switches also learn from the guest's next frame, so a failure is only
 // logged.
 func (g *Guest) Announce(ctx context.Context) {
@@ -388,7 +384,7 @@ func (g *Guest) Doom(ctx context.Context, migration types.UID) error {
 
 var errNotSent = errors.New("this QEMU has not sent its guest with the migration")
 
-// Reclaim resumes here a guest that was sent, once it is known that the target has never run it.
+// Reclaim resumes here a guest that was sent, when the target is known never to have run it.
 func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.hasSentGuest() {

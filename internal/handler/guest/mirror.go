@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// Job is a disk copy by QEMU. It remains listed after its end.
+// Job is a disk copy by QEMU, listed also after its end.
 type Job struct {
 	ID, Status, Error string
 	// Done and Total are in bytes.
@@ -149,8 +149,8 @@ func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine
 	})
 }
 
-// prepareCopyTarget returns the block node to copy to, which has the disk's size. An image of another size is another
-// image of the same name; of a larger claim only the disk's size is written.
+// prepareCopyTarget returns the block node to copy to, which has the disk's size: an image of another size is another
+// image, and of a larger claim only the disk's size is written.
 func (g *Guest) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := g.nodeSizes(ctx)
 	if err != nil {
@@ -246,8 +246,7 @@ func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
 	return g.removeAllCopyNodes(ctx)
 }
 
-// removeAllCopyNodes removes the block nodes that lead to the target, after their jobs: a guest that continues here
-// must not depend on them.
+// A guest that continues here must not depend on block nodes that lead to the target. Their jobs must have ended.
 func (g *Guest) removeAllCopyNodes(ctx context.Context) error {
 	nodes, err := g.nodeSizes(ctx)
 	if err != nil {
@@ -272,8 +271,8 @@ func (g *Guest) removeAllCopyNodes(ctx context.Context) error {
 	return nil
 }
 
-// Export makes a target that waits for its guest accept the content of disks on a socket of QEMU's. It skips disks that
-// are already exported.
+// Export makes a target that waits for its guest accept the content of disks on a socket of QEMU's. It skips exported
+// disks.
 func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirror) error {
 	if len(disks) == 0 {
 		return nil

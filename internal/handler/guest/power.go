@@ -87,8 +87,7 @@ func (g *Guest) stop(ctx context.Context, o observation) error {
 
 const resetPause = 10 * time.Millisecond
 
-// resetAndRun runs a guest that an I/O error has stopped: QEMU keeps a stopped guest stopped across a reset. Continuing
-// it before the reset would only repeat the error.
+// QEMU keeps a guest that an I/O error has stopped so across a reset. Continuing it before would only repeat the error.
 func (g *Guest) resetAndRun(ctx context.Context) error {
 	if err := g.execute(ctx, "system_reset", nil); err != nil {
 		return err

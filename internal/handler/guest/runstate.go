@@ -64,8 +64,8 @@ func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
 
 // queryAll sends all queries at once: while a guest is stopped for its migration, each round trip counts. The jobs come
 // after the migration, so that copies that ended meanwhile are shown as ended. The run state comes last: otherwise a
-// guest that has just been sent could count as kept. The marker of a guest that has run is removed here, before a verb
-// can bring the guest back to the state in which it means something.
+// guest that has just been sent could count as kept. The marker of a guest that has run is removed before a verb can
+// bring back the state in which it means something.
 func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	var (
 		list   []object

@@ -6,8 +6,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// maxEventAge bounds the age of an event. An older timestamp is wrong: the clock was set, or the guest has taken QEMU
-// over.
+// An older timestamp is wrong: the clock was set, or the guest has taken QEMU over.
 const maxEventAge = 10 * time.Second
 
 // stoppedAfter returns since when the guest is stopped after an event, zero if it runs. QEMU's timestamp only gives the

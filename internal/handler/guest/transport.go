@@ -23,11 +23,10 @@ func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others
 	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
 }
 
-// maxChannels bounds QEMU's answer, since a guest may have taken QEMU over.
+// maxChannels bounds QEMU's answer: a guest may have taken QEMU over.
 const maxChannels = 16
 
-// queryTransport returns the transport that a target's QEMU was set to. late-block-activate is set together with the
-// rest and nowhere else.
+// late-block-activate is set together with the rest and nowhere else.
 func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {
@@ -51,8 +50,7 @@ func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set
 // listens is part of QEMU's refusal of a second migrate-incoming.
 const listens = "already been started"
 
-// setTargetTransport sets a target's transport, without post-copy if QEMU refuses that: it tries userfaultfd and may
-// not have it.
+// QEMU refuses post-copy without userfaultfd.
 func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
 	for _, taken = range wanted.Tries() {
 		err = g.setTransport(ctx, taken, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})

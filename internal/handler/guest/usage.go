@@ -11,8 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Usage returns CPU time and memory of QEMU's process, and the counters of its disks and taps by interface. The caller
-// fills in the VMI's name and memory.
+// Usage returns the figures of QEMU's process, disks and taps, which are given by interface. The caller fills in the
+// VMI's name and memory.
 func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
 	var u metrics.Usage
 	var answer []blockStats
@@ -48,8 +48,8 @@ type blockStats struct {
 	} `json:"stats"`
 }
 
-// drivesOf returns the counters of the VMI's disks, each once: a QEMU that its guest has taken over must not make the
-// whole node's metrics invalid by a duplicate.
+// drivesOf lists each disk once: a QEMU that its guest has taken over must not make the whole node's metrics invalid by
+// a duplicate.
 func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	byDevice := map[string]string{}
 	for i := range disks {
@@ -75,8 +75,8 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	return drives
 }
 
-// traffic returns the counters of the taps in a process's network namespace, by interface name. A tap receives the data
-// that the guest sends.
+// traffic returns the counters of the taps in a process's network namespace. A tap receives the data that the guest
+// sends.
 func traffic(process procfs.Proc, taps map[string]string) []metrics.Interface {
 	devices, err := process.NetDev()
 	if err != nil {
