@@ -84,8 +84,8 @@ func (l *Link) Start(ctx context.Context, start launch.Start) error {
 	return err
 }
 
-// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait:
-// virt-launcher's event reports QEMU's end, and Kill makes up for a lost request. failed gets any other error.
+// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait: an
+// event reports QEMU's end, and Kill makes up for a lost request. failed gets any other error.
 func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	l.stopping = &Stopping{Grace: stop.GracePeriodSeconds, Since: l.owner.Now()}
 	l.owner.Go(func() {

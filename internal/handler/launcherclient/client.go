@@ -20,7 +20,7 @@ import (
 )
 
 // maxMessage limits one message of virt-launcher, in bytes. The longest is the reply to Prepare: a few hundred bytes
-// for each of at most a few dozen volumes.
+// for each of a few dozen volumes.
 const maxMessage = 1 << 20
 
 // limits limit the decoded message: a few dozen values for each volume.
@@ -64,7 +64,7 @@ type Client struct {
 }
 
 // freezePause is the shortest time between two changes of State's Frozen. They are written into the VMI's status, and a
-// guest that has taken over its pod may report any number of them.
+// guest that has taken over its pod may report any number.
 const freezePause = 10 * time.Second
 
 // New reads the Hello and starts to read messages. The Client owns conn; when New fails, conn is closed.

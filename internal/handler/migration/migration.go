@@ -30,7 +30,7 @@ type Node struct {
 	// TLS configures connections to another node's virt-handler (certs.Source.PeerClientConfig).
 	TLS      func(server, protocol string) *tls.Config
 	Expected *migrationproxy.Expectations
-	// Address returns this node's address for other nodes; empty if they can't reach it.
+	// Address is empty if other nodes can't reach this one.
 	Address func() string
 	// CPUs is the number of processors that virt-handler may use at a time.
 	CPUs   int
@@ -75,8 +75,7 @@ type Target struct {
 	unmarked      bool // see switchover.TargetFacts
 }
 
-// NewTarget admits the source of a migration, which runs on node. dial has the functions that connect to QEMU's
-// sockets.
+// NewTarget admits the source of a migration, which runs on node. dial connects to QEMU's sockets.
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
 	t := &Target{env: env, received: received{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.received.add
@@ -102,10 +101,10 @@ func (t *Target) Tell(fact switchover.Fact) {
 // Unrun records whether QEMU was seen without its ran marker, until the marker is about to be set.
 func (t *Target) Unrun(unmarked bool) { t.unmarked = unmarked }
 
-// Disks returns the disks that were plugged into the source's guest, nil until the source has sent the list.
+// Disks returns the plugged disks of the source's guest, nil until the source has sent the list.
 func (t *Target) Disks() []migrationwire.Disk { return t.disks.get() }
 
-// TellPlugged tells the source that this side's QEMU has the listed disks.
+// TellPlugged tells the source that QEMU here has the listed disks.
 func (t *Target) TellPlugged() { t.mine.Publish(migrationwire.Plugged) }
 
 // Fill adds this side's facts.
@@ -123,11 +122,10 @@ type Source struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 
-	// The following fields belong to the driver's goroutine. forwards has QEMU's streams, none until the migration has
-	// begun here. copying is when the copy of disks began; copied is its last sample, until memory is sent. paused is
-	// when the guest was seen stopped until its memory is sent, stopped when it was for the switchover; both are zero
-	// while it is not. began is when QEMU was told to begin. cause is why the migration was canceled, refused why the
-	// guest can't be sent at all.
+	// The following fields belong to the driver's goroutine. copying is when the copy of disks began; copied is its
+	// last sample, until memory is sent. paused is when the guest was seen stopped until its memory is sent, stopped
+	// when it was for the switchover; both are zero while it is not. cause is why the migration was canceled, refused
+	// why the guest can't be sent at all.
 	offered        switchover.Transport
 	forwards       map[migrationwire.Channel]*migrationproxy.Forward
 	endDisks       context.CancelFunc
@@ -142,16 +140,15 @@ type Source struct {
 	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
 	handsOver   bool
-	// disks is the list that was sent to the target; disksSent means that it was.
+	// disksSent means that disks was sent to the target.
 	disks     []migrationwire.Disk
 	disksSent bool
-	// finished means that QEMU was told to finish the disk copies, continued that it was told to hand the guest over,
-	// switched that it was told to do so before the memory is sent, and left that the guest is being marked as one
-	// that has left.
+	// QEMU was told to finish the disk copies (finished), to hand the guest over (continued), and to do so before the
+	// memory is sent (switched). left means that the guest is being marked as one that has left.
 	finished, continued, switched, left bool
 }
 
-// NewSource connects to the virt-handler of a migration's target, and reconnects until ctx ends or Close.
+// NewSource connects to the virt-handler of a migration's target until ctx ends or Close.
 func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Source, error) {
 	at, err := migrationwire.ParseAddress(address)
 	if err != nil {
@@ -178,7 +175,7 @@ func (s *Source) Tell(fact switchover.Fact) { publish(&s.mine, fact) }
 // takes as long.
 const diskAnswer = 20 * time.Second
 
-// Forward passes on QEMU's connections, and closes the listener. admit checks the connecting process.
+// Forward passes on QEMU's connections, whose process admit checks, and closes the listener.
 func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit}
@@ -197,8 +194,8 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 // Forwards reports whether a channel's connections are passed on.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
-// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while
-// it opens the disks at the target.
+// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while it
+// opens the disks at the target.
 func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
 	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
 }

@@ -136,8 +136,7 @@ func (p *Presence) Pods() []*corev1.Pod {
 	return p.pods
 }
 
-// SetVMI stores the cache's version of the VMI, nil when it is gone from the cache. It ignores an older version than
-// the known one.
+// SetVMI stores the cache's version of the VMI, nil when it is gone from the cache, unless a newer one is known.
 func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	p.absent.vmi = seen == nil

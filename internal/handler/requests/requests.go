@@ -2,8 +2,7 @@
 // goroutine that acts on the guest.
 //
 // A Requests belongs to one QEMU. power.Queue decides about requests that arrive; the owner decides and acts in their
-// turn. Requests are not kept anywhere else: if virt-handler ends, those that wait have had no effect, and their users
-// get an error.
+// turn. Requests are not kept anywhere else: if virt-handler ends, those that wait have had no effect.
 package requests
 
 import (

@@ -61,8 +61,8 @@ func Accept(w http.ResponseWriter, r *http.Request, refuse func(w http.ResponseW
 	return &Client{ws: ws, alive: keepalive.New(ws)}, nil
 }
 
-// Splice copies bytes between the client and conn until one of them or ctx ends, and closes both. One frame of the
-// client is one write, and one read is one frame, so that datagrams keep their boundaries.
+// Splice copies bytes between the client and conn until one of them or ctx ends, and closes both. A frame of the client
+// is one write, and a read is one frame: datagrams keep their boundaries.
 func Splice(ctx context.Context, client *Client, conn net.Conn) {
 	client.serve(ctx, func() { _ = conn.Close() },
 		func(context.Context) {

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// Consoles shares serial consoles. QEMU's socket takes a single connection, so there is one for each
-// guest, from the first Open until the guest's QEMU ends. The guest's output is always read at once into a ring, from
-// which each viewer reads at its own pace: a slow one misses output and gets a notice, and a new one starts with the
-// last screen.
+// Consoles shares serial consoles. QEMU's socket takes a single connection, so there is one for each guest, from the
+// first Open until QEMU ends. The output is always read at once into a ring, from which each viewer reads at its own
+// pace: a slow one misses output and gets a notice, and a new one starts with the last screen.
 type Consoles struct {
 	mu    sync.Mutex
 	open  map[string]*Console
@@ -22,7 +21,7 @@ type Consoles struct {
 // NewConsoles returns a Consoles without connections.
 func NewConsoles() *Consoles { return &Consoles{open: map[string]*Console{}} }
 
-// dialTimeout is much longer than a connection to a socket on this node takes.
+// dialTimeout is much longer than a connection on this node takes.
 const dialTimeout = 10 * time.Second
 
 // Dial connects to a guest's serial console.
@@ -31,8 +30,7 @@ type Dial func(context.Context) (net.Conn, error)
 // Console is one guest's serial console.
 type Console struct {
 	output ring
-	// input has the viewers' keystrokes in the order of arrival.
-	input chan []byte
+	input  chan []byte
 	// ready is closed after dialing; then conn or err is set.
 	ready chan struct{}
 	conn  net.Conn
@@ -42,8 +40,7 @@ type Console struct {
 	parts sync.WaitGroup
 }
 
-// Open returns the console of key, and connects to it by dial if nobody has yet. An open console is recorded, also
-// without viewers.
+// Open returns the console of key, and dials if nobody has yet. An open console is recorded, also without viewers.
 func (c *Consoles) Open(ctx context.Context, key string, dial Dial) (*Console, error) {
 	console, first, err := c.find(key)
 	if err != nil {
@@ -103,8 +100,7 @@ func (c *Consoles) find(key string) (console *Console, first bool, err error) {
 	return console, true, nil
 }
 
-// connect dials and starts the two goroutines that end with the connection. ended is called before any viewer can see
-// the end, so that the next viewer dials again.
+// ended is called before any viewer can see the end, so that the next viewer dials again.
 func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	// Others may wait for this connection, so it does not end with the first caller.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)

@@ -100,7 +100,7 @@ func (c *Concern) update(ctx context.Context, q concern.Query) error {
 	return nil
 }
 
-// wanted returns the number of virtual CPUs to change to, 0 for no change.
+// wanted is 0 for no change.
 func wanted(r concern.Round, seen Seen) int {
 	if !podresize.CPUsAnnounced(r.VMI) || r.Migrating || r.Resources == nil {
 		return 0
@@ -165,7 +165,7 @@ func (c *Concern) change(ctx context.Context, m concern.Monitor, want int, now t
 	return c.update(ctx, q)
 }
 
-// warnIfUnused emits an event if the guest does not bring its new CPUs into use; none without an agent that knows.
+// Without an agent that knows, there is no event.
 func (c *Concern) warnIfUnused(ctx context.Context, vmi *v1.VirtualMachineInstance, cpus int) {
 	looking, cancel := context.WithTimeout(ctx, usePatience)
 	defer cancel()

@@ -45,7 +45,7 @@ func (s slot) id() string {
 	return fmt.Sprintf("cpu-%d-%d-%d-%d", p[0], p[1], p[2], p[3])
 }
 
-// Seen is the state of the guest's virtual CPUs. It is a value; its slots are not modified.
+// Seen is the state of the guest's virtual CPUs. Its slots are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
 	slots   []slot
@@ -95,8 +95,8 @@ func (v Seen) changes(want int) (plug, unplug []slot) {
 	return plug, unplug
 }
 
-// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it forgets
-// the earlier request, whose answer does not apply to a later one.
+// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all, the earlier
+// request is forgotten: its answer does not apply to a later one.
 func (v Seen) withWanted(want int) Seen {
 	if want == 0 || want >= v.count() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0
@@ -104,7 +104,7 @@ func (v Seen) withWanted(want int) Seen {
 	return v
 }
 
-// due reports whether CPUs are to be plugged or unplugged now; after is the delay if it is too early.
+// after is the delay if it is too early.
 func (v Seen) due(want int, now time.Time) (is bool, after time.Duration) {
 	plug, unplug := v.changes(want)
 	switch {

@@ -2,8 +2,8 @@
 // whose claims have grown. It is a concern (package concern).
 //
 // nodehotplug.Decide is the rule about plugging, growth.go that about growth. QEMU remembers the volume of each disk.
-// The package keeps the disks that it has opened and not plugged yet, and the times of its attempts: the next
-// virt-handler opens the disks again, and asks the guest again.
+// The package keeps the disks that it has opened and not plugged yet, and the times of its attempts, which the next
+// virt-handler repeats.
 package disks
 
 import (
@@ -31,7 +31,6 @@ import (
 
 // Env has the effects of Act outside of QEMU.
 type Env struct {
-	// Volume opens the volume of a claim in a pod.
 	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
 	// Capacity is in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
@@ -53,8 +52,7 @@ type Plan struct {
 	Decisions []nodehotplug.Decision
 	tried     nodehotplug.Attempts
 	opening   map[string]bool
-	// Grow are the disks that begin to grow.
-	Grow []growth
+	Grow      []growth
 	// Volumes are the facts of all disks, Hotplugged those of hotplugged volumes, for the VMI's status.
 	Volumes    map[string]vmihandler.Volume
 	Hotplugged map[string]vmihandler.Plugged
@@ -78,10 +76,10 @@ type Concern struct {
 	log   logr.Logger
 	mu    sync.Mutex
 	state Seen
-	// files are the disks of state.opened. failed are results of opening that no decision has taken up yet.
+	// failed are results of opening that no decision has taken up yet.
 	files  map[string]openedDisk
 	failed map[string]error
-	// resumed means that a stopped guest has continued. Until then QEMU 7.2 keeps the descriptors that it was told to
+	// resumed means that a stopped guest has continued: until then QEMU 7.2 keeps the descriptors that it was told to
 	// remove.
 	resumed, closed bool
 }
@@ -119,8 +117,7 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 		c.state.inquiry.Invalidate()
 		return false
 	case "DEVICE_UNPLUG_GUEST_ERROR":
-		// A disk that the guest was not asked for does not count: QEMU, which the guest may have taken over, may report
-		// any number of them.
+		// QEMU, which the guest may have taken over, may report any number of other disks.
 		for volume := range c.state.asked {
 			if machine.DiskID(volume) == data.Device {
 				c.state.refused[data.Device] = true

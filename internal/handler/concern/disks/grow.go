@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// grow begins to grow a disk whose claim has grown, on another goroutine since it waits for storage.
+// It waits for storage on another goroutine.
 func (c *Concern) grow(ctx context.Context, m concern.Monitor, vmi *v1.VirtualMachineInstance, of growth) {
 	c.mu.Lock()
 	c.state.growing.busy[of.volume] = true

@@ -37,8 +37,8 @@ type target struct {
 func (g growth) target() target { return target{g.claim, g.capacity} }
 
 type growing struct {
-	// busy are the volumes in progress, tried is the capacity of the last success, retry the time of the next attempt
-	// after a failure, by volume.
+	// busy are in progress, tried is the capacity of the last success, retry the time of the next attempt after a
+	// failure.
 	busy  map[string]bool
 	tried map[string]target
 	retry map[string]time.Time
@@ -64,7 +64,7 @@ func (g *growing) recordResult(of growth, size int64, err error, now time.Time) 
 }
 
 // decideGrowth returns the disks to grow now, and when to decide again without an event, 0 for never. During a
-// migration the disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
+// migration disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
 // copies.
 func decideGrowth(r *concern.Round, g *growing, now time.Time) (due []growth, after time.Duration) {
 	if !r.VMI.IsRunning() || r.VMI.DeletionTimestamp != nil || migrations.InFlight(r.VMI) {
@@ -93,9 +93,8 @@ func decideGrowth(r *concern.Round, g *growing, now time.Time) (due []growth, af
 	return due, after
 }
 
-// holder returns the pod on this node from which QEMU has a volume's disk. It returns false if QEMU does not have the
-// disk from the status's claim, or no pod here has it. After a migration, until its first write here, the status still
-// has the source node's claims and attachment pods.
+// holder returns the pod on this node from which QEMU has a volume's disk, false for none or another claim than the
+// status's. After a migration, until its first write here, the status has the source node's claims and attachment pods.
 func holder(r *concern.Round, s *v1.VolumeStatus) (types.UID, bool) {
 	claim := s.PersistentVolumeClaimInfo.ClaimName
 	if s.HotplugVolume == nil {

@@ -49,7 +49,6 @@ func (c *Concern) disk(volume string) diskhotplug.Disk {
 	return c.state.disks[volume]
 }
 
-// noteRequest records that the guest is asked to release a disk.
 func (c *Concern) noteRequest(volume string) diskhotplug.Disk {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +56,7 @@ func (c *Concern) noteRequest(volume string) diskhotplug.Disk {
 	return c.state.disks[volume]
 }
 
-// openInBackground opens the disk in the background: storage may block, and no other volume should wait for it.
+// Storage may block, and no other volume should wait for it.
 func (c *Concern) openInBackground(ctx context.Context, d nodehotplug.Decision, readOnly bool) {
 	c.mu.Lock()
 	c.state.opening[d.Volume] = true

@@ -13,17 +13,16 @@ import (
 	migrations "drydock.dev/drydock/internal/rules/migration"
 )
 
-// Seen is the state of the guest's disks. It is a value; its maps are not modified.
+// Seen is the state of the guest's disks. Its maps are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
 	// disks is QEMU's last answer, nil before the first.
 	disks map[string]diskhotplug.Disk
 	tried nodehotplug.Attempts
-	// opening are the volumes whose disk is being opened, opened the pods in which it was opened, verified those in
-	// which it was seen besides.
+	// opened are the pods in which the disks were opened, verified those in which they were seen besides.
 	opening          map[string]bool
 	opened, verified map[string]types.UID
-	// asked are the volumes whose disk the guest was asked to release, refused those devices that it does not release.
+	// asked are the volumes that the guest was asked to release, refused the devices that it does not release.
 	asked, refused map[string]bool
 	growing        growing
 }
@@ -42,10 +41,10 @@ func (s *Seen) clone() Seen {
 	return next
 }
 
-// frozen reports whether a guest must keep its disks because it is being migrated.
+// A guest keeps its disks while it is being migrated.
 func frozen(r *concern.Round) bool { return r.Arrival == nil && migrations.InFlight(r.VMI) }
 
-// ending reports whether the disks stay as they are because their guest ends.
+// The disks stay as they are when their guest ends.
 func ending(r *concern.Round) bool {
 	return r.Arrival == nil && (r.VMI.DeletionTimestamp != nil || r.VMI.IsFinal())
 }
@@ -64,8 +63,7 @@ func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
 	return nodehotplug.Decide(o)
 }
 
-// fixed reports whether the disks of a guest that is being migrated stay as they are. They do not while the guest may
-// still release one.
+// fixed reports whether the disks stay as they are for a migration. They do not while the guest may still release one.
 func (s *Seen) fixed(r *concern.Round) bool {
 	for volume := range s.asked {
 		if !s.refused[machine.DiskID(volume)] {

@@ -2,8 +2,7 @@
 // launcher pod. It is a concern (package concern).
 //
 // nichotplug.Node is the rule. QEMU has the interfaces, and the driver prepares the pod's network (Env). The package
-// keeps the times of its requests, and which interfaces this virt-handler has connected to the pod: the next one asks
-// the guest again, and prepares the pod's network anew.
+// keeps the times of its requests, and which interfaces this virt-handler has connected: the next one does both anew.
 package nics
 
 import (
@@ -39,14 +38,14 @@ const (
 type Pod interface {
 	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
 	Loose(names []string) ([]string, error)
-	// Devices returns the node's devices that the pod was given for the VMI's interfaces.
+	// Devices returns the node's devices that the pod was given.
 	Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error)
 }
 
 // Env has the effects of Act outside of QEMU.
 type Env struct {
-	// Connect connects the VMI's interfaces to the pod, with those to be plugged, and returns all that the guest has
-	// or may get.
+	// Connect connects the VMI's interfaces to the pod, also those to be plugged, and returns all that the guest may
+	// get.
 	Connect func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error)
 	// Build returns QEMU's arguments for an interface. netdev is nil if it has no backend.
 	Build func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error)
@@ -104,8 +103,8 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	return c.seen.inquiry.Invalidate()
 }
 
-// Observe implements concern.Concern. It also looks at the pod's side of the interfaces after each write of the pod: a
-// network attacher writes the pod when it has removed or replaced one.
+// Observe implements concern.Concern. It also looks at the pod's side after each write of the pod: a network attacher
+// writes the pod when it has removed or replaced an interface.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
 	if known := c.lastKnown(); known.inquiry.Outdated() {
@@ -173,7 +172,6 @@ func (c *Concern) observePod(r *concern.Round) {
 	})
 }
 
-// busy reports whether the interfaces stay as they are.
 func busy(r *concern.Round) bool { return r.Halted || r.Migrating || r.CopyingDisks }
 
 // Decide implements concern.Concern. A guest that is to migrate releases the node's devices first.
@@ -250,7 +248,6 @@ func (c *Concern) connect(ctx context.Context, m concern.Monitor, vmi *v1.Virtua
 	return nil
 }
 
-// onMultus returns the connected interfaces on secondary networks.
 func (s Seen) onMultus(vmi *v1.VirtualMachineInstance) []string {
 	var names []string
 	for _, i := range s.connected {

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// plug plugs an interface; netdev is nil if it has no backend. It replaces the remains of an earlier attempt.
+// netdev is nil if the interface has no backend. plug replaces the remains of an earlier attempt.
 func (c *Concern) plug(ctx context.Context, m concern.Monitor, name string, netdev, device machine.Properties) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -51,7 +51,7 @@ func deleteNetdev(ctx context.Context, m concern.Monitor, name string) error {
 	return m.Execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}, nil)
 }
 
-// unplug asks the guest to release an interface. QEMU reports an event once it has. It may be repeated.
+// QEMU reports an event once the guest has released it. unplug may be repeated.
 func (c *Concern) unplug(ctx context.Context, m concern.Monitor, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()

@@ -13,19 +13,18 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Seen is the state of the guest's interfaces. It is a value; its maps and lists are not modified.
+// Seen is the state of the guest's interfaces. Its maps and lists are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
 	// present are the interfaces that QEMU has, gone those that it had and whose backends remain.
 	present, gone map[string]bool
-	// asked is when the guest was last asked to release an interface, since when it first was, and plugged when the
-	// interface was plugged or connected again.
+	// asked is when the guest was last asked to release an interface, since when it first was; plugged includes
+	// connected again.
 	asked, since, plugged map[string]time.Time
-	// connected are the interfaces that this virt-handler has connected to the pod.
-	connected []network.Interface
-	// devices are the node's devices in the pod, read only while something is to be done.
+	connected             []network.Interface
+	// devices are read only while something is to be done.
 	devices nichotplug.Devices
-	// checkedPod is the version of the pod when its side of the interfaces was last looked at.
+	// checkedPod is the pod's version when its side of the interfaces was last looked at.
 	checkedPod string
 	// tidied means that the pod has no leftovers of interfaces that were unplugged under an earlier virt-handler.
 	tidied bool
@@ -67,8 +66,7 @@ func (s Seen) withRequest(name string, now time.Time) Seen {
 	return s
 }
 
-// reconnected records interfaces in QEMU that were connected to the pod again: the guest no longer has to release
-// them.
+// The guest no longer has to release the interfaces that were connected again.
 func (s Seen) reconnected(names []string, now time.Time) Seen {
 	for _, name := range names {
 		s.plugged = with(s.plugged, name, now)
@@ -82,7 +80,6 @@ func (s Seen) disconnected(names []string) Seen {
 	return s
 }
 
-// node returns the input of the rule.
 func (s Seen) node(r *concern.Round) *nichotplug.Node {
 	loose := maps.Clone(s.present)
 	for _, i := range s.connected {
