@@ -10,12 +10,12 @@
 //
 // Only Act gets QEMU's monitor; Observe gets a Query, which refuses commands that change something. A concern may keep
 // its requests to the guest with their times, because QEMU does not; a new virt-handler begins without them. It must
-// not import another concern, and it learns about the VMI, the pod and the guest only from the Round, or from questions
+// not import another concern, and learns about the VMI, the pod and the guest only from the Round, or from questions
 // that its owner answers without an effect (nics.Pod).
 //
 // At most one concern acts in a round: the first in the driver's list with something to do. The list belongs to one
-// QEMU, and is used while the guest is at home on the node. Concerns that prepare QEMU for a guest (ForArrivals) are
-// also used while it waits for one.
+// QEMU, and is used while the guest is at home on the node; concerns that prepare QEMU for a guest (ForArrivals) also
+// while it waits for one.
 package concern
 
 import (
@@ -55,7 +55,6 @@ type Query struct{ monitor Monitor }
 // QueryOf returns the questions of a monitor.
 func QueryOf(m Monitor) Query { return Query{m} }
 
-// isQuestion reports whether a command changes nothing.
 func isQuestion(command string) bool {
 	return strings.HasPrefix(command, "query-") || command == "qom-list" || command == "qom-get"
 }
@@ -73,7 +72,7 @@ type Round struct {
 	VMI *v1.VirtualMachineInstance
 	// Pod is the launcher pod, nil if the node has none.
 	Pod *vmihandler.Pod
-	// AttachmentPods are those of the VMI on this node. LauncherPod has the claims that are not hotplugged.
+	// LauncherPod has the claims that are not hotplugged.
 	AttachmentPods []hotplug.Pod
 	LauncherPod    types.UID
 	// Images are the disks with which QEMU was started, Claims their claims, by volume.
@@ -81,11 +80,10 @@ type Round struct {
 	Claims map[string]*v1.PersistentVolumeClaimInfo
 	// Resources are the wanted resources of the pod, nil if they don't matter or are unknown.
 	Resources *corev1.ResourceRequirements
-	// InPod are the networks that the launcher pod has, and was requested to have. PodVersion changes with each write
-	// of it.
+	// InPod are the networks that the pod has, and was requested to have. PodVersion changes with each write of it.
 	InPod      nichotplug.Attached
 	PodVersion string
-	// NICs are the interfaces that QEMU has.
+	// NICs are those that QEMU has.
 	NICs     map[string]bool
 	RunState string
 	KVM      bool
@@ -93,8 +91,7 @@ type Round struct {
 	Halted bool
 	// CopyingDisks means that QEMU copies disks for a migration or has copied some.
 	Migrating, CopyingDisks bool
-	// TargetConnected means that virt-handler is connected to the migration's target.
-	TargetConnected bool
+	TargetConnected         bool
 	// Arrival is the guest that QEMU waits for, nil while the guest is at home on the node.
 	Arrival *Arrival
 	Now     time.Time
@@ -225,17 +222,14 @@ func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) 
 	}
 }
 
-// Decided is the result of a list's Decide.
+// Decided is the result of a list's Decide. Step, Problem and Refusal are those of the first concern with one.
 type Decided struct {
-	// Step is the action of the first concern that has one, "" for none.
 	Step vmihandler.Step
-	// After is the delay until the next look, 0 to wait for an event.
-	After time.Duration
-	// Problem and Refusal are those of the first concern with one.
+	// After is 0 to wait for an event.
+	After   time.Duration
 	Problem string
 	// Settled are the actions of the concerns that have nothing left to do.
-	Settled []vmihandler.Step
-	// Unsettled means that a migration has to wait before the guest is sent.
+	Settled   []vmihandler.Step
 	Unsettled bool
 	Refusal   string
 }

@@ -30,7 +30,7 @@ type attached struct {
 	guest    *guest.Guest
 	agent    *guestagent.Agent
 	requests *requests.Requests
-	// concerns change the running guest. The next ones are among them; plugs has the results of disks.
+	// memory, nics and disks are among concerns; plugs has the results of disks.
 	concerns concern.List
 	memory   *memory.Concern
 	nics     *nics.Concern
@@ -38,7 +38,7 @@ type attached struct {
 	plugs    *concern.Running[disks.Seen, disks.Plan]
 }
 
-// attach takes over a running QEMU, whether this driver or an earlier one started it.
+// attach takes over a running QEMU, whoever started it.
 func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	if d.prepared == nil {
 		p, err := d.prepare(ctx, instance, true)
@@ -111,7 +111,7 @@ func (d *Driver) detach() {
 	}
 }
 
-// close disconnects from QEMU and leaves it running.
+// QEMU goes on.
 func (a *attached) close() {
 	a.agent.Close()
 	a.disks.Close()

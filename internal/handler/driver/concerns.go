@@ -26,9 +26,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts, the others
-// wait for a later round. Links are right before the guest first sees them; a guest may wait for disks before it
-// starts; nothing waits for CPUs and memory.
+// addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links are
+// right before the guest first sees them; a guest may wait for disks before it starts; nothing waits for CPUs and
+// memory.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	pod := network.Pod{NetNS: a.link.Peer.NetNS}

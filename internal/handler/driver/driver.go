@@ -40,7 +40,7 @@ import (
 // Network serves the guests' networks.
 type Network interface {
 	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
-	// Connect connects a guest that has arrived by a migration.
+	// Connect is for a guest that has arrived by a migration.
 	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
 	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
 	Loose(pod network.Pod, names []string) ([]string, error)
@@ -51,11 +51,11 @@ type Network interface {
 	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
-// Cluster is a driver's client of the API server, bounded by the Supervisor (apiTimeout).
+// Cluster is a driver's client of the API server (apiTimeout).
 type Cluster interface {
 	presence.Cluster
 	volumes.Cluster
-	// Event records an event on the VMI. It never fails or blocks.
+	// Event never fails or blocks.
 	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 	PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error)
 }
@@ -72,16 +72,16 @@ type Env struct {
 	Disks    func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
 	Volumes  volumes.Opener
 	Settings func() clusterconfig.Settings
-	// Attached is called by the driver's goroutine for each guest that it has started or taken over; may be nil.
+	// The driver's goroutine calls Attached for each guest that it has started or taken over; may be nil.
 	Attached func(ctx context.Context, guest *Machine)
 	// Migration is nil if migration is off.
 	Migration *migration.Node
-	// Migrated is called by the driver's goroutine with the cost of a migration away from the node; may be nil.
+	// The driver's goroutine calls Migrated after a migration away from the node; may be nil.
 	Migrated func(metrics.Migrated)
 	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
-	// KVM returns the result of the node's KVM probe. When it becomes known, WakeAll wakes the drivers. A nil KVM
-	// means that guests have none.
+	// KVM returns the result of the node's KVM probe, after which WakeAll wakes the drivers. A nil KVM means that
+	// guests have none.
 	KVM     func() (usable, known bool)
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 	Now     func() time.Time
@@ -99,8 +99,8 @@ func (e *Env) kvm() (usable, known bool) {
 	return e.KVM()
 }
 
-// Driver manages one VMI. Only its Run goroutine acts. Others hand their observations to a part and wake it, or wait
-// for the answer to a request.
+// Driver manages one VMI. Only its Run goroutine acts. Others hand observations to a part and wake it, or wait for the
+// answer to a request.
 type Driver struct {
 	env       *Env
 	uid       types.UID
@@ -119,9 +119,9 @@ type Driver struct {
 	link     *connection.Link
 	failures failures
 	moving   moving
-	// unanswered is the last write of the status that the API server has not answered; nil for none.
+	// unanswered is the last write of the status that the API server has not answered.
 	unanswered *changes
-	// notified is the QEMU that was last passed to Env.Attached.
+	// notified was last passed to Env.Attached.
 	notified *attached
 }
 

@@ -24,7 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// maxDisk bounds a disk's size, in bytes, in the computation of a migration's time limits.
+// maxDisk bounds a disk's size, in bytes, in a migration's time limits.
 const maxDisk = 1 << 50
 
 // At most one of source and target is set.
@@ -52,9 +52,8 @@ func (m *moving) close() {
 }
 
 type decision struct {
-	source switchover.SourceStep
-	target switchover.TargetStep
-	// arrived has the facts behind target.
+	source      switchover.SourceStep
+	target      switchover.TargetStep
 	arrived     switchover.TargetFacts
 	sourceFacts *vmistatus.SourceMigration
 	targetFacts *vmistatus.TargetMigration
@@ -260,7 +259,7 @@ func (d *Driver) sourceFacts(s *snapshot, o vmihandler.Observed, m *v1.VirtualMa
 		sendPluggedDisks(source, &s.disks.Plugs)
 	}
 	if s.guest.Silent {
-		// QEMU may be waiting for the target to write to a disk, and does nothing else while it waits.
+		// QEMU may be waiting for the target to write to a disk, and does nothing else.
 		source.EndDisks()
 	}
 	limits := s.limitsOf(o.VMI, m)

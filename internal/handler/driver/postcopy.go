@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// recoverAgain is how long a new connection for a post-copy may remain without effect. QEMU reports a connection at
-// once; a second attempt during the first would end it.
+// recoverAgain is how long a new connection may remain without effect. QEMU reports a connection at once; a second
+// attempt during the first would end it.
 const recoverAgain = 3 * time.Second
 
 // recoveryDue reports whether to tell QEMU to resume a broken post-copy: once for each break, and again if that had no

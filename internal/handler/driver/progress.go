@@ -45,8 +45,8 @@ func handsOver(s migrationstatus.Status) bool {
 	return s == migrationstatus.PreSwitchover || s == migrationstatus.Device || s.PostCopy()
 }
 
-// setDowntimeLimit sets the downtime that QEMU may take in this round through the guest's memory. To QEMU it is a goal:
-// the guest is stopped for longer if the network becomes slower. A failed call is repeated with the next sample.
+// setDowntimeLimit sets the downtime that QEMU may take in this round through the guest's memory: a goal, since the
+// guest is stopped for longer if the network becomes slower. A failed call is repeated with the next sample.
 func (d *Driver) setDowntimeLimit(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) {
 	source, known := d.moving.source, &s.guest.Migration
 	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active ||

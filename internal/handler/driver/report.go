@@ -72,8 +72,7 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 }
 
 // announceUnanswered announces an unanswered write once the VMI shows its effect. A VMI of the same version shows that
-// it has none yet, and then only it or the next report can have one. If somebody else changed the VMI first, it never
-// has.
+// it has none yet: then only it or the next report can have one. It never has if somebody else changed the VMI first.
 func (d *Driver) announceUnanswered(now *v1.VirtualMachineInstance) {
 	c := d.unanswered
 	if c == nil || now == nil || now.ResourceVersion == c.from.ResourceVersion {

@@ -7,8 +7,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// answerRequests acts on the requests of users since the last round. It comes before the round's observation, since it
-// changes the guest's state, and waits for no failing step.
+// answerRequests acts on users' requests. It comes before the round's observation, since it changes the guest's state,
+// and waits for no failing step.
 func (d *Driver) answerRequests(ctx context.Context) {
 	a := d.attached.Load()
 	if a == nil {

@@ -28,7 +28,7 @@ import (
 
 var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}
 
-// Machine is a running guest for the server of its subresources and streams (server.Machine).
+// Machine is a running guest (server.Machine).
 type Machine struct {
 	*attached
 	vmi *v1.VirtualMachineInstance
@@ -62,7 +62,7 @@ func (m *Machine) conflict(message string) error {
 	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
 }
 
-// apiError converts an error of a part for virt-api: a refusal becomes a conflict.
+// apiError makes a refusal a conflict, for virt-api.
 func (m *Machine) apiError(err error) error {
 	var refusal *power.Refusal
 	var busy *launcherclient.Refusal

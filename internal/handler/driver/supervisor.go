@@ -63,7 +63,7 @@ func NewSupervisor(env *Env) *Supervisor {
 }
 
 // Run manages the VMIs until ctx ends, and returns when every driver has ended. Call it after VMIs and pods have been
-// listed: with partial knowledge a driver would act correctly, but late.
+// listed: with partial knowledge a driver would act late.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx

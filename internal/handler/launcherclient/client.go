@@ -75,7 +75,19 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	if err := c.greet(ctx, in); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	c.wg.Go(func() { c.read(in) })
+	c.wg.Go(func() {
+		defer close(c.done)
+		for {
+			message, err := readMessage(in)
+			if err != nil {
+				c.mu.Lock()
+				c.err = err
+				c.mu.Unlock()
+				return
+			}
+			c.handleMessage(message)
+		}
+	})
 	return c, nil
 }
 
@@ -308,20 +320,6 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 		return errors.Join(fmt.Errorf("asking virt-launcher: %w", err), c.conn.Close())
 	}
 	return nil
-}
-
-func (c *Client) read(in *bufio.Scanner) {
-	defer close(c.done)
-	for {
-		message, err := readMessage(in)
-		if err != nil {
-			c.mu.Lock()
-			c.err = err
-			c.mu.Unlock()
-			return
-		}
-		c.handleMessage(message)
-	}
 }
 
 // Err returns why the connection ended, nil while it lasts.

@@ -154,7 +154,21 @@ func (c *Console) Serve(ctx context.Context, client *Client) {
 				c.show(ctx, client, position)
 			}
 		},
-		func(ctx context.Context) { c.listen(ctx, client) },
+		func(ctx context.Context) {
+			for {
+				data, ok := client.read()
+				if !ok {
+					return
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-c.done:
+					return
+				case c.input <- data:
+				}
+			}
+		},
 	)
 }
 
@@ -179,22 +193,6 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		}
-	}
-}
-
-func (c *Console) listen(ctx context.Context, client *Client) {
-	for {
-		data, ok := client.read()
-		if !ok {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.done:
-			return
-		case c.input <- data:
 		}
 	}
 }

@@ -234,7 +234,13 @@ func (c *Concern) connect(ctx context.Context, m concern.Monitor, vmi *v1.Virtua
 	}
 	c.update(func(s Seen) Seen {
 		s.connected = interfaces
-		return s.reconnected(step.Reconnect, c.env.Now())
+		now := c.env.Now()
+		for _, name := range step.Reconnect {
+			s.plugged = with(s.plugged, name, now)
+		}
+		// The guest no longer has to release these.
+		s.asked, s.since = without(s.asked, step.Reconnect...), without(s.since, step.Reconnect...)
+		return s
 	})
 	for _, name := range step.Plug {
 		netdev, device, err := c.env.Build(vmi, interfaces, name)

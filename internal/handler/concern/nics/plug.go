@@ -65,7 +65,14 @@ func (c *Concern) unplug(ctx context.Context, m concern.Monitor, name string) er
 	case err != nil:
 		return fmt.Errorf("unplugging interface %s: %w", name, err)
 	}
-	c.update(func(s Seen) Seen { return s.withRequest(name, c.env.Now()) })
+	c.update(func(s Seen) Seen {
+		now := c.env.Now()
+		s.asked = with(s.asked, name, now)
+		if _, before := s.since[name]; !before {
+			s.since = with(s.since, name, now)
+		}
+		return s
+	})
 	return nil
 }
 

@@ -58,23 +58,6 @@ func (s Seen) withPresent(present map[string]bool) Seen {
 	return s
 }
 
-func (s Seen) withRequest(name string, now time.Time) Seen {
-	s.asked = with(s.asked, name, now)
-	if _, before := s.since[name]; !before {
-		s.since = with(s.since, name, now)
-	}
-	return s
-}
-
-// The guest no longer has to release the interfaces that were connected again.
-func (s Seen) reconnected(names []string, now time.Time) Seen {
-	for _, name := range names {
-		s.plugged = with(s.plugged, name, now)
-	}
-	s.asked, s.since = without(s.asked, names...), without(s.since, names...)
-	return s
-}
-
 func (s Seen) disconnected(names []string) Seen {
 	s.connected = slices.DeleteFunc(slices.Clone(s.connected), func(i network.Interface) bool { return slices.Contains(names, i.Name) })
 	return s
