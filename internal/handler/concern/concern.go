@@ -1,5 +1,5 @@
-// Package concern defines the form of each subject that virt-handler changes in a running guest: its memory, its
-// CPUs, and so on. Each has a folder below this one.
+// Package concern defines the form of each subject that virt-handler changes in a running guest: its memory, its CPUs,
+// and so on. Each has a folder below this one.
 //
 // A concern has four methods, which the driver calls in this order in each round:
 //
@@ -8,16 +8,14 @@
 //	Report    adds facts to those for the VMI's status
 //	Act       carries the plan out, if it is its turn
 //
-// Only Act gets QEMU's monitor. Observe gets a Query, which refuses commands that change something. A concern may
-// keep its requests to the guest with their times, because QEMU does not; a new virt-handler begins without them. It
-// must not import another concern, and it learns about the VMI, the pod and the guest only from the Round, or from
-// questions that its owner answers without an effect (nics.Pod).
+// Only Act gets QEMU's monitor; Observe gets a Query, which refuses commands that change something. A concern may keep
+// its requests to the guest with their times, because QEMU does not; a new virt-handler begins without them. It must
+// not import another concern, and learns about the VMI, the pod and the guest only from the Round, or from questions
+// that its owner answers without an effect (nics.Pod).
 //
-// At most one concern acts in a round. The driver's list has the concerns in the order of precedence. The list
-// belongs to one QEMU, and is used while the guest is at home on the node. Concerns that prepare QEMU for a guest
-// (ForArrivals) are also used while it waits for one.
-//
-// A new concern is a folder here, a package of rules, and a line in the driver's list.
+// At most one concern acts in a round: the first in the driver's list with something to do. The list belongs to one
+// QEMU, and is used while the guest is at home on the node; concerns that prepare QEMU for a guest (ForArrivals) also
+// while it waits for one.
 package concern
 
 import (
@@ -57,7 +55,6 @@ type Query struct{ monitor Monitor }
 // QueryOf returns the questions of a monitor.
 func QueryOf(m Monitor) Query { return Query{m} }
 
-// isQuestion reports whether a command changes nothing.
 func isQuestion(command string) bool {
 	return strings.HasPrefix(command, "query-") || command == "qom-list" || command == "qom-get"
 }
@@ -70,12 +67,12 @@ func (q Query) Execute(ctx context.Context, command string, args, result any) er
 	return q.monitor.Execute(ctx, command, args, result)
 }
 
-// Round has the facts of one round that all concerns share. It is a value and must not be modified.
+// Round has the facts of one round that all concerns share. It must not be modified.
 type Round struct {
 	VMI *v1.VirtualMachineInstance
 	// Pod is the launcher pod, nil if the node has none.
 	Pod *vmihandler.Pod
-	// AttachmentPods are those of the VMI on this node. LauncherPod has the claims that are not hotplugged.
+	// LauncherPod has the claims that are not hotplugged.
 	AttachmentPods []hotplug.Pod
 	LauncherPod    types.UID
 	// Images are the disks with which QEMU was started, Claims their claims, by volume.
@@ -83,20 +80,18 @@ type Round struct {
 	Claims map[string]*v1.PersistentVolumeClaimInfo
 	// Resources are the wanted resources of the pod, nil if they don't matter or are unknown.
 	Resources *corev1.ResourceRequirements
-	// InPod are the networks that the launcher pod has, and was requested to have. PodVersion changes with each write
-	// of the pod.
+	// InPod are the networks that the pod has, and was requested to have. PodVersion changes with each write of it.
 	InPod      nichotplug.Attached
 	PodVersion string
-	// NICs are the interfaces that QEMU has.
+	// NICs are those that QEMU has.
 	NICs     map[string]bool
 	RunState string
 	KVM      bool
-	// Halted means that the guest's CPUs wait for volumes and have never been started.
+	// Halted means that the CPUs wait for volumes and have never been started.
 	Halted bool
-	// Migrating means that QEMU is migrating the guest, CopyingDisks that it copies disks for that or has copied some.
+	// CopyingDisks means that QEMU copies disks for a migration or has copied some.
 	Migrating, CopyingDisks bool
-	// TargetConnected means that virt-handler is connected to the target of the guest's migration.
-	TargetConnected bool
+	TargetConnected         bool
 	// Arrival is the guest that QEMU waits for, nil while the guest is at home on the node.
 	Arrival *Arrival
 	Now     time.Time
@@ -104,9 +99,9 @@ type Round struct {
 
 // Arrival is a guest that comes to a QEMU.
 type Arrival struct {
-	// VMI is the VMI as it will be on this node, with the claims that its disks are copied to.
+	// VMI is as it will be on this node, with the claims that its disks are copied to.
 	VMI *v1.VirtualMachineInstance
-	// Places are those of the disks that come with the guest, beside those that it was started with, by volume.
+	// Places are those of the disks that come with the guest, by volume, beside those that it was started with.
 	Places map[string]machine.Slot
 	// Copied are the sizes, by volume, of the disks that the source copies to their claims here.
 	Copied map[string]int64
@@ -124,8 +119,8 @@ type Next struct {
 	Problem string
 	// Settled means that nothing is left to do, so that a failure of an earlier Act no longer counts.
 	Settled bool
-	// Unsettled means that a migration has to wait before the guest is sent. Refusal is why the guest can't be sent, ""
-	// if it can.
+	// Unsettled means that a migration has to wait before the guest is sent. Refusal is why the guest can't be sent,
+	// "" if it can.
 	Unsettled bool
 	Refusal   string
 }
@@ -136,7 +131,7 @@ func (n Next) Outcome() Next { return n }
 // Plan is the result of a concern's Decide.
 type Plan interface{ Outcome() Next }
 
-// Concern is one subject of a running guest. Any goroutine may call HandleEvent; one goroutine calls the other methods.
+// Concern is one subject of a running guest. Any goroutine may call HandleEvent; one calls the other methods.
 type Concern[Seen any, P Plan] interface {
 	// HandleEvent records an event of QEMU's. It reports whether a round is to follow.
 	HandleEvent(e qmp.Event) (news bool)
@@ -145,7 +140,6 @@ type Concern[Seen any, P Plan] interface {
 	// Decide is pure. r may be newer than that of Observe.
 	Decide(r Round, seen Seen) P
 	Report(plan P, facts *vmihandler.Guest)
-	// Act carries out a plan that is due.
 	Act(ctx context.Context, m Monitor, r Round, plan P) error
 }
 
@@ -160,7 +154,7 @@ type Runner interface {
 	act(ctx context.Context, m Monitor, r Round) error
 }
 
-// Running is a Concern with the results of its round. It is the Runner of it.
+// Running is the Runner of a Concern.
 type Running[Seen any, P Plan] struct {
 	step        vmihandler.Step
 	forArrivals bool
@@ -169,7 +163,7 @@ type Running[Seen any, P Plan] struct {
 	plan        P
 }
 
-// New returns the Runner of a concern. step is the name of its action.
+// New returns the Runner of a concern whose action is step.
 func New[Seen any, P Plan](step vmihandler.Step, c Concern[Seen, P]) *Running[Seen, P] {
 	return &Running[Seen, P]{step: step, concern: c}
 }
@@ -216,7 +210,7 @@ func (l List) HandleEvent(e qmp.Event) (news bool) {
 	return news
 }
 
-// Observe has all concerns observe. QEMU may leave questions unanswered; then its last answers count.
+// Observe has all concerns observe. Where QEMU does not answer, its last answers count.
 func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) {
 	for _, c := range l {
 		if !c.takesPart(r) {
@@ -228,18 +222,14 @@ func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) 
 	}
 }
 
-// Decided is the result of a list's Decide.
+// Decided is the result of a list's Decide. Step, Problem and Refusal are those of the first concern with one.
 type Decided struct {
-	// Step is the action of the first concern that has one, "" for none.
 	Step vmihandler.Step
-	// After is the delay until the next look, 0 to wait for an event.
-	After time.Duration
-	// Problem is that of the first concern with one.
+	// After is 0 to wait for an event.
+	After   time.Duration
 	Problem string
 	// Settled are the actions of the concerns that have nothing left to do.
-	Settled []vmihandler.Step
-	// Unsettled means that a migration has to wait before the guest is sent. Refusal is that of the first concern with
-	// one.
+	Settled   []vmihandler.Step
 	Unsettled bool
 	Refusal   string
 }
@@ -272,7 +262,7 @@ func (l List) Report(facts *vmihandler.Guest) {
 	}
 }
 
-// Act carries out the plan that the concern with the given step made in the last Decide.
+// Act acts on the last Decide of the concern with the given step.
 func (l List) Act(ctx context.Context, m Monitor, r Round, step vmihandler.Step) error {
 	for _, c := range l {
 		if c.name() == step {

@@ -1,11 +1,11 @@
 package concern
 
-// Inquiry tracks whether QEMU's answer to a query is outdated: an event since the question, even during the answer,
-// may have changed it. It is a value.
+// Inquiry tracks whether QEMU's answer to a query is outdated: an event since the question, even during the answer, may
+// have changed it. It is a value.
 type Inquiry struct {
 	begun bool
-	// events counts the events so far. answered is its value plus one when the question of the known answer was
-	// asked, 0 without an answer.
+	// events counts the events so far. answered is its value plus one when the question of the known answer was asked,
+	// 0 without an answer.
 	events, answered uint64
 }
 

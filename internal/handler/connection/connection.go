@@ -30,7 +30,6 @@ type Env struct {
 	// Pods is the kubelet's folder of pods.
 	Pods    string
 	Watcher *podpath.Watcher
-	// SELinux is nil on a node without it.
 	SELinux *nodeselinux.Node
 	// Belongs returns an error for a process that is not in the pod.
 	Belongs func(peer *podpath.Peer, pod types.UID) error
@@ -39,14 +38,12 @@ type Env struct {
 // Owner has the callbacks to a Connection's owner.
 type Owner struct {
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
-	Go func(func())
-	// Wake is called after a change.
+	Go   func(func())
 	Wake func()
 	Now  func() time.Time
 }
 
-// Connection is the connection to the virt-launcher of a VMI's pod. Observe and Close must be called from one
-// goroutine.
+// Connection is the connection to the virt-launcher of a VMI's pod. One goroutine calls Observe and Close.
 type Connection struct {
 	env   *Env
 	owner Owner
@@ -70,7 +67,7 @@ type Facts struct {
 	State    vmihandler.Link
 	Link     *Link
 	Launcher launch.State
-	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU, ExitedAt the time.
+	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU.
 	Exit     *launch.Exit
 	ExitedIn types.UID
 	ExitedAt time.Time
@@ -106,7 +103,7 @@ func (c *Connection) Observe() Facts {
 	return facts
 }
 
-// Connect waits for the launcher of a pod and connects to it, in a goroutine, so that the owner is not blocked.
+// Connect connects to the launcher of a pod, in the background since it waits for the launcher.
 func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	c.mu.Lock()
 	c.pending = true

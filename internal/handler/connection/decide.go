@@ -19,9 +19,9 @@ type observation struct {
 	stopping *Stopping
 }
 
-// exitTime returns when QEMU ended: at the time that virt-launcher says, but not after its exit was seen. A guest that
-// has taken over its pod may say any time; an older virt-launcher says none. The result is compared with later times as
-// seen is, also if the node's clock is set.
+// exitTime returns when virt-launcher says that QEMU ended, but not after its exit was seen. A guest that has taken
+// over its pod may say any time; an older virt-launcher says none. The result has the monotonic clock of seen, against
+// changes of the node's clock.
 func exitTime(said, seen time.Time) time.Time {
 	if said.IsZero() || said.After(seen) {
 		return seen

@@ -84,8 +84,8 @@ func (l *Link) Start(ctx context.Context, start launch.Start) error {
 	return err
 }
 
-// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait:
-// virt-launcher's event reports QEMU's end, and Kill makes up for a lost request. failed gets any other error.
+// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait: an
+// event reports QEMU's end, and Kill makes up for a lost request. failed gets any other error.
 func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	l.stopping = &Stopping{Grace: stop.GracePeriodSeconds, Since: l.owner.Now()}
 	l.owner.Go(func() {
@@ -98,7 +98,7 @@ func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 // Told reports whether virt-launcher was asked to end QEMU without a grace period.
 func (l *Link) Told() bool { return l.stopping != nil && l.stopping.Grace == 0 }
 
-// Kill kills virt-launcher, and QEMU with it. It is for a launcher that does not obey Stop.
+// Kill kills virt-launcher, and QEMU with it, if it does not obey Stop.
 func (l *Link) Kill() error {
 	l.stopping = &Stopping{Since: l.owner.Now()}
 	return l.Peer.Kill()
@@ -109,7 +109,7 @@ func (l *Link) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return l.private.Dial(ctx, socket)
 }
 
-// maxResolvConf is in bytes.
+// It is in bytes.
 const maxResolvConf = 64 << 10
 
 // ResolvConf returns the pod's resolv.conf.

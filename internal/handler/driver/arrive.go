@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// runArrivedGuest runs the guest that has arrived. From just before it resumes, nobody may report that it never ran
-// here. The source is told as soon as QEMU reports the start: the busy guest makes QEMU's next answers slow.
+// From just before the arrived guest resumes, nobody may report that it never ran here. The source is told as soon as
+// QEMU reports the start, since the busy guest delays QEMU's next answers.
 func (d *Driver) runArrivedGuest(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	of := o.VMI.Status.MigrationState.MigrationUID
 	d.log.Info("running the guest that has arrived", "migration", of)
@@ -43,8 +43,8 @@ func (d *Driver) runArrivedGuest(ctx context.Context, s snapshot, o vmihandler.O
 	return nil
 }
 
-// useIncomingTPM makes the next start use the TPM state that came with the guest. It is called when the source can't
-// resume any more and the guest has not run here yet: until then both copies are equal (decision 442).
+// useIncomingTPM makes the next start use the TPM state that came with the guest. Call it when the source can't resume
+// any more and the guest has not run here yet: until then both copies are equal (decision 442).
 func (d *Driver) useIncomingTPM(vmi *v1.VirtualMachineInstance, migration types.UID) error {
 	if !machine.KeepsTPM(&vmi.Spec) {
 		return nil
@@ -52,15 +52,8 @@ func (d *Driver) useIncomingTPM(vmi *v1.VirtualMachineInstance, migration types.
 	return disk.SetCurrentTPM(d.pod(), layout.IncomingTPM(string(migration)))
 }
 
-func (d *Driver) markDoomed(ctx context.Context, s *snapshot, o vmihandler.Observed) error {
-	if s.attached == nil || o.VMI.Status.MigrationState == nil {
-		return nil
-	}
-	return s.attached.guest.Doom(ctx, s.guest.Migration.Incoming)
-}
-
-// announceTarget emits an event for a target that can't be prepared. Its virt-handler reports nothing else to the
-// VMI's owner; virt-controller gives the migration up in time.
+// announceTarget reports a target that can't be prepared, for which virt-handler writes no status; virt-controller
+// gives the migration up in time.
 func (d *Driver) announceTarget(o vmihandler.Observed, s *snapshot) {
 	if s.role == vmihandler.Destination && d.failures.step.attempts == reportAfter {
 		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),

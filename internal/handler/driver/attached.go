@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -17,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
-	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/handler/requests"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
@@ -30,7 +30,7 @@ type attached struct {
 	guest    *guest.Guest
 	agent    *guestagent.Agent
 	requests *requests.Requests
-	// concerns change the running guest. The next ones are among them; plugs has the results of disks.
+	// memory, nics and disks are among concerns; plugs has the results of disks.
 	concerns concern.List
 	memory   *memory.Concern
 	nics     *nics.Concern
@@ -38,16 +38,7 @@ type attached struct {
 	plugs    *concern.Running[disks.Seen, disks.Plan]
 }
 
-// alive returns the attached QEMU if its monitor is connected.
-func (d *Driver) alive() *attached {
-	a := d.attached.Load()
-	if a == nil || !a.guest.Alive() {
-		return nil
-	}
-	return a
-}
-
-// attach takes over a running QEMU, whether this driver or an earlier one started it.
+// attach takes over a running QEMU, whoever started it.
 func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	if d.prepared == nil {
 		p, err := d.prepare(ctx, instance, true)
@@ -60,9 +51,12 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	if err != nil {
 		return err
 	}
-	if err := d.exportBootDisks(ctx, a, instance); err != nil {
-		a.close()
-		return err
+	// exportPluggedDisks does the same for plugged disks.
+	if m := a.guest.Observe().Migration; m.Arriving() {
+		if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(instance, false)); err != nil {
+			a.close()
+			return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
+		}
 	}
 	d.detach()
 	d.attached.Store(a)
@@ -75,10 +69,18 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	if err != nil {
 		return nil, err
 	}
+	var credentials func() (accesscredential.Delivery, error)
+	if root := link.Peer.Root; accesscredential.ByAgent(&instance.Spec) {
+		credentials = func() (accesscredential.Delivery, error) {
+			return accesscredential.ForAgent(&instance.Spec, func(source accesscredential.Source) ([]accesscredential.File, error) {
+				return disk.CredentialFiles(root, source)
+			})
+		}
+	}
 	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake)}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
-		Go: d.startHelper, Wake: d.wake, Credentials: credentials(link.Peer.Root, instance), Now: d.env.Now, Log: d.log,
+		Go: d.startHelper, Wake: d.wake, Credentials: credentials, Now: d.env.Now, Log: d.log,
 	}, vmihandler.AgentOf(instance.Status))
 	d.addConcerns(a)
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
@@ -95,19 +97,6 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	return a, nil
 }
 
-// credentials returns a function that reads, from the launcher's files, the credentials for the guest's agent to set;
-// nil if there are none.
-func credentials(root *podpath.Dir, instance *v1.VirtualMachineInstance) func() (accesscredential.Delivery, error) {
-	if !accesscredential.ByAgent(&instance.Spec) {
-		return nil
-	}
-	return func() (accesscredential.Delivery, error) {
-		return accesscredential.ForAgent(&instance.Spec, func(source accesscredential.Source) ([]accesscredential.File, error) {
-			return disk.CredentialFiles(root, source)
-		})
-	}
-}
-
 func (a *attached) handleEvent(e qmp.Event) bool {
 	agent, changes := a.agent.HandleEvent(e), a.concerns.HandleEvent(e)
 	return agent || changes
@@ -122,21 +111,20 @@ func (d *Driver) detach() {
 	}
 }
 
-// close disconnects from QEMU and leaves it running.
+// QEMU goes on.
 func (a *attached) close() {
 	a.agent.Close()
 	a.disks.Close()
 	a.guest.Close()
 }
 
-// errMonitorEnded mostly resolves itself: QEMU's end closes its monitor a moment before virt-launcher can report how
-// QEMU ended.
+// errMonitorEnded mostly resolves itself: QEMU's end closes its monitor a moment before virt-launcher can report it.
 var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 
 // monitorPause is the length of that moment on a busy machine.
 const monitorPause = 500 * time.Millisecond
 
-// observeConnection also drops all that belonged to an old link.
+// It also drops all that belonged to an old link.
 func (d *Driver) observeConnection() connection.Facts {
 	facts := d.connection.Observe()
 	if facts.Link != d.link {
@@ -154,11 +142,11 @@ func (d *Driver) observeConnection() connection.Facts {
 	return facts
 }
 
-// dropDeadGuest also delays the next attempt to attach.
+// It also delays the next attempt to attach, as if one had failed.
 func (d *Driver) dropDeadGuest() {
 	if a := d.attached.Load(); a == nil || a.guest.Alive() {
 		return
 	}
 	d.detach()
-	d.failures.delay(vmihandler.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
+	d.failures.step = failure{step: vmihandler.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
 }

@@ -10,11 +10,10 @@ import (
 )
 
 // apiTimeout bounds each call of a driver to the API server. Until it is over, the driver acts on no request of a user
-// and ends no guest, so that it is no longer than a QEMU that does not answer holds it up (concern.CommandTimeout). An
-// API server that is only slow answers within it. A connection that has died silently is noticed later.
+// and ends no guest, so it is no longer than the wait for a QEMU that does not answer (concern.CommandTimeout). A slow
+// API server answers within it. A connection that has died silently is noticed later.
 const apiTimeout = 10 * time.Second
 
-// boundedCluster ends each call to the API server after apiTimeout.
 type boundedCluster struct{ Cluster }
 
 func bounded[T any](ctx context.Context, call func(context.Context) (T, error)) (T, error) {

@@ -20,18 +20,36 @@ import (
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podresize"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts, and the
-// others wait for a later round. Links come first, so that they are right before the guest sees them for the first
-// time; then disks, for which a guest may wait before it starts. The guest takes its time with CPUs and memory, so they
-// come last: nothing waits for them.
+// addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links are
+// right before the guest first sees them; a guest may wait for disks before it starts; nothing waits for CPUs and
+// memory.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
-	a.nics, a.disks = d.newNICs(a), d.newDisks(a)
+	pod := network.Pod{NetNS: a.link.Peer.NetNS}
+	a.nics = nics.New(nics.Env{
+		Connect: func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error) {
+			ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
+			defer cancel()
+			return d.prepareNetwork(ctx, vmi, true, plug)
+		},
+		Build: func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error) {
+			return machine.BuildNIC(d.input(vmi, a.prepared.with(interfaces)), name)
+		},
+		Tidy: func(keep []string) error { return d.env.Network.Tidy(pod, keep) }, Now: d.env.Now,
+	}, &podQuestions{d, a.link.Peer}, d.log, a.prepared.interfaces)
+	claims := volumes.Volumes{Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: a.prepared.selinux.Files()}
+	a.disks = disks.New(disks.Env{
+		Volume: claims.Open, Capacity: claims.Capacity, Event: d.env.Cluster.Event,
+		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
+		Input:     func(vmi *v1.VirtualMachineInstance) machine.Input { return d.input(vmi, a.prepared) },
+		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now,
+	}, d.log)
 	a.plugs = concern.New(vmihandler.Plug, a.disks).ForArrivals()
 	a.concerns = concern.List{
 		concern.New(vmihandler.SwitchLinks, links.New()),
@@ -45,33 +63,6 @@ func (d *Driver) addConcerns(a *attached) {
 		})),
 		concern.New(vmihandler.ChangeMemory, a.memory),
 	}
-}
-
-// newNICs returns the interfaces of a QEMU, which has been prepared.
-func (d *Driver) newNICs(a *attached) *nics.Concern {
-	pod := network.Pod{NetNS: a.link.Peer.NetNS}
-	return nics.New(nics.Env{
-		Connect: func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error) {
-			ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
-			defer cancel()
-			return d.prepareNetwork(ctx, vmi, true, plug)
-		},
-		Build: func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error) {
-			return machine.BuildNIC(d.input(vmi, a.prepared.with(interfaces)), name)
-		},
-		Tidy: func(keep []string) error { return d.env.Network.Tidy(pod, keep) }, Now: d.env.Now,
-	}, &podQuestions{d, a.link.Peer}, d.log, a.prepared.interfaces)
-}
-
-// newDisks returns the disks of a QEMU, which has been prepared.
-func (d *Driver) newDisks(a *attached) *disks.Concern {
-	claims := volumes.Volumes{Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: a.prepared.selinux.Files()}
-	return disks.New(disks.Env{
-		Volume: claims.Open, Capacity: claims.Capacity, Event: d.env.Cluster.Event,
-		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
-		Input:     func(vmi *v1.VirtualMachineInstance) machine.Input { return d.input(vmi, a.prepared) },
-		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now,
-	}, d.log)
 }
 
 // podQuestions implements nics.Pod.
@@ -88,42 +79,43 @@ func (p *podQuestions) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devic
 	return p.driver.devices(vmi, p.launcher)
 }
 
-// roundOf returns the facts that the concerns of a QEMU share. The VMI must be known.
+// The VMI must be known.
 func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) concern.Round {
 	networks := d.presence.Networks()
 	r := concern.Round{
 		VMI: seen.VMI, Pod: seen.Pod, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
 		Images: a.prepared.images, Claims: a.prepared.claims,
 		InPod: networks.Attached, PodVersion: networks.Version, NICs: a.nics.Present(),
-		Arrival: d.arrivalOf(seen.VMI, known), RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
+		RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
 		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.moving.source != nil,
 		Now: d.env.Now(),
 	}
+	if target := d.moving.target; target != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination && known.Migration.Arriving() {
+		r.Arrival = &concern.Arrival{VMI: volumemigration.Target(seen.VMI), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
+		for _, m := range volumemigration.Of(seen.VMI) {
+			r.Arrival.Copied[m.Volume] = volumemigration.SizeOf(seen.VMI, m.Volume)
+		}
+		for _, disk := range target.Disks() {
+			r.Arrival.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
+		}
+	}
 	if podresize.CPUsAnnounced(seen.VMI) || podresize.MemoryAnnounced(seen.VMI) {
-		r.Resources = d.podResources(seen.VMI)
+		if want, err := launcherpod.Resized(seen.VMI, d.env.Settings()); err != nil {
+			d.log.Info("what the launcher pod is to have is not known", "reason", err.Error())
+		} else {
+			r.Resources = &want
+		}
 	}
 	return r
 }
 
-func (d *Driver) podResources(vmi *v1.VirtualMachineInstance) *corev1.ResourceRequirements {
-	want, err := launcherpod.Resized(vmi, d.env.Settings())
-	if err != nil {
-		d.log.Info("what the launcher pod is to have is not known", "reason", err.Error())
-		return nil
-	}
-	return &want
-}
-
-// takesPart reports whether the concerns take part in a round: the guest is at home on this node, or QEMU waits for it.
 func takesPart(role vmihandler.Role, r *concern.Round) bool {
 	return role == vmihandler.Home || r.Arrival != nil
 }
 
-// notObserved is the role for which no concern has observed.
 const notObserved vmihandler.Role = -1
 
-// observeChanges has the concerns observe, and returns the role of the node for which they did. It comes before each
-// decideChanges: without it the concerns know nothing.
+// observeChanges returns the role for which the concerns observed. It precedes each decideChanges.
 func (d *Driver) observeChanges(ctx context.Context, a *attached, seen presence.Facts) vmihandler.Role {
 	if a == nil || seen.VMI == nil {
 		return notObserved
@@ -136,7 +128,7 @@ func (d *Driver) observeChanges(ctx context.Context, a *attached, seen presence.
 	return role
 }
 
-// decideChanges has the concerns decide. They have observed for a role of the node.
+// decideChanges has the concerns decide, after they have observed for a role.
 func (d *Driver) decideChanges(ctx context.Context, s *snapshot, observed vmihandler.Role) {
 	if s.role != observed { // its VMI has just become another node's or this one's
 		observed = d.observeChanges(ctx, s.attached, s.presence)
@@ -151,7 +143,6 @@ func (d *Driver) decideChanges(ctx context.Context, s *snapshot, observed vmihan
 	}
 }
 
-// failure returns the problem to show in the VMI's status: a failing step, or a concern's.
 func (s *snapshot) failure(step error) error {
 	switch {
 	case step != nil:

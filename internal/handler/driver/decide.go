@@ -25,12 +25,12 @@ type snapshot struct {
 	attached *attached
 	guest    guest.Facts
 	agent    guestagent.Facts
-	// concerns is the decision of the guest's concerns, made in round, and disks that of one of them. They are empty
-	// while no concern takes part.
+	// concerns is the decision of the guest's concerns in round, disks that of one of them. Both are empty if none
+	// takes part.
 	concerns concern.Decided
 	disks    disks.Plan
 	round    concern.Round
-	// agentAfter is the delay until the agent needs another look, arrivalAfter until an arriving guest does.
+	// agentAfter is the delay until the next look at the agent, arrivalAfter at an arriving guest.
 	agentAfter, arrivalAfter time.Duration
 	now                      time.Time
 }
@@ -125,7 +125,7 @@ func (s *snapshot) describe(machineType string) *vmihandler.Guest {
 	return g
 }
 
-// decideStatus returns a nil status if the node must not write it.
+// decideStatus returns nil changes if this node must not write the status.
 func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *changes) {
 	o := s.observed(d.env.Node)
 	_, known := d.env.kvm()
@@ -133,7 +133,13 @@ func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *changes) {
 	if o.VMI == nil || o.Deserted {
 		return o, nil
 	}
-	s.migration = d.migrationDecision(s, o)
+	switch m := o.VMI.Status.MigrationState; {
+	case m == nil || d.env.Migration == nil:
+	case s.role == vmihandler.Destination:
+		s.migration = d.targetDecision(s, o, m)
+	case m.SourceNode == d.env.Node:
+		s.migration = d.sourceDecision(s, o, m)
+	}
 	o.Migrate = o.Attached && s.migration.actionDue
 	if s.role == vmihandler.Destination {
 		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/network/sriov"
 )
 
-// devices returns the node's devices in the pod for the VMI's interfaces: those that both network-status names and
-// the kubelet gave to the launcher's container (decision 404).
+// devices returns the node's devices for the VMI's interfaces that both network-status names and the kubelet gave to
+// the launcher's container (decision 404).
 func (d *Driver) devices(vmi *v1.VirtualMachineInstance, launcher *podpath.Peer) (nichotplug.Devices, error) {
 	if !sriov.Any(&vmi.Spec) {
 		return nil, nil
@@ -27,10 +27,9 @@ func (d *Driver) devices(vmi *v1.VirtualMachineInstance, launcher *podpath.Peer)
 	return d.presence.Devices().Among(sriov.Given(environment)), nil
 }
 
-// raiseMemlockLimit raises the memory lock limit for the QEMU that virt-launcher is about to start, if the guest has
-// devices of the node or may get some while it runs: QEMU keeps the limits that it started with, and the launcher's
-// container can't raise them. boot is the memory that the guest was started with on another node, in bytes; 0 for a
-// fresh start.
+// raiseMemlockLimit raises the memory lock limit for the QEMU about to start, if the guest may get devices of the node:
+// QEMU keeps the limits that it started with, and the launcher's container can't raise them. boot is the memory, in
+// bytes, that the guest was started with on another node; 0 for a fresh start.
 func (d *Driver) raiseMemlockLimit(vmi *v1.VirtualMachineInstance, boot int64) error {
 	if !sriov.Any(&vmi.Spec) {
 		return nil

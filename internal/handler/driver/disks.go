@@ -10,18 +10,14 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
-	"drydock.dev/drydock/internal/handler/concern"
-	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// sendPluggedDisks reports to the migration's target the disks that were plugged into the guest. It is called only
-// before any memory is sent.
+// Call it only before any memory is sent.
 func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	if len(plugs.Detached) > 0 {
 		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
@@ -37,24 +33,8 @@ func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
 	}
 }
 
-// arrivalOf returns the guest that QEMU waits for, nil for none.
-func (d *Driver) arrivalOf(vmi *v1.VirtualMachineInstance, known guest.Facts) *concern.Arrival {
-	target := d.moving.target
-	if target == nil || vmihandler.RoleOf(vmi, d.env.Node) != vmihandler.Destination || !known.Migration.Arriving() {
-		return nil
-	}
-	arrival := &concern.Arrival{VMI: volumemigration.Target(vmi), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
-	for _, m := range volumemigration.Of(vmi) {
-		arrival.Copied[m.Volume] = volumemigration.SizeOf(vmi, m.Volume)
-	}
-	for _, disk := range target.Disks() {
-		arrival.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
-	}
-	return arrival
-}
-
-// exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks, and tells the
-// source that it has all of them. The source copies nothing before that.
+// exportPluggedDisks makes the QEMU that waits for a guest accept the content of its plugged disks. The source copies
+// nothing before it is told.
 func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target := d.moving.target
 	if target == nil || s.attached == nil || s.role != vmihandler.Destination || !s.disks.Received || d.moving.plugged {
@@ -76,7 +56,7 @@ func (d *Driver) exportPluggedDisks(ctx context.Context, s *snapshot) {
 	target.TellPlugged()
 }
 
-// mirrorsBy returns the disks that move with the guest: either the plugged or the other ones.
+// mirrorsBy returns the disks that move with the guest: only the plugged or only the other ones.
 func mirrorsBy(vmi *v1.VirtualMachineInstance, plugged bool) []machine.Mirror {
 	return slices.DeleteFunc(machine.Mirrors(vmi), func(m machine.Mirror) bool { return m.Plugged != plugged })
 }

@@ -2,11 +2,10 @@
 // vmihandler decide, and acts.
 //
 // A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
-// connection (to virt-launcher), and, for each attached QEMU, guest, guestagent, requests (of users) and the
-// concerns (concerns.go). The parts report facts as values and wake the driver, which passes facts from one part to
-// another. The package must not decide about a VMI's needs (package vmihandler does), make disks or networks itself, or
-// know how VMIs and pods are watched. It keeps no journal: a new driver finds a running guest by its sockets and
-// continues.
+// connection (to virt-launcher), and, for each attached QEMU, guest, guestagent, requests (of users) and the concerns
+// (concerns.go). The parts report facts as values and wake the driver, which passes facts between them. The package
+// must not decide about a VMI's needs, make disks or networks itself, or know how VMIs and pods are watched. It keeps
+// no journal: a new driver finds a running guest by its sockets.
 package driver
 
 import (
@@ -41,24 +40,23 @@ import (
 // Network serves the guests' networks.
 type Network interface {
 	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
-	// Connect connects a guest that has arrived by a migration.
+	// Connect is for a guest that has arrived by a migration.
 	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
 	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
 	Loose(pod network.Pod, names []string) ([]string, error)
-	// Tidy removes leftovers of interfaces on secondary networks, except those named in keep.
+	// Tidy removes leftovers of interfaces on secondary networks, except those in keep.
 	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
-	// Dial connects to a port of a guest through one of its interfaces; namespace is the pod's network namespace.
+	// Dial connects to a port of a guest; namespace is the pod's network namespace.
 	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
-// Cluster is a driver's client of the API server. The Supervisor bounds its calls (apiTimeout).
+// Cluster is a driver's client of the API server (apiTimeout).
 type Cluster interface {
 	presence.Cluster
 	volumes.Cluster
-	// Event records an event on the VMI. It never fails or blocks.
+	// Event never fails or blocks.
 	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
-	// PatchVMI returns the patched VMI.
 	PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error)
 }
 
@@ -70,21 +68,20 @@ type Env struct {
 	Watcher *podpath.Watcher
 	Network Network
 	Cluster Cluster
-	// Disks prepares the disks and devices that QEMU opens in a pod (PrepareDisks).
+	// Disks is PrepareDisks outside of tests.
 	Disks    func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
 	Volumes  volumes.Opener
 	Settings func() clusterconfig.Settings
-	// Attached is called by the driver's goroutine when it has started or taken over a guest; it may be nil.
+	// The driver's goroutine calls Attached for each guest that it has started or taken over; may be nil.
 	Attached func(ctx context.Context, guest *Machine)
-	// Migration moves guests to and from the node; nil if migration is off.
+	// Migration is nil if migration is off.
 	Migration *migration.Node
-	// Migrated is called by the driver's goroutine with the cost of a guest's migration away from the node; it may be
-	// nil.
+	// The driver's goroutine calls Migrated after a migration away from the node; may be nil.
 	Migrated func(metrics.Migrated)
 	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
-	// KVM returns the result of the node's KVM probe; known is false until the probe ends, and then WakeAll wakes the
-	// drivers. A nil KVM means that guests have none.
+	// KVM returns the result of the node's KVM probe, after which WakeAll wakes the drivers. A nil KVM means that
+	// guests have none.
 	KVM     func() (usable, known bool)
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 	Now     func() time.Time
@@ -102,8 +99,8 @@ func (e *Env) kvm() (usable, known bool) {
 	return e.KVM()
 }
 
-// Driver manages one VMI. Only its Run goroutine acts. Others hand their observations to a part and wake it, or wait for
-// the answer to a user's request (package requests).
+// Driver manages one VMI. Only its Run goroutine acts. Others hand observations to a part and wake it, or wait for the
+// answer to a request.
 type Driver struct {
 	env       *Env
 	uid       types.UID
@@ -114,8 +111,7 @@ type Driver struct {
 
 	presence   *presence.Presence
 	connection *connection.Connection
-	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. The pointed-to value is
-	// never modified.
+	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. It is never modified.
 	attached atomic.Pointer[attached]
 
 	// The fields below belong to the Run goroutine. prepared is set before the QEMU of link exists.
@@ -123,9 +119,9 @@ type Driver struct {
 	link     *connection.Link
 	failures failures
 	moving   moving
-	// unanswered is the last write of the status that the API server has not answered, nil for none.
+	// unanswered is the last write of the status that the API server has not answered.
 	unanswered *changes
-	// notified is the QEMU that was last passed to Env.Attached.
+	// notified was last passed to Env.Attached.
 	notified *attached
 }
 
@@ -151,8 +147,8 @@ func (d *Driver) wake() {
 	}
 }
 
-// Run manages the VMI until it is gone from this node or ctx ends. When it returns, no goroutine and no connection is
-// left, and the guest still runs.
+// Run manages the VMI until it is gone from this node or ctx ends. It leaves no goroutine and no connection behind, and
+// the guest running.
 func (d *Driver) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer d.closeAll()
@@ -207,8 +203,7 @@ func next(o vmihandler.Observed, s *snapshot) (vmihandler.Step, time.Duration) {
 	return vmihandler.Next(o)
 }
 
-// notifyAttached passes a guest to Env.Attached once it is this node's: the driver may have attached before a
-// migration brought it.
+// The driver may have attached before a migration brought the guest.
 func (d *Driver) notifyAttached(ctx context.Context) {
 	a := d.attached.Load()
 	if a == nil || a == d.notified || d.env.Attached == nil {
@@ -220,8 +215,8 @@ func (d *Driver) notifyAttached(ctx context.Context) {
 	}
 }
 
-// sleep waits for news for at most limit; 0 means no limit. The end of the launcher or of QEMU counts as news. link
-// is nil if there is none or its end is known.
+// sleep waits for news for at most limit; 0 means no limit. The end of the launcher or of QEMU is news. link is nil if
+// there is none or its end is known.
 func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connection.Link) {
 	var timeout <-chan time.Time
 	if limit > 0 {
@@ -269,12 +264,6 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 		return d.link.Kill()
 	case vmihandler.Report:
 		return d.report(ctx, changes)
-	}
-	return d.actOnGuest(ctx, step, s)
-}
-
-func (d *Driver) actOnGuest(ctx context.Context, step vmihandler.Step, s snapshot) error {
-	switch step {
 	case vmihandler.Resume:
 		return s.attached.guest.Resume(ctx)
 	case s.concerns.Step:

@@ -8,17 +8,17 @@ import (
 )
 
 const (
-	// firstDelay and longestDelay bound the backoff of a failing step. The first is short for steps that are a moment
-	// too early: a socket appears before anyone listens on it.
+	// They bound the backoff of a failing step. The first is short for a step that is a moment too early: a socket
+	// appears before anyone listens on it.
 	firstDelay   = 10 * time.Millisecond
 	longestDelay = 30 * time.Second
-	// reportAfter is the number of failures before the VMI's owner is told: a failure that the next attempt fixes is
-	// not worth a write (decision 044).
+	// reportAfter is the number of failures before the VMI's owner is told: one that the next attempt fixes is not
+	// worth a write (decision 044).
 	reportAfter = 7
 )
 
-// failures delays the retry of failing steps. Reports have a separate backoff: they continue while another step
-// fails, since the VMI's owner has to be told, and an unreachable API server must not stop other steps.
+// failures delays the retry of failing steps. Reports have their own backoff: the VMI's owner has to be told while
+// another step fails, and an unreachable API server must not stop other steps.
 type failures struct{ step, report failure }
 
 type failure struct {
@@ -36,19 +36,13 @@ func (f *failures) record(step vmihandler.Step, err error, now time.Time) {
 	f.step.record(step, err, now)
 }
 
-// delay holds a step back until a time, as if it had failed once.
-func (f *failures) delay(step vmihandler.Step, err error, until time.Time) {
-	f.step = failure{step: step, err: err, attempts: 1, retry: until}
-}
-
 func (f *failures) clear(step vmihandler.Step) {
 	if f.step.step == step {
 		f.step = failure{}
 	}
 }
 
-// record records the result of a step. Success also clears another step's failure: this step would not have been
-// chosen with that failure still in the way.
+// Success also clears another step's failure: this step would not have been chosen with that still in the way.
 func (f *failure) record(step vmihandler.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = failure{step: step}
@@ -73,7 +67,7 @@ func (f *failures) applyBackoff(step vmihandler.Step, after time.Duration, o vmi
 	return step, after
 }
 
-// remainingDelay returns how long a step has to wait, 0 for a step that has not failed.
+// It is 0 for a step that has not failed.
 func (f *failure) remainingDelay(step vmihandler.Step, now time.Time) time.Duration {
 	if f.err == nil || step != f.step {
 		return 0
@@ -81,7 +75,7 @@ func (f *failure) remainingDelay(step vmihandler.Step, now time.Time) time.Durat
 	return max(0, f.retry.Sub(now))
 }
 
-// visible returns the failure to show in the VMI's status. It leaves out failing reports: they could not be written.
+// visible never returns the failure of a report, which could not be written.
 func (f *failures) visible() error {
 	if f.step.attempts < reportAfter {
 		return nil

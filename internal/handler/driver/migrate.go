@@ -24,19 +24,18 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// maxDisk bounds a disk's size, in bytes, in the computation of a migration's time limits.
+// maxDisk bounds a disk's size, in bytes, in a migration's time limits.
 const maxDisk = 1 << 50
 
-// moving is a driver's state of its VMI's migration. At most one of source and target is set.
+// At most one of source and target is set.
 type moving struct {
 	of      types.UID
 	address string
 	source  *migration.Source
 	target  *migration.Target
-	// recovered is when QEMU was last told to resume a broken post-copy, zero once it has resumed.
+	// recovered is when QEMU was last told to resume a broken post-copy; zero once it has resumed.
 	recovered time.Time
-	// listenFailure is the failure to make QEMU wait for its guest, exportFailure the failure to make it accept the
-	// content of plugged disks.
+	// exportFailure is about the content of plugged disks.
 	listenFailure, exportFailure failure
 	plugged                      bool
 	stopped                      bool
@@ -52,11 +51,9 @@ func (m *moving) close() {
 	}
 }
 
-// decision is the decision about a migration. The zero value means that there is nothing to do.
 type decision struct {
-	source switchover.SourceStep
-	target switchover.TargetStep
-	// arrived has the facts behind target.
+	source      switchover.SourceStep
+	target      switchover.TargetStep
 	arrived     switchover.TargetFacts
 	sourceFacts *vmistatus.SourceMigration
 	targetFacts *vmistatus.TargetMigration
@@ -99,7 +96,6 @@ func (d *Driver) wantedMigration(s *snapshot) *v1.VirtualMachineInstanceMigratio
 	return nil
 }
 
-// connectToTarget opens a control connection to the migration's target once its address is known.
 func (d *Driver) connectToTarget(ctx context.Context, s *snapshot, m *v1.VirtualMachineInstanceMigrationState) {
 	if d.moving.source != nil && d.moving.address != m.TargetNodeAddress {
 		// The target's virt-handler has restarted at another address, and its streams have ended.
@@ -114,7 +110,7 @@ func (d *Driver) connectToTarget(ctx context.Context, s *snapshot, m *v1.Virtual
 		d.log.Info("the migration has no way to its target", "migration", m.MigrationUID, "reason", err.Error())
 		return
 	}
-	source.Offer(d.transportOffer(s, s.presence.VMI, m))
+	source.Offer(switchover.OfferOf(s.limitsOf(s.presence.VMI, m), machine.GuestMemory(&s.presence.VMI.Spec), d.env.Migration.CPUs))
 	d.moving.source, d.moving.address = source, m.TargetNodeAddress
 }
 
@@ -141,19 +137,6 @@ func (d *Driver) expectSource(vmi *v1.VirtualMachineInstance, m *v1.VirtualMachi
 		target.DialDisks = dial(layout.DisksSocket)
 	}
 	return migration.NewTarget(d.migrationEnv(), idOf(vmi, m), m.SourceNode, target)
-}
-
-func (d *Driver) migrationDecision(s *snapshot, o vmihandler.Observed) decision {
-	m := o.VMI.Status.MigrationState
-	switch {
-	case m == nil || d.env.Migration == nil:
-		return decision{}
-	case s.role == vmihandler.Destination:
-		return d.targetDecision(s, o, m)
-	case m.SourceNode == d.env.Node:
-		return d.sourceDecision(s, o, m)
-	}
-	return decision{}
 }
 
 func (d *Driver) targetDecision(s *snapshot, o vmihandler.Observed, m *v1.VirtualMachineInstanceMigrationState) decision {
@@ -231,7 +214,6 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 	return &said
 }
 
-// recordStage records the time of the state that QEMU is in, and its figures.
 func recordStage(source *migration.Source, f *switchover.SourceFacts, known *guest.Migration) {
 	switch {
 	case f.Begun:
@@ -239,7 +221,11 @@ func recordStage(source *migration.Source, f *switchover.SourceFacts, known *gue
 			(f.Status.PostCopy() || f.Status == migrationstatus.Canceling) && !f.Left)
 		source.Pauses(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
 		if f.Status == migrationstatus.Active {
-			source.Copied(sampleOf(&known.Progress))
+			p := &known.Progress
+			source.Copied(switchover.Sample{
+				Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
+				DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
+			})
 		}
 	case f.Mirrors.Begun:
 		source.CopiedDisks(&f.Mirrors)
@@ -273,7 +259,7 @@ func (d *Driver) sourceFacts(s *snapshot, o vmihandler.Observed, m *v1.VirtualMa
 		sendPluggedDisks(source, &s.disks.Plugs)
 	}
 	if s.guest.Silent {
-		// QEMU may be waiting for the target to write to a disk, and does nothing else while it waits.
+		// QEMU may be waiting for the target to write to a disk, and does nothing else.
 		source.EndDisks()
 	}
 	limits := s.limitsOf(o.VMI, m)
@@ -282,7 +268,6 @@ func (d *Driver) sourceFacts(s *snapshot, o vmihandler.Observed, m *v1.VirtualMa
 	return f
 }
 
-// mirrorsOf returns the state of one migration's disk copies, taken from all of QEMU's jobs.
 func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchover.Mirrors {
 	list := make([]switchover.Mirror, 0, len(disks))
 	for i := range disks {
@@ -299,12 +284,13 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 	return mirrors
 }
 
-// actionDue reports whether the action at the source still has to be taken. A request that QEMU or virt-launcher has
-// accepted is not repeated.
+// actionDue reports whether the action still has to be taken. An accepted request is not repeated.
 func (d *Driver) actionDue(action switchover.SourceAction) bool {
 	switch action {
-	case switchover.SwitchToPostCopy, switchover.Recover:
-		return d.postCopyActionDue(action)
+	case switchover.SwitchToPostCopy:
+		return d.moving.source != nil && !d.moving.source.Switched()
+	case switchover.Recover:
+		return d.moving.source != nil && d.moving.source.Connected() && d.recoveryDue(migrationstatus.PostCopyPaused)
 	case switchover.FinishMirrors:
 		return d.moving.source != nil && !d.moving.source.Finished()
 	case switchover.ContinueSwitchover:
@@ -359,8 +345,7 @@ func (d *Driver) migrate(ctx context.Context, s snapshot, o vmihandler.Observed)
 	return nil
 }
 
-// continueSwitchover makes QEMU hand the stopped guest over. On failure the migration is given up, unless QEMU has
-// done it nevertheless.
+// On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
 func (d *Driver) continueSwitchover(ctx context.Context, g *guest.Guest) error {
 	err := g.Continue(ctx)
 	source := d.moving.source
@@ -374,8 +359,7 @@ func (d *Driver) continueSwitchover(ctx context.Context, g *guest.Guest) error {
 	return err
 }
 
-// beginMigration makes QEMU send its guest to the socket that is forwarded to the target. The socket must exist
-// first: QEMU connects only once.
+// beginMigration has the socket forwarded to the target first: QEMU connects only once.
 func (d *Driver) beginMigration(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	source, m := d.moving.source, o.VMI.Status.MigrationState
 	if source == nil {
@@ -404,7 +388,6 @@ func (d *Driver) beginMigration(ctx context.Context, s snapshot, o vmihandler.Ob
 	return err
 }
 
-// forward opens a socket in the pod and forwards its stream to the target.
 func (d *Driver) forward(ctx context.Context, source *migration.Source, channel migrationwire.Channel, socket string) error {
 	if source.Forwards(channel) {
 		return nil
@@ -416,12 +399,11 @@ func (d *Driver) forward(ctx context.Context, source *migration.Source, channel 
 	return err
 }
 
-// mirrorTimeout bounds how long a connected QEMU may wait for the target when it opens the disks there: it does
-// nothing else while it waits.
+// mirrorTimeout bounds how long QEMU waits for the target when it opens the disks there: it does nothing else
+// meanwhile.
 const mirrorTimeout = 10 * time.Second
 
-// mirrorDisks makes QEMU copy the disks that move with the guest. If the copy can't begin, the migration fails, and
-// the streams are closed so that QEMU waits for nothing.
+// If the copy can't begin, the migration fails, and the streams are closed so that QEMU waits for nothing.
 func (d *Driver) mirrorDisks(ctx context.Context, s snapshot, o vmihandler.Observed) error {
 	source := d.moving.source
 	if source == nil {

@@ -37,8 +37,7 @@ func (d *Driver) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 	d.env.Cluster.Event(vmi, corev1.EventTypeNormal, reasonStopped, why)
 }
 
-// notConvergingMessage explains why a guest is stopped whose migration would not converge, and which missing feature
-// would have kept it running.
+// notConvergingMessage also names a missing feature that would have kept the guest running.
 func (d *Driver) notConvergingMessage(vmi *v1.VirtualMachineInstance) string {
 	m, source := vmi.Status.MigrationState, d.moving.source
 	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", m.TargetNode)
@@ -48,7 +47,7 @@ func (d *Driver) notConvergingMessage(vmi *v1.VirtualMachineInstance) string {
 	return said
 }
 
-// losesWritesMessage explains why an emulated guest with plugged memory is stopped (decision 398).
+// losesWritesMessage is for an emulated guest with plugged memory (decision 398).
 func losesWritesMessage(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf("The guest is emulated and has memory that was plugged, whose changes QEMU may not notice: it is stopped until it has arrived on node %s",
 		vmi.Status.MigrationState.TargetNode)

@@ -15,29 +15,18 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// recoverAgain is how long a new connection for a post-copy may remain without effect. QEMU reports a connection at
-// once; a second attempt during the first would end it.
+// recoverAgain is how long a new connection may remain without effect. QEMU reports a connection at once; a second
+// attempt during the first would end it.
 const recoverAgain = 3 * time.Second
 
-// recoveryDue reports whether QEMU should be told to resume a broken post-copy: once for each break, and again if the
-// attempt had no effect.
+// recoveryDue reports whether to tell QEMU to resume a broken post-copy: once for each break, and again if that had no
+// effect.
 func (d *Driver) recoveryDue(status migrationstatus.Status) bool {
 	if status != migrationstatus.PostCopyPaused {
 		d.moving.recovered = time.Time{}
 		return false
 	}
 	return d.moving.recovered.IsZero() || d.env.Now().Sub(d.moving.recovered) >= recoverAgain
-}
-
-func (d *Driver) postCopyActionDue(action switchover.SourceAction) bool {
-	source := d.moving.source
-	if source == nil {
-		return false
-	}
-	if action == switchover.SwitchToPostCopy {
-		return !source.Switched()
-	}
-	return source.Connected() && d.recoveryDue(migrationstatus.PostCopyPaused)
 }
 
 func (d *Driver) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, g *guest.Guest) error {

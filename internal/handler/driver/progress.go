@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// progressPatience bounds the API call that writes a migration's progress. It is shorter than the interval, so that
-// only one such write is in flight.
+// progressPatience bounds the write of a migration's progress. It is shorter than the interval, so that only one is in
+// flight.
 const progressPatience = 4 * time.Second
 
 func progressOf(f *switchover.SourceFacts, known *guest.Migration) vmistatus.Progress {
@@ -45,16 +45,8 @@ func handsOver(s migrationstatus.Status) bool {
 	return s == migrationstatus.PreSwitchover || s == migrationstatus.Device || s.PostCopy()
 }
 
-func sampleOf(p *guest.Progress) switchover.Sample {
-	return switchover.Sample{
-		Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
-		DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
-	}
-}
-
-// setDowntimeLimit sets the downtime that QEMU may take in this round through the guest's memory. QEMU treats it as a
-// goal: the guest is stopped for longer if the network becomes slower. A failed call is repeated with the next
-// sample.
+// setDowntimeLimit sets the downtime that QEMU may take in this round through the guest's memory: a goal, since the
+// guest is stopped for longer if the network becomes slower. A failed call is repeated with the next sample.
 func (d *Driver) setDowntimeLimit(ctx context.Context, s *snapshot, vmi *v1.VirtualMachineInstance) {
 	source, known := d.moving.source, &s.guest.Migration
 	if source == nil || s.attached == nil || known.Begun != d.moving.of || known.Status != migrationstatus.Active ||
@@ -73,8 +65,8 @@ func (d *Driver) setDowntimeLimit(ctx context.Context, s *snapshot, vmi *v1.Virt
 	source.Allows(limit)
 }
 
-// progress returns the status with a migration's progress, nil if it is not due or another change is to be reported
-// first. One clock reading decides whether it is due and dates it.
+// progress returns nil if progress is not due or another change comes first. One clock reading decides whether it is
+// due and dates it.
 func (d *Driver) progress(s *snapshot, o vmihandler.Observed, facts vmihandler.Facts) *changes {
 	source, of := d.moving.source, s.migration.progress
 	if source != nil && (of.Stage == vmistatus.HandingOver || of.Stage == vmistatus.GuestSent) {
@@ -94,8 +86,8 @@ func (d *Driver) progress(s *snapshot, o vmihandler.Observed, facts vmihandler.F
 	return c
 }
 
-// writeProgress writes a migration's progress in the background: QEMU may be about to wait for this driver, and the
-// guest with it (decision 321). A failed write is not retried, since new figures follow soon.
+// writeProgress writes in the background: QEMU may be about to wait for this driver, and the guest with it (decision
+// 321). New figures soon replace a failed write.
 func (d *Driver) writeProgress(ctx context.Context, s *snapshot) {
 	c := s.progress
 	if c == nil {

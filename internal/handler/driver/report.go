@@ -35,7 +35,7 @@ func newChanges(from *v1.VirtualMachineInstance, facts vmihandler.Facts) *change
 	return c
 }
 
-// report writes the status. After a conflict it reads the VMI again, and the next step works from that.
+// After a conflict, report reads the VMI again, and the next step works from that.
 func (d *Driver) report(ctx context.Context, c *changes) error {
 	if c.err != nil {
 		return c.err
@@ -71,9 +71,8 @@ func (d *Driver) report(ctx context.Context, c *changes) error {
 	return nil
 }
 
-// announceUnanswered announces a write without an answer once the VMI shows that it has taken effect. A VMI of the same
-// version shows that it has not yet: of it and the next report only one can. If somebody else has changed the VMI first,
-// the write never does.
+// announceUnanswered announces an unanswered write once the VMI shows its effect. A VMI of the same version shows that
+// it has none yet: then only it or the next report can have one. It never has if somebody else changed the VMI first.
 func (d *Driver) announceUnanswered(now *v1.VirtualMachineInstance) {
 	c := d.unanswered
 	if c == nil || now == nil || now.ResourceVersion == c.from.ResourceVersion {
@@ -95,8 +94,25 @@ func (d *Driver) announce(c *changes) {
 			d.announceEnd(c)
 		}
 	}
-	d.announceStall(c)
-	d.announceVolumes(c)
+	if now := stallCondition(c.to); now != nil && stallCondition(c.from.Status) == nil {
+		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
+	}
+	before := map[string]v1.VolumeStatus{}
+	for _, s := range c.from.Status.VolumeStatus {
+		before[s.Name] = s
+	}
+	for _, s := range c.to.VolumeStatus {
+		was := before[s.Name]
+		if s.HotplugVolume == nil || was.Phase == s.Phase && was.Reason == s.Reason || s.Reason == "" {
+			continue
+		}
+		kind := corev1.EventTypeNormal
+		switch s.Reason {
+		case nodehotplug.ReasonFailed, nodehotplug.ReasonPodGone, nodehotplug.ReasonRefused, nodehotplug.ReasonForced, nodehotplug.ReasonDetached:
+			kind = corev1.EventTypeWarning
+		}
+		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)
+	}
 	if said := visibleFailure(c.to); said != "" && visibleFailure(c.from.Status) == "" {
 		d.env.Cluster.Event(c.from, corev1.EventTypeWarning, v1.SyncFailed.String(), said)
 	}
@@ -125,38 +141,10 @@ func visibleFailure(status v1.VirtualMachineInstanceStatus) string {
 	return ""
 }
 
-// announceStall emits one event each time the status begins to show that an I/O error has stopped the guest.
-func (d *Driver) announceStall(c *changes) {
-	if stallCondition(c.from.Status) == nil {
-		if now := stallCondition(c.to); now != nil {
-			d.env.Cluster.Event(c.from, corev1.EventTypeWarning, reasonIOError, now.Message)
-		}
-	}
-}
-
 func stallCondition(status v1.VirtualMachineInstanceStatus) *v1.VirtualMachineInstanceCondition {
 	ready := conditions.Find(status.Conditions, v1.VirtualMachineInstanceReady)
 	if ready == nil || ready.Reason != runstate.ReasonPausedIOError {
 		return nil
 	}
 	return ready
-}
-
-func (d *Driver) announceVolumes(c *changes) {
-	before := map[string]v1.VolumeStatus{}
-	for _, s := range c.from.Status.VolumeStatus {
-		before[s.Name] = s
-	}
-	for _, s := range c.to.VolumeStatus {
-		was := before[s.Name]
-		if s.HotplugVolume == nil || was.Phase == s.Phase && was.Reason == s.Reason || s.Reason == "" {
-			continue
-		}
-		kind := corev1.EventTypeNormal
-		switch s.Reason {
-		case nodehotplug.ReasonFailed, nodehotplug.ReasonPodGone, nodehotplug.ReasonRefused, nodehotplug.ReasonForced, nodehotplug.ReasonDetached:
-			kind = corev1.EventTypeWarning
-		}
-		d.env.Cluster.Event(c.from, kind, s.Reason, s.Message)
-	}
 }

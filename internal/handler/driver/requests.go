@@ -4,12 +4,11 @@ import (
 	"context"
 
 	"drydock.dev/drydock/internal/handler/concern"
-	"drydock.dev/drydock/internal/handler/requests"
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// answerRequests acts on the requests of users since the last round. It comes before the round's
-// observation, since it changes the guest's state, and it does not wait for a failing step.
+// answerRequests acts on users' requests. It comes before the round's observation, since it changes the guest's state,
+// and waits for no failing step.
 func (d *Driver) answerRequests(ctx context.Context) {
 	a := d.attached.Load()
 	if a == nil {
@@ -19,29 +18,23 @@ func (d *Driver) answerRequests(ctx context.Context) {
 	commands, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	for _, turn := range a.requests.Take() {
-		if err := d.obey(commands, a, turn.Request); err != nil || turn.Request != power.Reboot {
+		var err error
+		if _, elsewhere := d.machine(); elsewhere != nil {
+			err = &power.Refusal{Message: elsewhere.Error()}
+		} else {
+			err = a.guest.Obey(commands, turn.Request)
+		}
+		if err != nil || turn.Request != power.Reboot {
 			turn.Finish(err)
 			continue
 		}
-		d.reboot(ctx, a, turn)
+		// The agent may never answer. The keys are pressed for a guest without an agent.
+		d.startHelper(func() {
+			done, err := a.agent.Reboot(ctx)
+			if !done && err == nil {
+				err = a.requests.Ask(ctx, power.PressKeys)
+			}
+			turn.Finish(err)
+		})
 	}
-}
-
-func (d *Driver) obey(ctx context.Context, a *attached, r power.Request) error {
-	if _, elsewhere := d.machine(); elsewhere != nil {
-		return &power.Refusal{Message: elsewhere.Error()}
-	}
-	return a.guest.Obey(ctx, r)
-}
-
-// reboot asks the guest's agent to reboot, in the background since it may not answer. The keys are pressed for a guest
-// without an agent.
-func (d *Driver) reboot(ctx context.Context, a *attached, turn requests.Turn) {
-	d.startHelper(func() {
-		done, err := a.agent.Reboot(ctx)
-		if !done && err == nil {
-			err = a.requests.Ask(ctx, power.PressKeys)
-		}
-		turn.Finish(err)
-	})
 }

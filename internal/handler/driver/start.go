@@ -24,17 +24,17 @@ import (
 )
 
 const (
-	// prepareTimeout bounds the preparation of network and disks, including the inspection of images on slow storage.
+	// prepareTimeout includes the inspection of images on slow storage.
 	prepareTimeout = 2 * time.Minute
-	// startTimeout bounds the wait for QEMU's monitor: QEMU needs time to preallocate much memory.
+	// QEMU needs time to preallocate much memory.
 	startTimeout = 2 * time.Minute
 )
 
-// tunNumber is the number of /dev/net/tun (the kernel's admin-guide/devices.txt).
+// The kernel's admin-guide/devices.txt has the numbers of /dev/net/tun.
 var tunNumber = unix.Mkdev(10, 200)
 
-// prepared is the result of preparing a pod. It is the same for a guest to be started and for one that runs already.
-// It is not modified. interfaces are those at the time: nics.Concern has the present ones of an attached QEMU.
+// prepared is the same whether a pod's guest is to be started or runs already. It is not modified. nics.Concern has the
+// present interfaces of an attached QEMU.
 type prepared struct {
 	interfaces []network.Interface
 	images     map[string]launch.PreparedImage
@@ -43,7 +43,6 @@ type prepared struct {
 	selinux    nodeselinux.Launcher
 }
 
-// with returns the same with other interfaces.
 func (p *prepared) with(interfaces []network.Interface) *prepared {
 	next := *p
 	next.interfaces = interfaces
@@ -117,8 +116,8 @@ func (d *Driver) prepareDisks(ctx context.Context, instance *v1.VirtualMachineIn
 	return err
 }
 
-// PrepareDisks makes, in a launcher pod, the disks that need virt-handler's privileges, and gives the devices to
-// QEMU's user. Existing disks are left as they are.
+// PrepareDisks makes the disks that need virt-handler's privileges, and gives the devices to QEMU's user. Existing
+// disks are left as they are.
 func PrepareDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachineInstance) error {
 	if err := disk.OwnDevices(pod); err != nil {
 		return err
@@ -199,13 +198,15 @@ func (d *Driver) input(instance *v1.VirtualMachineInstance, p *prepared) machine
 	return in
 }
 
-// stop makes virt-launcher press the power button and kill QEMU after the grace period. A target's QEMU, still
-// without its guest, ends at once.
+// virt-launcher presses the power button and kills QEMU after the grace period. A target's QEMU, still without its
+// guest, ends at once.
 func (d *Driver) stop(ctx context.Context, s *snapshot, o vmihandler.Observed) error {
 	grace := vmihandler.Grace(o)
 	if s.role == vmihandler.Destination {
-		if err := d.markDoomed(ctx, s, o); err != nil {
-			return err
+		if s.attached != nil && o.VMI.Status.MigrationState != nil {
+			if err := s.attached.guest.Doom(ctx, s.guest.Migration.Incoming); err != nil {
+				return err
+			}
 		}
 		grace = 0
 	}

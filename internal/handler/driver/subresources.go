@@ -28,7 +28,7 @@ import (
 
 var vmis = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "virtualmachineinstances"}
 
-// Machine is a running guest, as the server of its subresources and streams needs it (server.Machine).
+// Machine is a running guest (server.Machine).
 type Machine struct {
 	*attached
 	vmi *v1.VirtualMachineInstance
@@ -39,8 +39,8 @@ type Machine struct {
 }
 
 func (d *Driver) machine() (*Machine, error) {
-	instance, a := d.presence.VMI(), d.alive()
-	if instance == nil || a == nil {
+	instance, a := d.presence.VMI(), d.attached.Load()
+	if instance == nil || a == nil || !a.guest.Alive() {
 		return nil, d.notRunning()
 	}
 	if vmihandler.RoleOf(instance, d.env.Node) != vmihandler.Home {
@@ -62,7 +62,7 @@ func (m *Machine) conflict(message string) error {
 	return apierrors.NewConflict(vmis, m.vmi.Name, errors.New(message))
 }
 
-// apiError converts an error of a part for virt-api: a refusal becomes a conflict.
+// apiError makes a refusal a conflict, for virt-api.
 func (m *Machine) apiError(err error) error {
 	var refusal *power.Refusal
 	var busy *launcherclient.Refusal
@@ -78,7 +78,7 @@ func (m *Machine) apiError(err error) error {
 }
 
 // Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected. virt-launcher alone acts on
-// holds, in an order of its own: a guest is released even while the driver is busy.
+// holds: a guest is released even while the driver is busy.
 func (m *Machine) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = m.agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
@@ -100,7 +100,7 @@ func (m *Machine) Held(ctx context.Context, asked launch.Held) (launch.Hold, err
 	return hold, m.apiError(err)
 }
 
-// Release ends a hold, so that the guest continues.
+// Release ends a hold.
 func (m *Machine) Release(ctx context.Context, r launch.Release) (launch.Hold, error) {
 	hold, err := m.link.Release(ctx, r)
 	return hold, m.apiError(err)
@@ -118,18 +118,17 @@ func (m *Machine) Reset(ctx context.Context) error { return m.ask(ctx, power.Res
 // SoftReboot reboots the guest by its agent or, without one, by Ctrl-Alt-Del.
 func (m *Machine) SoftReboot(ctx context.Context) error { return m.ask(ctx, power.Reboot) }
 
-// ask waits until the driver has acted on a request.
 func (m *Machine) ask(ctx context.Context, r power.Request) error {
 	return m.apiError(m.requests.Ask(ctx, r))
 }
 
-// UserList returns the users who are logged in to the guest.
+// UserList returns the users who are logged in.
 func (m *Machine) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	list, err := m.agent.UserList(ctx)
 	return list, m.apiError(err)
 }
 
-// FilesystemList returns the file systems that the guest has mounted.
+// FilesystemList returns the mounted file systems.
 func (m *Machine) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	list, err := m.agent.FilesystemList(ctx)
 	return list, m.apiError(err)
@@ -141,7 +140,7 @@ func (m *Machine) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGue
 	return info, m.apiError(err)
 }
 
-// ConsoleKey identifies the guest by its VMI's UID.
+// ConsoleKey returns the VMI's UID.
 func (m *Machine) ConsoleKey() string { return string(m.vmi.UID) }
 
 // The name is empty if no interface is dialed.

@@ -27,9 +27,8 @@ type Supervisor struct {
 	ctx     context.Context
 	ended   bool
 	drivers map[types.UID]*Driver
-	// pods has the node's launcher pods by VMI and pod UID.
-	pods map[owner]map[types.UID]*corev1.Pod
-	// attachmentPods has the node's attachment pods by VMI and pod UID.
+	// The maps of pods are by VMI and pod UID.
+	pods           map[owner]map[types.UID]*corev1.Pod
 	attachmentPods map[owner]map[types.UID]hotplug.Pod
 	// waiting has VMIs seen before Run.
 	waiting map[types.UID]*v1.VirtualMachineInstance
@@ -38,8 +37,8 @@ type Supervisor struct {
 	running sync.WaitGroup
 }
 
-// owner identifies the VMI that a pod claims to belong to. The namespace is part of it: a VMI's UID is no secret, and
-// a claim from another namespace must not count.
+// owner identifies the VMI that a pod claims to belong to. A VMI's UID is no secret: a claim from another namespace
+// must not count.
 type owner struct {
 	namespace string
 	uid       types.UID
@@ -64,7 +63,7 @@ func NewSupervisor(env *Env) *Supervisor {
 }
 
 // Run manages the VMIs until ctx ends, and returns when every driver has ended. Call it after VMIs and pods have been
-// listed: with partial knowledge a driver would act correctly, but late.
+// listed: with partial knowledge a driver would act late.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -74,19 +73,15 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	s.waiting = nil
 	s.mu.Unlock()
 	<-ctx.Done()
-	s.end()
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
 	s.running.Wait()
 	return nil
 }
 
-func (s *Supervisor) end() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended = true
-}
-
-// Watch names a watch that shows VMIs. Watches are not synchronized: when a guest has arrived, one may stop showing
-// its VMI before or after the other begins.
+// Watch names a watch that shows VMIs. When a guest has arrived, one may stop showing its VMI before or after the other
+// begins.
 type Watch string
 
 const (
@@ -96,7 +91,7 @@ const (
 	Coming Watch = "coming"
 )
 
-// VMISeen records a VMI of this node that a watch shows.
+// VMISeen records a VMI that a watch shows.
 func (s *Supervisor) VMISeen(by Watch, instance *v1.VirtualMachineInstance) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,13 +182,13 @@ func (s *Supervisor) podsChanged(of owner) {
 	}
 }
 
-// driverOf returns the driver of a VMI. The caller holds s.mu.
+// The caller holds s.mu.
 func (s *Supervisor) driverOf(of owner) (*Driver, bool) {
 	d, ok := s.drivers[of.uid]
 	return d, ok && d.namespace == of.namespace
 }
 
-// startDriver starts a driver. The caller holds s.mu.
+// The caller holds s.mu.
 func (s *Supervisor) startDriver(instance *v1.VirtualMachineInstance) {
 	if s.ended {
 		return

@@ -1,12 +1,8 @@
-// Package guest manages one running QEMU through its monitor: its run state, the markers that QEMU stores for
+// Package guest manages one running QEMU through its monitor: its run state, the markers that it stores for
 // virt-handler, the power verbs, migrations, and its usage figures.
 //
-// All its state belongs to that QEMU and ends with it. It must not assume that a VMI has only one QEMU, or that a
-// guest runs because its QEMU does: QEMU may be the target of a migration. It knows neither a VMI's status nor the
-// API server; its owner decides when to call it and what follows (package vmihandler).
-//
-// Observe returns the known facts as values. The state (state.go) is a pure function; the rest queries and commands
-// QEMU. Package power decides on requests about the CPUs.
+// All state belongs to that QEMU and ends with it. The package must not assume that a VMI has only one QEMU, or that a
+// guest runs because its QEMU does, and knows neither a VMI's status nor the API server.
 package guest
 
 import (
@@ -29,31 +25,30 @@ import (
 
 // Env has a Guest's dependencies.
 type Env struct {
-	// OnEvent is called with each of QEMU's events, from one goroutine. It reports whether to wake the owner.
+	// OnEvent gets QEMU's events from one goroutine, and reports whether to wake the owner.
 	OnEvent func(qmp.Event) bool
 	Wake    func()
 	Now     func() time.Time
 	Log     logr.Logger
 }
 
-// Guest is one QEMU. Only its owner's goroutine queries and commands it: each command is decided on the state that QEMU
-// has reported just before. Observe, Usage, Alive and Done are safe for concurrent use.
+// Guest is one QEMU. Only its owner's goroutine queries and commands it, each time on the state that QEMU has just
+// reported. Observe, Usage, Alive and Done are safe for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
-	// pid serves for figures only, never to act on the process.
+	// for figures only, never to act on the process
 	pid    int
 	kvm    bool
 	resets chan struct{}
 
 	mu sync.Mutex
-	// known is the last known state. stale makes the next Refresh query QEMU. silent means that QEMU did not answer
-	// the last query.
+	// silent means that QEMU did not answer the last query.
 	known         knownState
 	stale, silent bool
-	// stopped is when QEMU reported that it has stopped the guest; zero if it has run since.
+	// stopped is when QEMU stopped the guest; zero if it has run since.
 	stopped time.Time
-	// onRunning is called when QEMU reports that the guest runs; nil if no verb waits for that.
+	// onRunning is called when QEMU reports that the guest runs; may be nil.
 	onRunning func()
 }
 
@@ -61,31 +56,27 @@ type Guest struct {
 type Facts struct {
 	KVM      bool
 	RunState string
-	// Stopped is when QEMU stopped the guest; zero if it runs, or was stopped before Open.
-	Stopped time.Time
-	// Stalled means that an I/O error has stopped the guest, or had until a moment ago. FailedDisks are the affected
-	// disks, as far as known.
+	Stopped  time.Time
+	// Stalled means that an I/O error has stopped the guest, or had until a moment ago.
 	Stalled     bool
 	FailedDisks []vmihandler.FailedDisk
 	// PausedByUser means that the guest stays stopped even when the disks work again.
 	PausedByUser bool
-	// Halted means that this QEMU waits for volumes before it runs its CPUs for the
-	// first time (vmihandler.Halt).
+	// Halted means that the CPUs wait for volumes before they first run.
 	Halted bool
-	// Resume means that the guest should be told to continue now. Attempts counts how often it was after an I/O
-	// error.
+	// Resume means that the guest should be told to continue now; Attempts is how often it was.
 	Resume   bool
 	Attempts int
-	// Migration is QEMU's part in migrations. Jobs are its disk copies for them, including those that have ended.
+	// Jobs are disk copies for migrations, also ended ones.
 	Migration Migration
 	Jobs      []Job
-	// Silent means that QEMU did not answer the last query, so that the facts are older.
+	// Silent means that the facts are older: QEMU did not answer the last query.
 	Silent bool
 	// After is the delay until the next look; 0 to wait for an event.
 	After time.Duration
 }
 
-// Open takes over the connection to a QEMU's monitor and queries its state. disks are those of the guest's spec.
+// Open takes over the connection to a QEMU's monitor. disks are those of the guest's spec.
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -115,8 +106,7 @@ func (g *Guest) queryKVM(ctx context.Context) error {
 	return nil
 }
 
-// Close disconnects from the monitor, and returns when no more events will be reported. It must not be called from
-// OnEvent.
+// Close disconnects from the monitor and waits for OnEvent, which must not call it.
 func (g *Guest) Close() { _ = g.monitor.Close() }
 
 // Done is closed when the monitor has ended, for example with QEMU.
@@ -146,7 +136,7 @@ func (g *Guest) Observe() Facts {
 	return facts
 }
 
-// changing lists the events after which the run state may differ.
+// The run state may differ after these events.
 var changing = []string{
 	"STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION",
 	jobEvent,
@@ -154,7 +144,7 @@ var changing = []string{
 
 const jobEvent = "JOB_STATUS_CHANGE"
 
-// handleEvent is called from the monitor's goroutine.
+// The monitor's goroutine calls it.
 func (g *Guest) handleEvent(e qmp.Event) {
 	look := g.env.OnEvent(e)
 	if e.Name == "RESET" {
@@ -164,7 +154,12 @@ func (g *Guest) handleEvent(e qmp.Event) {
 		}
 	}
 	if e.Name == "RESUME" {
-		g.callOnRunning()
+		g.mu.Lock()
+		do := g.onRunning
+		g.mu.Unlock()
+		if do != nil {
+			do()
+		}
 	}
 	if slices.Contains(changing, e.Name) {
 		look = true
@@ -181,7 +176,7 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	}
 }
 
-// Refresh queries QEMU after events, which may be outdated when they are read. disks are those of the guest's spec.
+// Refresh queries QEMU after events, which may be outdated when they are read.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.mu.Lock()
 	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs)
@@ -197,7 +192,7 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.silent = errors.Is(err, context.DeadlineExceeded)
 	g.mu.Unlock()
 	if err != nil {
-		// QEMU is ending, which has an event, or is stuck: then its last state is the best that is known.
+		// QEMU is ending, which has an event, or is stuck.
 		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())
 	}
 }
@@ -225,7 +220,7 @@ func (g *Guest) execute(ctx context.Context, command string, args any) error {
 	return g.monitor.Execute(ctx, command, args, nil)
 }
 
-// pressKeys presses a key combination, given by QEMU's names (QKeyCode).
+// The names are QEMU's (QKeyCode).
 func (g *Guest) pressKeys(ctx context.Context, names ...string) error {
 	type key struct {
 		Type string `json:"type"`

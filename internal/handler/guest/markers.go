@@ -39,7 +39,7 @@ func (g *Guest) addMarker(ctx context.Context, marker string) error {
 	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": marker})
 }
 
-// removeMarker succeeds, too, if the marker is already gone.
+// removeMarker also succeeds if the marker is already gone.
 func (g *Guest) removeMarker(ctx context.Context, marker string) error {
 	err := g.execute(ctx, "object-del", map[string]any{"id": marker})
 	if err == nil {

@@ -21,42 +21,37 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Migration is the state of a QEMU as the source or the target of migrations.
+// Migration is a QEMU's state as a migration's source or target.
 type Migration struct {
-	// Handover has the migrations that QEMU is part of, and whether the guest may have run here.
 	machine.Handover
-	// RunState is QEMU's own; guestRunState derives the guest's from it.
+	// RunState is QEMU's own; guestRunState derives the guest's.
 	RunState string
 	// Status belongs to Begun or, without one, to Incoming.
 	Status   migrationstatus.Status
 	Failure  string
 	Progress Progress
-	// PostCopyBytes is how much a source has sent of the memory that follows its guest.
+	// PostCopyBytes is how much memory a source has sent after its guest.
 	PostCopyBytes float64
 }
 
 // Progress is the progress of a source's migration.
 type Progress struct {
-	// Total, Transferred and Remaining are bytes of the guest's memory. DirtyRate, which the guest changes, and Rate,
-	// which is sent, are bytes per second.
+	// The sizes are bytes of memory. DirtyRate (changed by the guest) and Rate (sent) are bytes per second.
 	Total, Transferred, Remaining float64
 	DirtyRate, Rate               float64
-	// Elapsed is the migration's duration so far, Downtime how long the guest has been stopped for it, and Expected
-	// how long it would be if it were stopped now.
+	// Downtime is how long the guest has been stopped, Expected how long it would be from now.
 	Elapsed, Downtime, Expected time.Duration
-	// Rounds counts the passes through the memory. Throttle is the percentage of time for which the guest is kept
-	// from running, so that it changes less.
+	// Rounds counts the passes through the memory. Throttle is the percentage of time taken from the guest.
 	Rounds, Throttle float64
 }
 
-// UnderWay reports whether QEMU will leave the status by itself, or waits in it for a command.
+// UnderWay reports whether QEMU will leave the status by itself or on a command.
 func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
 func (m *Migration) hasArrived() bool {
 	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && (m.Status == migrationstatus.Completed || m.Status.PostCopy()))
 }
 
-// hasSentGuest reports whether a source has sent its whole guest.
 func (m *Migration) hasSentGuest() bool {
 	return m.Begun != "" && m.RunState == runstate.PostMigrate && m.Status == migrationstatus.Completed
 }
@@ -81,9 +76,9 @@ type migrationInfo struct {
 }
 
 const (
-	// maxFigure bounds QEMU's figures, since a guest may have taken QEMU over.
+	// maxFigure bounds QEMU's figures: a guest may have taken QEMU over.
 	maxFigure = 1 << 60
-	// maxFailure and maxStatus bound QEMU's texts in bytes.
+	// These bound QEMU's texts in bytes.
 	maxFailure = 512
 	maxStatus  = 64
 )
@@ -98,53 +93,48 @@ func milliseconds(f float64) time.Duration {
 	return time.Duration(math.Min(clamp(f), float64(math.MaxInt64/int64(time.Millisecond)))) * time.Millisecond
 }
 
-func (i *migrationInfo) progress() Progress {
-	return Progress{
-		Total: clamp(i.RAM.Total), Transferred: clamp(i.RAM.Transferred), Remaining: clamp(i.RAM.Remaining),
-		DirtyRate: clamp(i.RAM.DirtyRate * i.RAM.PageSize), Rate: clamp(i.RAM.Mbps * 1e6 / 8),
-		Elapsed: milliseconds(i.Total), Downtime: milliseconds(i.Downtime), Expected: milliseconds(i.Expected),
-		Rounds: clamp(i.RAM.Rounds), Throttle: math.Min(100, clamp(i.Throttle)),
-	}
-}
-
 // runState is QEMU's own.
 func migrationOf(info migrationInfo, runState string, objects map[string]bool) Migration {
 	m := Migration{
 		Handover: machine.ReadHandover(objects), RunState: runState,
-		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]), Progress: info.progress(),
+		Status: migrationstatus.Status(info.Status[:min(len(info.Status), maxStatus)]),
+		Progress: Progress{
+			Total: clamp(info.RAM.Total), Transferred: clamp(info.RAM.Transferred), Remaining: clamp(info.RAM.Remaining),
+			DirtyRate: clamp(info.RAM.DirtyRate * info.RAM.PageSize), Rate: clamp(info.RAM.Mbps * 1e6 / 8),
+			Elapsed: milliseconds(info.Total), Downtime: milliseconds(info.Downtime), Expected: milliseconds(info.Expected),
+			Rounds: clamp(info.RAM.Rounds), Throttle: math.Min(100, clamp(info.Throttle)),
+		},
 		PostCopyBytes: clamp(info.RAM.PostCopy),
 	}
 	if m.Status == migrationstatus.Failed {
 		m.Failure = truncate(info.Error)
 	}
 	if m.Begun != "" && m.Status == migrationstatus.Completed && runState != runstate.PostMigrate && !isTransient(runState) {
-		// QEMU has the marker of a migration that it has not begun, and reports an earlier one. finish-migrate is
-		// excluded: a QEMU that completes a migration leaves that run state after it reports the status.
+		// This is the end of an earlier migration: the marked one has not begun. A QEMU that completes one leaves
+		// finish-migrate only after it reports the status.
 		m.Status = migrationstatus.None
 	}
 	return m
 }
 
-// endedAtSource reports whether a source's migration has ended and the guest is still here.
 func (m *Migration) endedAtSource() bool {
 	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
 }
 
-// stoppedForMigration reports whether a source's guest is stopped as virt-handler has stopped it, or as QEMU leaves it
-// when the migration of such a guest fails.
+// stoppedForMigration reports whether a source's guest is stopped by virt-handler, or by the failure of such a guest's
+// migration.
 func (m *Migration) stoppedForMigration() bool {
 	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.endedAtSource()
 }
 
-// markerLeftOver reports whether the marker of a guest that was stopped for its migration has to be removed: the guest
-// runs and is not about to be stopped.
+// markerLeftOver reports whether PausedMarker has to be removed: the guest runs and is not about to be stopped.
 func (m *Migration) markerLeftOver() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
 
-// guestRunState returns the run state of the guest instead of its QEMU's. A guest that has not arrived is inmigrate,
-// whatever state its QEMU reports. A guest that a disk error stopped just before a handover that then failed has an
-// I/O error: QEMU reports postmigrate for it.
+// guestRunState returns the guest's run state instead of QEMU's. A guest that has not arrived is inmigrate, whatever
+// QEMU reports. One that a disk error stopped just before a handover that then failed has an I/O error: QEMU reports
+// postmigrate.
 func guestRunState(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
@@ -159,14 +149,13 @@ func guestRunState(m Migration) string {
 	return m.RunState
 }
 
-// Begin has a migration's parameters.
+// Begin has the parameters of a migration.
 type Begin struct {
 	Migration types.UID
-	// Socket is the path that QEMU connects to, as QEMU sees it.
+	// Socket is a path of QEMU's.
 	Socket string
-	// Bandwidth is the limit in bytes per second; 0 for none.
-	Bandwidth int64
-	// AutoConverge throttles a guest that dirties its memory too fast.
+	// Bandwidth is in bytes per second; 0 for no limit.
+	Bandwidth    int64
 	AutoConverge bool
 	Downtime     time.Duration
 	Transport    switchover.Transport
@@ -187,7 +176,7 @@ func (b *Begin) parameters() map[string]any {
 	return parameters
 }
 
-// downtimeLimit is QEMU's parameter, in milliseconds.
+// It is in milliseconds.
 const downtimeLimit = "downtime-limit"
 
 // SetDowntime limits the downtime: a source stops its guest when it expects to send the rest within the limit.
@@ -205,11 +194,7 @@ type capability struct {
 	State bool   `json:"state"`
 }
 
-func (g *Guest) setCapabilities(ctx context.Context, list ...capability) error {
-	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
-}
-
-// Begin makes QEMU send the guest. It returns a *power.Refusal if the guest's state does not allow it.
+// Begin makes QEMU send the guest, or returns a *power.Refusal.
 func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if err := power.DecideSend(o.Guest).Refusal(); err != nil {
@@ -222,8 +207,8 @@ func (g *Guest) Begin(ctx context.Context, b Begin) error {
 	})
 }
 
-// sendMigrate marks QEMU before it sends anything: if virt-handler dies in between, the migration has not begun and
-// its status is none, which counts as failed.
+// sendMigrate marks QEMU first: if virt-handler dies in between, the migration has the status none, which counts as
+// failed.
 func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
 	err := g.setTransport(ctx, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
@@ -247,7 +232,7 @@ func (g *Guest) sendMigrate(ctx context.Context, b Begin) error {
 	}
 	loses, err := g.losesWrites(ctx)
 	if err == nil && loses {
-		// The guest must be stopped before anything is sent: its later writes would stay behind.
+		// Writes after the first byte is sent would stay behind.
 		err = g.pauseForMigration(ctx, b.Migration)
 	}
 	if err != nil {
@@ -270,7 +255,7 @@ func (g *Guest) losesWrites(ctx context.Context) (bool, error) {
 	return vmihandler.LosesWrites(g.kvm, vmihandler.Memory{Requested: is.Requested, Size: is.Size}), nil
 }
 
-// pauseForMigration marks the guest before it stops it: if virt-handler dies in between, the guest runs.
+// The mark comes first: if virt-handler dies in between, the guest runs.
 func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) error {
 	if err := g.addMarker(ctx, machine.PausedMarker(migration)); err != nil {
 		return fmt.Errorf("marking a guest that is to be stopped for its migration: %w", err)
@@ -281,8 +266,7 @@ func (g *Guest) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest that changes its memory faster than it is sent, until it has been sent. It does nothing if the
-// guest is already being handed over or stopped.
+// Converge stops a guest that changes its memory faster than it is sent.
 func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -293,13 +277,15 @@ func (g *Guest) Converge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue makes a source that waits before the switchover hand its guest over. The guest's disks must have been
-// copied.
+// Continue makes a source that waits before the switchover hand its guest over. The disks must have been copied.
 func (g *Guest) Continue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	defer g.invalidate()
-	if g.hasCopied() {
+	g.mu.Lock()
+	copied := g.known.copies || len(g.known.jobs) > 0
+	g.mu.Unlock()
+	if copied {
 		if err := g.removeAllCopyNodes(ctx); err != nil {
 			return err
 		}
@@ -310,9 +296,8 @@ func (g *Guest) Continue(ctx context.Context) error {
 	return nil
 }
 
-// Cancel makes a source give a migration up. A migration that is too far continues. QEMU would cancel even a post-copy
-// whose guest may run at the target, and never ends one that it cancels after its stream has broken: Cancel requests
-// neither.
+// Cancel makes a source give a migration up, unless it is too far. QEMU would cancel even a post-copy whose guest may
+// run at the target, and never ends one that it cancels after its stream has broken.
 func (g *Guest) Cancel(ctx context.Context) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if m := &o.migration; m.Left || m.Status.PostCopy() && !m.Status.Revocable() {
@@ -327,10 +312,10 @@ func (g *Guest) Cancel(ctx context.Context) error {
 
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
-// Take makes a target run the guest that has arrived. It marks QEMU first, and may be repeated after that. Between
-// the mark and the run it calls between, whose failure leaves the guest stopped. The caller connects the guest's taps
-// before and calls Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not
-// block, and always before Take returns nil.
+// Take makes a target run the guest that has arrived. It marks QEMU, and may be repeated from then on. Between the mark
+// and the run it calls between, whose failure leaves the guest stopped. The caller connects the taps before and calls
+// Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not block, and before
+// Take returns nil.
 func (g *Guest) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || !o.migration.hasArrived() || o.migration.Doomed {
@@ -343,36 +328,25 @@ func (g *Guest) Take(ctx context.Context, migration types.UID, between func() er
 		if err := g.stopNBDServer(ctx); err != nil {
 			return err
 		}
-		if err := g.markRan(ctx, o.migration.Handover, migration); err != nil {
-			return err
+		// The guest is stopped, so o still holds.
+		if !o.migration.Ran {
+			if err := g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)}); err != nil {
+				return err
+			}
 		}
 		if err := between(); err != nil {
 			return err
 		}
-		return g.runArrived(ctx, runs)
-	})
-}
-
-// markRan marks a target before its guest runs, unless it is marked already. It relies on seen instead of another query
-// because the guest is stopped.
-func (g *Guest) markRan(ctx context.Context, seen machine.Handover, migration types.UID) error {
-	if seen.Ran {
+		// QEMU reports RESUME before its CPUs run; an emulated guest delays the answer to the command by 10 to 20 ms.
+		once := sync.OnceFunc(runs)
+		g.setOnRunning(once)
+		defer g.setOnRunning(nil)
+		if err := g.execute(ctx, "cont", nil); err != nil {
+			return fmt.Errorf("starting the guest that has arrived: %w", err)
+		}
+		once()
 		return nil
-	}
-	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": machine.RanMarker(migration)})
-}
-
-// runArrived runs a guest that has arrived. QEMU reports the event RESUME before its CPUs run, and answers the
-// command later: an emulated guest delays the answer by 10 to 20 ms.
-func (g *Guest) runArrived(ctx context.Context, runs func()) error {
-	runs = sync.OnceFunc(runs)
-	g.setOnRunning(runs)
-	defer g.setOnRunning(nil)
-	if err := g.execute(ctx, "cont", nil); err != nil {
-		return fmt.Errorf("starting the guest that has arrived: %w", err)
-	}
-	runs()
-	return nil
+	})
 }
 
 func (g *Guest) setOnRunning(do func()) {
@@ -381,21 +355,12 @@ func (g *Guest) setOnRunning(do func()) {
 	g.mu.Unlock()
 }
 
-func (g *Guest) callOnRunning() {
-	g.mu.Lock()
-	do := g.onRunning
-	g.mu.Unlock()
-	if do != nil {
-		do()
-	}
-}
-
-// announcement sets how often QEMU announces the guest's addresses, with intervals in milliseconds.
+// The intervals are in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
-// Announce makes QEMU send a frame from each of the guest's interfaces, by which switches learn the new way to it.
-// QEMU's own frames for a guest that has arrived come before its taps are connected. A failure is only logged, since
-// switches also learn from the guest's next frame.
+// Announce makes QEMU send a frame from each interface, by which switches learn the new way to the guest: QEMU's own
+// frames come before the taps are connected. Switches also learn from the guest's next frame, so a failure is only
+// logged.
 func (g *Guest) Announce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -419,7 +384,7 @@ func (g *Guest) Doom(ctx context.Context, migration types.UID) error {
 
 var errNotSent = errors.New("this QEMU has not sent its guest with the migration")
 
-// Reclaim resumes here a guest that was sent, once it is known that the target has never run it.
+// Reclaim resumes here a guest that was sent, when the target is known never to have run it.
 func (g *Guest) Reclaim(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.hasSentGuest() {

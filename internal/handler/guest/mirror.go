@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// Job is a disk copy by QEMU. It remains listed after its end.
+// Job is a disk copy by QEMU, listed also after its end.
 type Job struct {
 	ID, Status, Error string
 	// Done and Total are in bytes.
@@ -26,7 +26,7 @@ type Job struct {
 
 const concluded = "concluded"
 
-// maxJobs is far more than one job for each disk.
+// maxJobs is far more than one for each disk.
 const maxJobs = 256
 
 type jobInfo struct {
@@ -70,18 +70,18 @@ func hasActiveJob(jobs []Job) bool {
 // Mirroring has the parameters of disk copies.
 type Mirroring struct {
 	Migration types.UID
-	// Socket is the path that QEMU connects to, as QEMU sees it.
+	// Socket is a path of QEMU's.
 	Socket string
 	Disks  []machine.Mirror
-	// Bandwidth is the limit for all disks together, in bytes per second; 0 for none.
+	// Bandwidth is for all disks together, in bytes per second; 0 for no limit.
 	Bandwidth int64
 }
 
 // ErrEnding means that canceled copies have not ended yet.
 var ErrEnding = errors.New("QEMU has not ended the copies of an earlier migration yet")
 
-// Mirror makes QEMU copy disks to the target, and then the guest's later writes. It skips disks that are already
-// being copied. It returns a *power.Refusal if QEMU refuses.
+// Mirror makes QEMU copy disks to the target, and then the guest's later writes. It skips disks that are already being
+// copied. It returns a *power.Refusal if QEMU refuses.
 func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		g.mu.Lock()
@@ -100,23 +100,19 @@ func (g *Guest) Mirror(ctx context.Context, m Mirroring) error {
 				continue
 			}
 			if err := g.startMirror(ctx, &m, d); err != nil {
-				return copyError(d, err)
+				var no *qmp.Error
+				if errors.As(err, &no) {
+					return &power.Refusal{Message: fmt.Sprintf("volume %s cannot be copied to the target: QEMU reports %s", d.Volume, strconv.QuoteToASCII(truncate(no.Desc)))}
+				}
+				return fmt.Errorf("copying volume %s to the target: %w", d.Volume, err)
 			}
 		}
 		return nil
 	})
 }
 
-func copyError(d *machine.Mirror, err error) error {
-	var no *qmp.Error
-	if errors.As(err, &no) {
-		return &power.Refusal{Message: fmt.Sprintf("volume %s cannot be copied to the target: QEMU reports %s", d.Volume, strconv.QuoteToASCII(truncate(no.Desc)))}
-	}
-	return fmt.Errorf("copying volume %s to the target: %w", d.Volume, err)
-}
-
-// The job remains after its end, so that the next virt-handler can read its result. QEMU counts zeros that are not sent
-// against the bandwidth, unless the nodes of the copy may discard (decision 303).
+// The job remains after its end, for the next virt-handler. QEMU counts unsent zeros against the bandwidth unless the
+// nodes of the copy may discard (decision 303).
 func (g *Guest) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	if err := g.execute(ctx, "blockdev-add", map[string]any{
 		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket}, "discard": "unmap",
@@ -127,24 +123,18 @@ func (g *Guest) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror
 	if err == nil {
 		err = g.sendBlockdevMirror(ctx, m, d, target)
 	}
-	if err != nil {
-		return errors.Join(err, g.removeCopyNodes(ctx, d, target))
+	if err == nil {
+		return nil
 	}
-	return nil
-}
-
-// removeCopyNodes removes the block nodes of one disk's copy; target is the upper one, if there are two.
-func (g *Guest) removeCopyNodes(ctx context.Context, d *machine.Mirror, target string) error {
-	var err error
 	if target == d.Slice && target != "" {
-		err = g.execute(ctx, "blockdev-del", map[string]any{"node-name": target})
+		err = errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": target}))
 	}
 	return errors.Join(err, g.execute(ctx, "blockdev-del", map[string]any{"node-name": d.Copy}))
 }
 
-// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303). It copies all content of
-// an image and those below it with "full", after QEMU has filled the target with zeros. A claim has no image below, so
-// "top" copies all of it, without that.
+// sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303). "full" copies an
+// image and those below it, after QEMU has filled the target with zeros. A claim has no image below, so "top" copies
+// all of it, without that.
 func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
 	if d.Whole && d.Slice == "" {
@@ -159,8 +149,8 @@ func (g *Guest) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine
 	})
 }
 
-// prepareCopyTarget returns the block node to copy to, which has the size of the disk. If the sizes differ, an image
-// there is another image of the same name; of a larger claim only the disk's size is written.
+// prepareCopyTarget returns the block node to copy to, which has the disk's size: an image of another size is another
+// image, and of a larger claim only the disk's size is written.
 func (g *Guest) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := g.nodeSizes(ctx)
 	if err != nil {
@@ -200,8 +190,7 @@ func (g *Guest) nodeSizes(ctx context.Context) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// FinishMirrors completes the copies of a migration with all writes so far. The guest must be stopped: later writes
-// would stay here.
+// FinishMirrors completes a migration's copies. The guest must be stopped: later writes would stay here.
 func (g *Guest) FinishMirrors(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, _ observation) error {
 		jobs, err := g.queryJobs(ctx)
@@ -257,14 +246,7 @@ func (g *Guest) endMirrors(ctx context.Context, but types.UID) error {
 	return g.removeAllCopyNodes(ctx)
 }
 
-func (g *Guest) hasCopied() bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.known.copies || len(g.known.jobs) > 0
-}
-
-// removeAllCopyNodes removes the block nodes that lead to the target, after their jobs: a guest that continues here
-// must not depend on them.
+// A guest that continues here must not depend on block nodes that lead to the target. Their jobs must have ended.
 func (g *Guest) removeAllCopyNodes(ctx context.Context) error {
 	nodes, err := g.nodeSizes(ctx)
 	if err != nil {
@@ -289,8 +271,8 @@ func (g *Guest) removeAllCopyNodes(ctx context.Context) error {
 	return nil
 }
 
-// Export makes a target that waits for its guest accept the content of disks on a socket; QEMU resolves the path. It
-// skips disks that are already exported.
+// Export makes a target that waits for its guest accept the content of disks on a socket of QEMU's. It skips exported
+// disks.
 func (g *Guest) Export(ctx context.Context, socket string, disks []machine.Mirror) error {
 	if len(disks) == 0 {
 		return nil
@@ -334,7 +316,7 @@ func (g *Guest) queryExports(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// stopNBDServer stops the NBD server: from now on only the guest writes to its disks.
+// From now on only the guest writes to its disks.
 func (g *Guest) stopNBDServer(ctx context.Context) error {
 	exports, err := g.queryExports(ctx)
 	if err != nil || len(exports) == 0 {

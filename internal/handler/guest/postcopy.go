@@ -14,11 +14,10 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// In a post-copy the guest moves before its memory. Each marker is set before the step that it records
-// (decision 362).
+// In a post-copy the guest moves before its memory. Each marker is set before the step that it records (decision 362).
 
-// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration then fails before the
-// guest has moved, QEMU leaves it stopped, and the marker gets it resumed.
+// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration fails before that, QEMU
+// leaves the guest stopped, and the marker gets it resumed.
 func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		m := &o.migration
@@ -37,7 +36,7 @@ func (g *Guest) SwitchToPostCopy(ctx context.Context, migration types.UID) error
 
 var errNotMoved = errors.New("this QEMU does not send its guest's memory after the guest")
 
-// MarkLeft marks a source whose guest has moved, so that the guest never continues here.
+// MarkLeft marks a source whose guest has moved, so that it never continues here.
 func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || !o.migration.Status.PostCopy() {
@@ -50,8 +49,8 @@ func (g *Guest) MarkLeft(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Recover makes a source send the rest of a post-copy to a socket; QEMU resolves the path. It must not be repeated
-// until QEMU has left the status and come back to it: a second connection during the first attempt ends QEMU 7.2.
+// Recover makes a source send the rest of a post-copy to a socket of QEMU's. It must not be repeated until QEMU has
+// left the status and come back to it: a second connection during the first attempt ends QEMU 7.2.
 func (g *Guest) Recover(ctx context.Context, migration types.UID, socket string) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Begun != migration || o.migration.Status != migrationstatus.PostCopyPaused {
@@ -64,7 +63,7 @@ func (g *Guest) Recover(ctx context.Context, migration types.UID, socket string)
 	})
 }
 
-// RecoverIncoming makes a target receive the rest of a post-copy from a socket; QEMU resolves the path.
+// RecoverIncoming makes a target receive the rest of a post-copy from a socket of QEMU's.
 func (g *Guest) RecoverIncoming(ctx context.Context, migration types.UID, socket string) error {
 	return g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if o.migration.Incoming != migration || o.migration.Status != migrationstatus.PostCopyPaused {

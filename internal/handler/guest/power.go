@@ -10,14 +10,13 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// Obey acts on a user's request. It returns a *power.Refusal if the guest's state does not allow that. A reboot is only
-// decided on: its owner asks the guest's agent.
+// Obey acts on a user's request, or returns a *power.Refusal. A reboot is only decided on: the owner asks the guest's
+// agent.
 func (g *Guest) Obey(ctx context.Context, r power.Request) error {
 	return g.decideAndAct(ctx, func(o observation) power.Decision { return power.Decide(r, o.Guest) })
 }
 
-// Resume continues a guest that was stopped by an I/O error or for a migration that has failed. Whether the guest
-// keeps running depends on its disks.
+// Resume continues a guest that was stopped by an I/O error or for a migration that has failed.
 func (g *Guest) Resume(ctx context.Context) error {
 	g.mu.Lock()
 	g.known.stall = g.known.stall.AfterResume(g.env.Now())
@@ -88,8 +87,7 @@ func (g *Guest) stop(ctx context.Context, o observation) error {
 
 const resetPause = 10 * time.Millisecond
 
-// resetAndRun runs a guest that an I/O error has stopped: QEMU keeps a stopped guest stopped across a reset.
-// Continuing it before the reset would only repeat the error.
+// QEMU keeps a guest that an I/O error has stopped so across a reset. Continuing it before would only repeat the error.
 func (g *Guest) resetAndRun(ctx context.Context) error {
 	if err := g.execute(ctx, "system_reset", nil); err != nil {
 		return err

@@ -33,9 +33,11 @@ func (g *Guest) updateState(ctx context.Context, disks []v1.Disk) error {
 		return err
 	}
 	if a.runState == runstate.IOError {
-		if a.failed, err = g.queryFailedDisks(ctx, disks); err != nil {
+		var devices []blockDevice
+		if err := g.monitor.Execute(ctx, "query-block", nil, &devices); err != nil {
 			return err
 		}
+		a.failed = failedDisks(devices, disks)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,9 +63,9 @@ func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
 }
 
 // queryAll sends all queries at once: while a guest is stopped for its migration, each round trip counts. The jobs come
-// after the migration, so that copies that ended in that time are shown as ended. The run state comes last: otherwise a
-// guest that has just been sent could count as kept. The marker of a guest that has run is removed here, before a verb
-// can bring the guest back to the state in which the marker means something.
+// after the migration, so that copies that ended meanwhile are shown as ended. The run state comes last: otherwise a
+// guest that has just been sent could count as kept. The marker of a guest that has run is removed before a verb can
+// bring back the state in which it means something.
 func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	var (
 		list   []object
@@ -115,16 +117,8 @@ type blockDevice struct {
 	IOStatus string `json:"io-status"`
 }
 
-func (g *Guest) queryFailedDisks(ctx context.Context, disks []v1.Disk) ([]vmihandler.FailedDisk, error) {
-	var devices []blockDevice
-	if err := g.monitor.Execute(ctx, "query-block", nil, &devices); err != nil {
-		return nil, err
-	}
-	return failedDisks(devices, disks), nil
-}
-
-// failedDisks returns the VMI's disks with an error, in the spec's order, each once: a QEMU that its guest has taken
-// over may answer anything.
+// failedDisks returns the VMI's disks with an error, each once: a QEMU that its guest has taken over may answer
+// anything.
 func failedDisks(devices []blockDevice, disks []v1.Disk) []vmihandler.FailedDisk {
 	errs := map[string]string{}
 	for _, device := range devices {

@@ -8,19 +8,31 @@ import (
 )
 
 // Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
-// first, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
+// before, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
 func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
 	err = g.withCurrentState(ctx, func(ctx context.Context, o observation) error {
 		if !o.Halted {
 			return nil
 		}
-		if err := g.setBootOrder(ctx, order); err != nil {
-			return err
+		for _, place := range order {
+			args := map[string]any{"path": "/machine/peripheral/" + place.Device, "property": "bootindex", "value": place.Index}
+			if err := g.execute(ctx, "qom-set", args); err != nil {
+				return fmt.Errorf("setting the place of %s in the boot order: %w", place.Device, err)
+			}
 		}
 		if err := g.resetAndWait(ctx); err != nil {
 			return err
 		}
-		if err := g.startCPUs(ctx, o.Paused); err != nil {
+		// The marker goes last: if virt-handler dies in between, the guest runs. A paused guest without it stays in
+		// prelaunch.
+		var err error
+		if !o.Paused {
+			err = g.execute(ctx, "cont", nil)
+		}
+		if err == nil {
+			err = g.removeMarker(ctx, machine.WaitMarker)
+		}
+		if err != nil {
 			return fmt.Errorf("starting the guest's CPUs: %w", err)
 		}
 		started = true
@@ -29,17 +41,7 @@ func (g *Guest) Start(ctx context.Context, order []machine.BootIndex) (started b
 	return started, err
 }
 
-func (g *Guest) setBootOrder(ctx context.Context, order []machine.BootIndex) error {
-	for _, place := range order {
-		args := map[string]any{"path": "/machine/peripheral/" + place.Device, "property": "bootindex", "value": place.Index}
-		if err := g.execute(ctx, "qom-set", args); err != nil {
-			return fmt.Errorf("setting the place of %s in the boot order: %w", place.Device, err)
-		}
-	}
-	return nil
-}
-
-// resetAndWait waits for the reset, since QEMU answers the command earlier.
+// QEMU answers the command before the reset.
 func (g *Guest) resetAndWait(ctx context.Context) error {
 	select {
 	case <-g.resets: // of an earlier reset
@@ -56,15 +58,4 @@ func (g *Guest) resetAndWait(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for QEMU to reset the machine: %w", ctx.Err())
 	}
-}
-
-// startCPUs starts the CPUs before it removes the marker: if virt-handler dies in between, the guest runs. A guest
-// that its user has paused stays in prelaunch, which means that if there is no WaitMarker.
-func (g *Guest) startCPUs(ctx context.Context, paused bool) error {
-	if !paused {
-		if err := g.execute(ctx, "cont", nil); err != nil {
-			return err
-		}
-	}
-	return g.removeMarker(ctx, machine.WaitMarker)
 }

@@ -9,48 +9,44 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// knownState is the known state of one QEMU. It is a value: each function returns the next one.
+// knownState is a value: each function returns the next one.
 type knownState struct {
 	runState string
-	// stall records an I/O error that has stopped the guest, failedDisks where, and paused that its user has paused
-	// it, too.
+	// stall records an I/O error that has stopped the guest, paused that its user has paused it, too.
 	stall       vmihandler.Stall
 	failedDisks []vmihandler.FailedDisk
 	paused      bool
-	// halted means that the CPUs wait for volumes and have never been started, started that they have. A started QEMU
-	// never becomes halted.
+	// halted means that the CPUs wait for volumes, started that they have been started: QEMU never becomes halted
+	// again.
 	halted, started bool
-	// migrates means that QEMU was told to migrate or has reported a migration; migration is its last answer about
-	// it.
+	// migrates means that QEMU was told to migrate or has reported it; migration is its last answer.
 	migrates  bool
 	migration Migration
-	// copies means that QEMU was told to copy disks or has reported a copy; jobs is its last answer about copies.
+	// copies means that QEMU was told to copy disks or has reported it; jobs is its last answer.
 	copies bool
 	jobs   []Job
 }
 
 type answers struct {
 	runState string
-	// waits and paused are false if they were not queried.
+	// They are false if they were not queried.
 	waits, paused bool
 	held          bool
 	migration     Migration
 	jobs          []Job
-	// failed has the disks with an error. They are queried in the run state io-error only.
+	// failed is queried in the run state io-error only.
 	failed []vmihandler.FailedDisk
 }
 
-// markersMatter reports whether QEMU's markers and migration matter in a run state.
 func (m knownState) markersMatter(runState string) bool {
 	return !m.started || runState == runstate.IOError || runstate.Of(runState).Reason == runstate.ReasonPausedByUser || m.migrates || m.migration != (Migration{}) || isTransient(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
 }
 
 // isHalted reports whether a guest with WaitMarker has never run. In any run state but prelaunch it has: the marker is
-// left over if virt-handler dies after starting the CPUs. At a migration's target the marker means nothing, since the
-// arriving guest may have run.
+// left over if virt-handler dies after starting the CPUs. At a migration's target it means nothing, since the arriving
+// guest may have run.
 func isHalted(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
 
-// markerLeftOver reports whether WaitMarker has to be removed.
 func markerLeftOver(runState string, waits bool) bool {
 	return waits && runState != runstate.Prelaunch && runState != runstate.InMigrate
 }
@@ -78,12 +74,12 @@ func (m knownState) at(now time.Time) knownState {
 	return m
 }
 
-// transientPause is the interval of queries for a run state that QEMU may leave without an event, and for a
-// migration's progress.
+// transientPause is the interval of queries for run states that QEMU may leave without an event, and for a migration's
+// progress.
 const transientPause = time.Second
 
-// handoverPause is the interval of queries at a source whose guest is stopped, for two changes without an event: QEMU
-// has sent the first page after the guest, and QEMU has stopped finally, a moment after it reports that all is sent.
+// handoverPause is the interval of queries at a source whose guest is stopped. Two changes have no event: QEMU has sent
+// the first page after the guest, or has stopped finally, a moment after it reports that all is sent.
 const handoverPause = 5 * time.Millisecond
 
 func isTransient(state string) bool {

@@ -6,28 +6,21 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// maxEventAge bounds the age of an event when it is read. An older timestamp is wrong: the clock was set, or the
-// guest has taken QEMU over.
+// An older timestamp is wrong: the clock was set, or the guest has taken QEMU over.
 const maxEventAge = 10 * time.Second
 
-// stoppedAfter returns since when the guest is stopped after an event, zero if it runs. stopped is the value before
-// the event.
+// stoppedAfter returns since when the guest is stopped after an event, zero if it runs. QEMU's timestamp only gives the
+// event's age: the result is by the clock of now, which does not jump.
 func stoppedAfter(stopped time.Time, e qmp.Event, now time.Time) time.Time {
 	switch e.Name {
 	case "STOP":
-		return eventTime(e, now)
+		age := now.Sub(e.Time)
+		if e.Time.IsZero() || age < 0 || age > maxEventAge {
+			return now
+		}
+		return now.Add(-age)
 	case "RESUME":
 		return time.Time{}
 	}
 	return stopped
-}
-
-// eventTime returns the time of an event by the clock of now, which does not jump. QEMU's timestamp gives only the
-// event's age: a duration from the result then includes the time until the event was read.
-func eventTime(e qmp.Event, now time.Time) time.Time {
-	age := now.Sub(e.Time)
-	if e.Time.IsZero() || age < 0 || age > maxEventAge {
-		return now
-	}
-	return now.Add(-age)
 }

@@ -11,28 +11,22 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// capabilitiesOf returns the capabilities that a transport needs on both sides. It lists each one, since QEMU keeps
-// those of an earlier migration.
-func capabilitiesOf(t switchover.Transport) []capability {
-	return []capability{{"multifd", t.Channels > 0}, {"postcopy-ram", t.PostCopy}}
-}
-
-// setTransport sets a transport and other capabilities. The number of channels comes first: once the capabilities are
-// set, all is set.
+// The number of channels comes first: once the capabilities are set, all is set.
 func (g *Guest) setTransport(ctx context.Context, t switchover.Transport, others ...capability) error {
 	if t.Channels > 0 {
 		if err := g.execute(ctx, "migrate-set-parameters", map[string]any{"multifd-channels": t.Channels}); err != nil {
 			return err
 		}
 	}
-	return g.setCapabilities(ctx, append(others, capabilitiesOf(t)...)...)
+	// Each capability is listed, since QEMU keeps those of an earlier migration.
+	list := append(others, capability{"multifd", t.Channels > 0}, capability{"postcopy-ram", t.PostCopy})
+	return g.execute(ctx, "migrate-set-capabilities", map[string]any{"capabilities": list})
 }
 
-// maxChannels bounds QEMU's answer, since a guest may have taken QEMU over.
+// maxChannels bounds QEMU's answer: a guest may have taken QEMU over.
 const maxChannels = 16
 
-// queryTransport returns the transport that a target's QEMU was set to. set is taken from late-block-activate, which
-// is set together with the rest and nowhere else.
+// late-block-activate is set together with the rest and nowhere else.
 func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {
@@ -56,8 +50,7 @@ func (g *Guest) queryTransport(ctx context.Context) (t switchover.Transport, set
 // listens is part of QEMU's refusal of a second migrate-incoming.
 const listens = "already been started"
 
-// setTargetTransport sets a target's transport, without post-copy if QEMU refuses that: QEMU tries userfaultfd and may
-// not have it.
+// QEMU refuses post-copy without userfaultfd.
 func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transport) (taken switchover.Transport, err error) {
 	for _, taken = range wanted.Tries() {
 		err = g.setTransport(ctx, taken, capability{"events", true}, capability{"return-path", true}, capability{"late-block-activate", true})
@@ -70,9 +63,8 @@ func (g *Guest) setTargetTransport(ctx context.Context, wanted switchover.Transp
 	return taken, err
 }
 
-// Listen makes a target wait for its guest on a socket, whose path QEMU resolves, and returns the transport in use. A
-// transport that was set before is kept. Until the guest comes, query-migrate does not show that QEMU waits, and a
-// second migrate-incoming is refused.
+// Listen makes a target wait for its guest on a socket of QEMU's, and returns the transport in use, which stays once it
+// is set. Until the guest comes, query-migrate does not show that QEMU waits, and a second migrate-incoming is refused.
 func (g *Guest) Listen(ctx context.Context, socket string, wanted switchover.Transport) (switchover.Transport, error) {
 	var taken switchover.Transport
 	err := g.withCurrentState(ctx, func(ctx context.Context, o observation) error {

@@ -11,10 +11,14 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Usage returns CPU time and memory of QEMU's process, and the counters of its disks and taps, which are named by
-// interface. The caller fills in the VMI's name and memory.
+// Usage returns the figures of QEMU's process, disks and taps, which are given by interface. The caller fills in the
+// VMI's name and memory.
 func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
-	u := metrics.Usage{Drives: g.queryDrives(ctx, disks)}
+	var u metrics.Usage
+	var answer []blockStats
+	if err := g.monitor.Execute(ctx, "query-blockstats", nil, &answer); err == nil {
+		u.Drives = drivesOf(answer, disks)
+	}
 	if process, err := procfs.NewProc(g.pid); err == nil {
 		u.CPUSeconds, u.ResidentBytes = processUsage(process)
 		u.Interfaces = traffic(process, taps)
@@ -38,23 +42,14 @@ type blockStats struct {
 		Flushes    float64 `json:"flush_operations"`
 		ReadBytes  float64 `json:"rd_bytes"`
 		WriteBytes float64 `json:"wr_bytes"`
-		// It is in nanoseconds.
-		ReadTime  float64 `json:"rd_total_time_ns"`
-		WriteTime float64 `json:"wr_total_time_ns"`
-		FlushTime float64 `json:"flush_total_time_ns"`
+		ReadTime   float64 `json:"rd_total_time_ns"`
+		WriteTime  float64 `json:"wr_total_time_ns"`
+		FlushTime  float64 `json:"flush_total_time_ns"`
 	} `json:"stats"`
 }
 
-func (g *Guest) queryDrives(ctx context.Context, disks []v1.Disk) []metrics.Drive {
-	var answer []blockStats
-	if err := g.monitor.Execute(ctx, "query-blockstats", nil, &answer); err != nil {
-		return nil
-	}
-	return drivesOf(answer, disks)
-}
-
-// drivesOf returns the counters of the VMI's disks, each once: a QEMU that its guest has taken over must not make the
-// whole node's metrics invalid by a duplicate.
+// drivesOf lists each disk once: a QEMU that its guest has taken over must not make the whole node's metrics invalid by
+// a duplicate.
 func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	byDevice := map[string]string{}
 	for i := range disks {
@@ -80,8 +75,8 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	return drives
 }
 
-// traffic returns the counters of the taps in the network namespace of a process, by interface name. A tap receives
-// the data that the guest sends.
+// traffic returns the counters of the taps in a process's network namespace. A tap receives the data that the guest
+// sends.
 func traffic(process procfs.Proc, taps map[string]string) []metrics.Interface {
 	devices, err := process.NetDev()
 	if err != nil {

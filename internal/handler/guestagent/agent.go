@@ -2,10 +2,8 @@
 // behalf of users.
 //
 // An Agent's state belongs to one QEMU and its guest, and the guest may be hostile: each conversation has a deadline,
-// and each kept answer a limit. The package must not decide a VMI's status (package vmihandler), and must not know
-// the API server.
-//
-// Observe returns the state as values; decide.go decides when to query the agent.
+// and each kept answer a limit. The package must not decide a VMI's status (package vmihandler), and must not know the
+// API server.
 package guestagent
 
 import (
@@ -30,9 +28,8 @@ import (
 // timeout limits one conversation with the guest agent, including the wait for another one (a probe's) to end.
 const timeout = 10 * time.Second
 
-// maxConversations limits the concurrent conversations with guest agents on the node, and so the memory that hostile
-// agents can use: some 3 MiB each. A silent agent keeps its place for timeout, so there are more places than an honest
-// node needs, whose agents answer in milliseconds.
+// maxConversations limits the memory that hostile agents can use on the node: some 3 MiB each. A silent agent keeps its
+// place for timeout, so there are more places than an honest node needs, whose agents answer in milliseconds.
 const maxConversations = 16
 
 // Places is a semaphore of concurrent conversations.
@@ -46,8 +43,7 @@ type Env struct {
 	Dial   func(ctx context.Context) (net.Conn, error)
 	Places Places
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
-	Go func(func())
-	// Wake is called after a change.
+	Go   func(func())
 	Wake func()
 	// Credentials reads the access credentials for the guest, nil if the VMI has none.
 	Credentials func() (accesscredential.Delivery, error)
@@ -65,10 +61,8 @@ type Agent struct {
 	mu sync.Mutex
 	// open means that a process in the guest has opened the port, heard that QEMU has sent an event about it.
 	open, heard bool
-	// answer is the agent's last answer, nil for none. It is kept for a while after the agent has gone, and is never
-	// modified.
-	answer *vmihandler.Agent
-	// credentials is the result of the last attempt to set them, nil before the first.
+	// answer is nil for none. It outlives the agent for a while, and is never modified.
+	answer      *vmihandler.Agent
 	credentials *vmihandler.Credentials
 	asked       time.Time
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
@@ -81,10 +75,9 @@ type Agent struct {
 type Facts struct {
 	// Connected means that the port is open.
 	Connected bool
-	// Answer is the agent's last answer, nil if there is none or the agent has been gone for long. It must not be
-	// modified.
+	// Answer is nil if there is none or the agent has been gone for long. It must not be modified.
 	Answer *vmihandler.Agent
-	// Credentials is the result of the last attempt to set access credentials, nil before the first.
+	// Credentials is the result of the last attempt to set them, nil before the first.
 	Credentials *vmihandler.Credentials
 }
 
@@ -147,7 +140,7 @@ func (a *Agent) Find(ctx context.Context, m Monitor) error {
 }
 
 // Tend starts and stops the goroutine that queries the agent, as the port opens and closes. It returns when to call it
-// again, 0 for after the next event. interfaces is the number of the guest's interfaces. ctx ends the goroutine, too.
+// again, 0 for after the next event. interfaces is the number of the guest's. ctx ends the goroutine, too.
 func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -174,7 +167,7 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 	return d.after
 }
 
-// Close ends the goroutine.
+// Close ends the goroutine that queries the agent.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -230,7 +223,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// storeAnswer stores an answer unless the agent has gone, and reports whether it differs from the last one.
+// storeAnswer stores an answer unless the agent has gone, and reports whether it is another one.
 func (a *Agent) storeAnswer(ctx context.Context, answer *vmihandler.Agent) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -15,25 +15,20 @@ import (
 
 const (
 	// credentialsPoll is the interval of reading the Secrets' files: the kubelet writes them a minute or so after the
-	// Secret has changed, and nothing announces that.
-	credentialsPoll = 10 * time.Second
-	// credentialsPatience is the longest wait after a failure.
+	// Secret has changed, unannounced.
+	credentialsPoll     = 10 * time.Second
 	credentialsPatience = 5 * time.Minute
-	// maxFailure limits the failure message in a status, in bytes: a part of it is the guest's text.
+	// maxFailure is in bytes. A part of the message is the guest's text.
 	maxFailure = 1024
 )
 
-// syncCredentials sets the access credentials, and again when they change, until the agent goes. The next agent may
-// run from a disk without them.
+// syncCredentials sets the access credentials, and again when they change, until the agent goes: the next agent may run
+// from a disk without them.
 func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 	var set *accesscredential.Delivery
 	for wait, failures := pause, 0; ; {
-		timer := time.NewTimer(wait)
-		select {
-		case <-ctx.Done():
-			timer.Stop()
+		if !sleep(ctx, wait) {
 			return
-		case <-timer.C:
 		}
 		wanted, err := a.env.Credentials()
 		if err == nil && set != nil && set.Equal(wanted) {

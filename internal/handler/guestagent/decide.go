@@ -7,20 +7,18 @@ import (
 )
 
 // firstWaits are the waits before the first queries of a new agent: it is often up before the guest's network, and
-// nothing announces that. When every interface has an address, or after the last of these, the interval is
-// pollInterval.
+// nothing announces that. pollInterval follows after the last of these, or when every interface has an address.
 var firstWaits = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
-// pollInterval is the interval of later queries for the guest's addresses: they change while a guest runs, and nothing
-// announces that. An address that is added by hand sends no packet (decision 656). Only a changed answer causes a
-// write.
+// Nothing announces a change of addresses: one that is added by hand sends no packet (decision 656). Only a changed
+// answer causes a write.
 const pollInterval = 30 * time.Second
 
-// pollsForAll is the number of such queries for each one that asks for everything.
+// pollsForAll is the number of queries for each one that asks for everything.
 const pollsForAll = 4
 
 // pauseBetween is the shortest time between the first queries of one agent and of the next: a guest whose agent appears
-// and vanishes all the time, with other answers each time, must not cause a stream of writes.
+// and vanishes all the time must not cause a stream of writes.
 const pauseBetween = 10 * time.Second
 
 // patience is how long the agent may be gone before the status shows it. A guest that shuts down or reboots loses its
@@ -37,7 +35,6 @@ type observation struct {
 }
 
 type decision struct {
-	// ask starts the goroutine that queries the agent, after pause; stop ends it.
 	ask         bool
 	pause       time.Duration
 	stop        bool
@@ -68,7 +65,6 @@ func decide(o observation) decision {
 	return d
 }
 
-// complete reports whether each interface has an address.
 func complete(answer *vmihandler.Agent, interfaces int) bool {
 	addressed := 0
 	for _, i := range answer.Interfaces {

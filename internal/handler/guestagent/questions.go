@@ -15,7 +15,7 @@ import (
 // ErrNotConnected is for users' queries while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
-// ask queries the agent for the VMI's status. With last, it queries the addresses and takes the rest from last.
+// ask queries the agent for the VMI's status. With last, it queries only the addresses and takes the rest from last.
 func (a *Agent) ask(ctx context.Context, last *vmihandler.Agent) (*vmihandler.Agent, error) {
 	answer := &vmihandler.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
@@ -39,7 +39,13 @@ func querySystem(ctx context.Context, c *agent.Client, answer *vmihandler.Agent)
 	if err != nil && !agent.Unsupported(err) {
 		return err
 	}
-	answer.OS = shortened(guestinfo.OS(system))
+	os := guestinfo.OS(system)
+	for _, text := range []*string{
+		&os.Name, &os.KernelRelease, &os.Version, &os.PrettyName, &os.VersionID, &os.KernelVersion, &os.Machine, &os.ID,
+	} {
+		*text = truncate(*text)
+	}
+	answer.OS = os
 	info, err := c.Info(ctx)
 	switch {
 	case agent.Unsupported(err):
@@ -47,19 +53,15 @@ func querySystem(ctx context.Context, c *agent.Client, answer *vmihandler.Agent)
 	case err != nil:
 		return err
 	default:
-		answer.Commands = vmihandler.CommandsOf(enabled(info))
+		var enabled []string
+		for _, c := range info.Commands {
+			if c.Enabled {
+				enabled = append(enabled, c.Name)
+			}
+		}
+		answer.Commands = vmihandler.CommandsOf(enabled)
 	}
 	return nil
-}
-
-func enabled(info agent.Info) []string {
-	var names []string
-	for _, c := range info.Commands {
-		if c.Enabled {
-			names = append(names, c.Name)
-		}
-	}
-	return names
 }
 
 // maxForUsers bounds a guest's concurrent conversations for users: an agent that never answers must leave the node's

@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// Limits of a guest's data in its VMI's status.
+	// They limit a guest's data in its VMI's status.
 	maxReported = 32
 	maxIPs      = 16
 	maxText     = 256
@@ -35,15 +35,6 @@ func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInter
 		list = append(list, status)
 	}
 	return list
-}
-
-func shortened(i v1.VirtualMachineInstanceGuestOSInfo) v1.VirtualMachineInstanceGuestOSInfo {
-	for _, text := range []*string{
-		&i.Name, &i.KernelRelease, &i.Version, &i.PrettyName, &i.VersionID, &i.KernelVersion, &i.Machine, &i.ID,
-	} {
-		*text = truncate(*text)
-	}
-	return i
 }
 
 func truncate(text string) string { return truncateTo(text, maxText) }

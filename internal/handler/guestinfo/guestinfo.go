@@ -13,13 +13,12 @@ import (
 
 // Facts are the agent's answers, zero if unsupported.
 type Facts struct {
-	Info        agent.Info
-	OS          agent.OSInfo
-	HostName    string
-	Timezone    agent.Timezone
-	Users       []agent.User
-	Filesystems []agent.Filesystem
-	// FreezeStatus is the answer to guest-fsfreeze-status.
+	Info         agent.Info
+	OS           agent.OSInfo
+	HostName     string
+	Timezone     agent.Timezone
+	Users        []agent.User
+	Filesystems  []agent.Filesystem
 	FreezeStatus string
 }
 
@@ -61,7 +60,7 @@ func FilesystemList(list []agent.Filesystem) v1.VirtualMachineInstanceFileSystem
 	return v1.VirtualMachineInstanceFileSystemList{Items: filesystems(list)}
 }
 
-// users is never nil: clients of the API read a list.
+// The list is never nil: clients of the API read a list.
 func users(list []agent.User) []v1.VirtualMachineInstanceGuestOSUser {
 	out := make([]v1.VirtualMachineInstanceGuestOSUser, 0, len(list))
 	for _, u := range list {
@@ -70,7 +69,7 @@ func users(list []agent.User) []v1.VirtualMachineInstanceGuestOSUser {
 	return out
 }
 
-// filesystems is never nil: clients of the API read a list.
+// The list is never nil: clients of the API read a list.
 func filesystems(list []agent.Filesystem) []v1.VirtualMachineInstanceFileSystem {
 	out := make([]v1.VirtualMachineInstanceFileSystem, 0, len(list))
 	for _, f := range list {

@@ -20,14 +20,13 @@ import (
 )
 
 // maxMessage limits one message of virt-launcher, in bytes. The longest is the reply to Prepare: a few hundred bytes
-// for each of at most a few dozen volumes.
+// for each of a few dozen volumes.
 const maxMessage = 1 << 20
 
 // limits limit the decoded message: a few dozen values for each volume.
 var limits = wire.Limits{Bytes: maxMessage, Values: 16 << 10, Depth: 16}
 
-// maxText limits a text of virt-launcher, in bytes. It goes into the VMI's status, and a long one would make the VMI
-// too large to be written.
+// maxText limits a text of virt-launcher, in bytes: a long one would make the VMI's status too large to be written.
 const maxText = 1024
 
 func truncate(text string) string {
@@ -50,10 +49,9 @@ type Client struct {
 
 	writing sync.Mutex // one request at a time on the wire
 
-	mu      sync.Mutex
-	last    uint64
-	pending map[uint64]chan launch.Reply
-	// exitedAt belongs to exit.
+	mu       sync.Mutex
+	last     uint64
+	pending  map[uint64]chan launch.Reply
 	exit     *launch.Exit
 	exitedAt time.Time
 	err      error
@@ -66,7 +64,7 @@ type Client struct {
 }
 
 // freezePause is the shortest time between two changes of State's Frozen. They are written into the VMI's status, and a
-// guest that has taken over its pod may report any number of them.
+// guest that has taken over its pod may report any number.
 const freezePause = 10 * time.Second
 
 // New reads the Hello and starts to read messages. The Client owns conn; when New fails, conn is closed.
@@ -77,7 +75,19 @@ func New(ctx context.Context, conn net.Conn) (*Client, error) {
 	if err := c.greet(ctx, in); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	c.wg.Go(func() { c.read(in) })
+	c.wg.Go(func() {
+		defer close(c.done)
+		for {
+			message, err := readMessage(in)
+			if err != nil {
+				c.mu.Lock()
+				c.err = err
+				c.mu.Unlock()
+				return
+			}
+			c.handleMessage(message)
+		}
+	})
 	return c, nil
 }
 
@@ -238,16 +248,13 @@ func (c *Client) callHold(ctx context.Context, what string, request launch.Reque
 	if reply.Hold == nil {
 		return launch.Hold{}, fmt.Errorf("%s: virt-launcher's answer has no hold", what)
 	}
-	return bounded(*reply.Hold), nil
-}
-
-func bounded(h launch.Hold) launch.Hold {
+	h := *reply.Hold
 	for _, text := range []*string{&h.Token, &h.Holder, (*string)(&h.Method)} {
 		*text = strings.ToValidUTF8((*text)[:min(len(*text), launch.MaxHolder)], "")
 	}
 	h.Ended = truncate(h.Ended)
 	h.Milliseconds = max(0, min(h.Milliseconds, (24*time.Hour).Milliseconds()))
-	return h
+	return h, nil
 }
 
 func (c *Client) call(ctx context.Context, request launch.Request) (launch.Reply, error) {
@@ -313,20 +320,6 @@ func (c *Client) write(ctx context.Context, request launch.Request) error {
 		return errors.Join(fmt.Errorf("asking virt-launcher: %w", err), c.conn.Close())
 	}
 	return nil
-}
-
-func (c *Client) read(in *bufio.Scanner) {
-	defer close(c.done)
-	for {
-		message, err := readMessage(in)
-		if err != nil {
-			c.mu.Lock()
-			c.err = err
-			c.mu.Unlock()
-			return
-		}
-		c.handleMessage(message)
-	}
 }
 
 // Err returns why the connection ended, nil while it lasts.

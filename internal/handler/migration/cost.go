@@ -7,21 +7,19 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// Cost is the cost of a migration as its source knows it. A field is 0 if unknown: only an earlier virt-handler saw the
-// beginning.
+// Cost is the cost of a migration. A field is 0 if unknown: only an earlier virt-handler saw the beginning.
 type Cost struct {
-	// Total is the time from the migration's beginning until the source was told that the guest runs at the target.
+	// Total lasts until the source was told that the guest runs at the target.
 	Total time.Duration
-	// Downtime is an upper bound of the time that the guest was stopped: from QEMU's stop until the source heard of the
-	// arrival. Both times are by the source's clock (decision 305).
+	// Downtime is an upper bound: from QEMU's stop until the source heard of the arrival. Both are by the source's
+	// clock (decision 305).
 	Downtime time.Duration
 	// Sent is in bytes.
 	Sent int64
 }
 
 // Cost returns the cost of a migration whose guest runs at the target. stopped is when QEMU stopped the guest here,
-// zero if unknown; sent is in bytes. If the VMI has shown the arrival before the target's message came, it takes the
-// present time.
+// zero if unknown; sent is in bytes. The arrival is now if the target's message has not come yet.
 func (s *Source) Cost(stopped time.Time, sent int64) Cost {
 	ran := s.received.at(switchover.Ran)
 	if ran.IsZero() {

@@ -1,12 +1,12 @@
-// Package migration is the part of a driver that moves its guest to or from another node: the connections to the
-// other node's virt-handler, the facts from there, and the state of a migration that this virt-handler has begun.
+// Package migration is the part of a driver that moves its guest to or from another node: the connections to the other
+// node's virt-handler, the facts from there, and the state of a migration that this virt-handler has begun.
 //
 //	Source: control connection, forwarding of QEMU's streams   (virt-handler at the source)
 //	Target: facts and connections from the source              (virt-handler at the target)
 //
 // A Source or Target owns the connections and facts of one migration, and ends with it. It must not decide the
-// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server: the driver
-// acts. The package stores nothing for the next virt-handler, since the other side sends all its facts again.
+// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server. It stores
+// nothing for the next virt-handler: the other side sends all its facts again.
 package migration
 
 import (
@@ -27,10 +27,10 @@ import (
 
 // Node has the dependencies of a node's migrations.
 type Node struct {
-	// TLS returns the configuration for connecting to another node's virt-handler (certs.Source.PeerClientConfig).
+	// TLS configures connections to another node's virt-handler (certs.Source.PeerClientConfig).
 	TLS      func(server, protocol string) *tls.Config
 	Expected *migrationproxy.Expectations
-	// Address returns this node's address for other nodes; empty if they can't reach it.
+	// Address is empty if other nodes can't reach this one.
 	Address func() string
 	// CPUs is the number of processors that virt-handler may use at a time.
 	CPUs   int
@@ -72,12 +72,10 @@ type Target struct {
 	disks    disks
 	// offer is the transport that the source proposes, agreed the one that QEMU uses.
 	offer, agreed transport
-	// The driver sets it: see switchover.TargetFacts.
-	unmarked bool
+	unmarked      bool // see switchover.TargetFacts
 }
 
-// NewTarget admits the source of a migration, which runs on node. dial has the functions that connect to QEMU's
-// sockets for the guest and the content of its disks.
+// NewTarget admits the source of a migration, which runs on node. dial connects to QEMU's sockets.
 func NewTarget(env Env, id ID, node string, dial migrationproxy.Target) *Target {
 	t := &Target{env: env, received: received{wake: env.Wake, now: env.Now}}
 	dial.Facts, dial.Heard = &t.mine, t.received.add
@@ -103,10 +101,10 @@ func (t *Target) Tell(fact switchover.Fact) {
 // Unrun records whether QEMU was seen without its ran marker, until the marker is about to be set.
 func (t *Target) Unrun(unmarked bool) { t.unmarked = unmarked }
 
-// Disks returns the disks that were plugged into the source's guest, nil until the source has sent the list.
+// Disks returns the plugged disks of the source's guest, nil until the source has sent the list.
 func (t *Target) Disks() []migrationwire.Disk { return t.disks.get() }
 
-// TellPlugged tells the source that this side's QEMU has the listed disks.
+// TellPlugged tells the source that QEMU here has the listed disks.
 func (t *Target) TellPlugged() { t.mine.Publish(migrationwire.Plugged) }
 
 // Fill adds this side's facts.
@@ -124,12 +122,10 @@ type Source struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 
-	// The following fields belong to the driver's goroutine. offered is the proposed transport. forwards has QEMU's
-	// streams, none until the migration has begun here; endDisks ends the streams of disks. progress is the migration's
-	// progress. copying is when the copy of disks began; copied is its last sample, until memory is sent. paused is when
-	// the guest was seen stopped until its memory is sent, stopped when it was for the switchover; both are zero
-	// while it is not. began is when QEMU was told to begin. cause is why the migration
-	// was canceled. refused is why the guest can't be sent at all.
+	// The following fields belong to the driver's goroutine. copying is when the copy of disks began; copied is its
+	// last sample, until memory is sent. paused is when the guest was seen stopped until its memory is sent, stopped
+	// when it was for the switchover; both are zero while it is not. cause is why the migration was canceled, refused
+	// why the guest can't be sent at all.
 	offered        switchover.Transport
 	forwards       map[migrationwire.Channel]*migrationproxy.Forward
 	endDisks       context.CancelFunc
@@ -144,17 +140,15 @@ type Source struct {
 	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
 	handsOver   bool
-	// disks is the list that was sent to the target; disksSent means that it was.
+	// disksSent means that disks was sent to the target.
 	disks     []migrationwire.Disk
 	disksSent bool
-	// finished means that QEMU was told to finish the disk copies, continued that it was told to hand the guest over,
-	// and switched that it was told to do so before the memory is sent. left means that its guest is being marked as
-	// one that has left.
+	// QEMU was told to finish the disk copies (finished), to hand the guest over (continued), and to do so before the
+	// memory is sent (switched). left means that the guest is being marked as one that has left.
 	finished, continued, switched, left bool
 }
 
-// NewSource connects to the virt-handler of a migration's target, and reconnects until ctx ends or the Source is
-// closed.
+// NewSource connects to the virt-handler of a migration's target until ctx ends or Close.
 func NewSource(ctx context.Context, env Env, id ID, node, address string) (*Source, error) {
 	at, err := migrationwire.ParseAddress(address)
 	if err != nil {
@@ -177,11 +171,11 @@ func (s *Source) Close() { s.cancel() }
 // Tell sends a fact to the target.
 func (s *Source) Tell(fact switchover.Fact) { publish(&s.mine, fact) }
 
-// diskAnswer is how long the target may leave a write to a disk unanswered: the guest waits for it. No working disk
+// diskAnswer is how long the target may leave a write to a disk unanswered, for which the guest waits. No working disk
 // takes as long.
 const diskAnswer = 20 * time.Second
 
-// Forward passes on QEMU's connections, and closes the listener. admit checks the connecting process.
+// Forward passes on QEMU's connections, whose process admit checks, and closes the listener.
 func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit}
@@ -200,8 +194,8 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 // Forwards reports whether a channel's connections are passed on.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
-// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while
-// it opens the disks at the target.
+// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while it
+// opens the disks at the target.
 func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
 	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
 }
@@ -275,8 +269,8 @@ func (s *Source) Copied(sample switchover.Sample) {
 // CopyRate is in bytes per second.
 func (s *Source) CopyRate() int64 { return s.copied.Throughput }
 
-// HandsOver records that QEMU hands the guest over, or has sent it. Both states are usually short, so progress is due
-// only after they have lasted.
+// HandsOver records that QEMU hands the guest over, or has sent it. Both are usually short, so progress is due only
+// after they have lasted.
 func (s *Source) HandsOver() {
 	if !s.handsOver {
 		s.handsOver, s.lastWritten = true, s.env.Now()
@@ -306,7 +300,7 @@ func (s *Source) Stands(still bool) { s.stopped = s.since(s.stopped, still) }
 // Pauses records whether the guest is stopped until its memory is sent.
 func (s *Source) Pauses(still bool) { s.paused = s.since(s.paused, still) }
 
-// since returns since when a state is seen that was seen before since then.
+// since returns since when a state is seen; then is the last result.
 func (s *Source) since(then time.Time, seen bool) time.Time {
 	switch {
 	case !seen:
@@ -317,7 +311,6 @@ func (s *Source) since(then time.Time, seen bool) time.Time {
 	return then
 }
 
-// lasts returns how long a state is seen.
 func (s *Source) lasts(since time.Time) time.Duration {
 	if since.IsZero() {
 		return 0
@@ -325,8 +318,7 @@ func (s *Source) lasts(since time.Time) time.Duration {
 	return s.env.Now().Sub(since)
 }
 
-// TellDisks sends the list of plugged disks to the target, once. same is false if the list differs from the one that
-// was sent.
+// TellDisks sends the list of plugged disks to the target, once. same is false if the list differs from the one sent.
 func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
 	if !s.disksSent {
 		s.disksSent, s.disks = true, disks
@@ -335,16 +327,12 @@ func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
 	return slices.Equal(s.disks, disks)
 }
 
-// ready reports whether the target's QEMU is ready for the guest and has all of its plugged disks. A virt-handler
-// that does not know them never sends that fact.
-func (s *Source) ready() bool {
-	return s.received.has(switchover.Ready) && (len(s.disks) == 0 || s.received.has(switchover.Fact(migrationwire.Plugged)))
-}
-
 // Fill adds this side's facts.
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.received.connected()
-	f.Ready, f.Ran, f.Never = s.ready(), s.received.has(switchover.Ran), s.received.has(switchover.Never)
+	// A virt-handler that knows no plugged disks never sends Plugged.
+	f.Ready = s.received.has(switchover.Ready) && (len(s.disks) == 0 || s.received.has(switchover.Fact(migrationwire.Plugged)))
+	f.Ran, f.Never = s.received.has(switchover.Ran), s.received.has(switchover.Never)
 	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
 	f.Loaded = s.received.has(switchover.Loaded) || s.agreed.lacksLoaded()
 	f.Stopped, f.Continued = s.lasts(s.stopped), s.continued

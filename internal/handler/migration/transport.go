@@ -10,9 +10,8 @@ import (
 // transport is one side's transport. The first value counts, since QEMU has been set to it. It is safe for concurrent
 // use.
 type transport struct {
-	mu     sync.Mutex
-	chosen *switchover.Transport
-	// tellsLoaded is the target's.
+	mu          sync.Mutex
+	chosen      *switchover.Transport
 	tellsLoaded bool
 }
 
@@ -50,8 +49,8 @@ func (s *Source) Offer(t switchover.Transport) {
 	s.mine.PublishTransport(migrationwire.Offer, onWire(t))
 }
 
-// Transport returns the target's agreed transport, limited to the offer. A target that predates the choice sends
-// none, and receives the guest on one connection.
+// Transport returns the target's agreed transport, limited to the offer. An older target sends none, and receives the
+// guest on one connection.
 func (s *Source) Transport() switchover.Transport {
 	t, _ := s.agreed.get()
 	return switchover.Transport{Channels: min(t.Channels, s.offered.Channels), PostCopy: t.PostCopy && s.offered.PostCopy}

@@ -53,8 +53,8 @@ func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstan
 	return 0
 }
 
-// storeUncached stores a VMI that exists and that no cache has: a cache lags behind, or the guest has left this node
-// and its QEMU has not ended. Any other VMI is dropped. The caller holds p.mu.
+// storeUncached stores a VMI that no cache has: a cache lags behind, or the guest has left this node and its QEMU has
+// not ended. Any other VMI is dropped. The caller holds p.mu.
 func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.Duration) {
 	switch {
 	case stored.Labels[v1.NodeNameLabel] == p.env.Node, stored.Labels[v1.MigrationTargetNodeNameLabel] == p.env.Node:
@@ -67,8 +67,7 @@ func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.
 	return after
 }
 
-// podName returns the name of the VMI's launcher pod on this node. On the target of a migration, and on the former
-// node, that is the other pod's.
+// On a migration's target, and on the former node, this node's launcher pod is the other one.
 func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 	if launcherpod.OtherNode(known) == p.env.Node {
 		return launcherpod.OtherName(known)

@@ -8,7 +8,7 @@ import (
 )
 
 const (
-	// podPatience is how long the cache of pods may lag behind that of VMIs before the API server is queried for a
+	// podPatience is how long the cache of pods may lag behind that of VMIs before the API server is asked for a
 	// missing launcher pod.
 	podPatience = time.Second
 	// askPause is the pause before the next query if the API server was unreachable, or has an object that the cache
@@ -16,10 +16,10 @@ const (
 	askPause = 2 * time.Second
 )
 
-// absent records the objects that the caches lack of a VMI and its launcher pod, and the API server's answers.
+// absent records the objects that the caches lack, and the API server's answers.
 type absent struct {
-	// vmi means that the cache lacks the VMI, deserted that it does not exist, and former that it exists and its guest
-	// has left this node for another.
+	// vmi means that the cache lacks the VMI, deserted that it does not exist, and former that its guest has left this
+	// node for another.
 	vmi, deserted, former bool
 	// pod is the launcher pod that no longer exists.
 	pod types.UID
@@ -78,7 +78,6 @@ func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool,
 	return d
 }
 
-// guestMayRun reports whether the VMI's guest may run, to this node's knowledge.
 func guestMayRun(known *v1.VirtualMachineInstance, l Launcher) bool {
 	return !l.Exited && (l.Connected || !known.IsFinal())
 }

@@ -4,8 +4,6 @@
 // A cache selects this node's objects by labels, which anyone with access can remove. So only the API server's answer
 // may end a guest for the lack of its VMI or pod (decision 211). The package must not act on its facts, and must not
 // know QEMU.
-//
-// Observe returns the state as values; decide.go decides on the queries.
 package presence
 
 import (
@@ -44,10 +42,9 @@ type Env struct {
 	// Pods is the kubelet's folder of pods.
 	Pods    string
 	Cluster Cluster
-	// Wake is called after a change.
-	Wake func()
-	Now  func() time.Time
-	Log  logr.Logger
+	Wake    func()
+	Now     func() time.Time
+	Log     logr.Logger
 }
 
 // Presence is one VMI with its pods. Its methods may be called from several goroutines, but Ask from one.
@@ -59,7 +56,7 @@ type Presence struct {
 	// vmi is the newest known version, nil when it is no longer this node's.
 	vmi    *v1.VirtualMachineInstance
 	absent absent
-	// pods are the pods in the VMI's namespace with the labels of its launcher pods, attachmentPods the VMI's on this
+	// pods are those in the VMI's namespace with the labels of its launcher pods, attachmentPods the VMI's on this
 	// node.
 	pods           []*corev1.Pod
 	attachmentPods []hotplug.Pod
@@ -72,7 +69,7 @@ func New(env Env, first *v1.VirtualMachineInstance) *Presence {
 
 // Facts are the known state.
 type Facts struct {
-	// VMI is the newest known version, nil when it is no longer this node's. It must not be modified.
+	// VMI is nil when it is no longer this node's. It must not be modified.
 	VMI *v1.VirtualMachineInstance
 	// Deserted is the API server's answer that the VMI does not exist.
 	Deserted bool
@@ -97,7 +94,6 @@ func (p *Presence) VMI() *v1.VirtualMachineInstance {
 
 // Networks are a launcher pod's secondary networks.
 type Networks struct {
-	// Attached are the attached and the requested ones.
 	Attached nichotplug.Attached
 	// Version changes with each write of the pod.
 	Version string
@@ -140,8 +136,7 @@ func (p *Presence) Pods() []*corev1.Pod {
 	return p.pods
 }
 
-// SetVMI stores the cache's version of the VMI, nil when it is gone from the cache. An older version than the known one
-// is ignored.
+// SetVMI stores the cache's version of the VMI, nil when it is gone from the cache, unless a newer one is known.
 func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	p.absent.vmi = seen == nil
@@ -188,8 +183,8 @@ func (p *Presence) SetAttachmentPods(seen []hotplug.Pod) {
 	p.env.Wake()
 }
 
-// launcherPod returns the pod that virt-controller chose to run the guest, nil while the node has none. The label alone
-// is not enough: anyone can write it, and such a pod must not affect the guest.
+// launcherPod returns the pod that virt-controller chose to run the guest, nil if the node has none. The label alone is
+// not enough: anyone can write it.
 func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev1.Pod {
 	if instance == nil {
 		return nil

@@ -2,8 +2,7 @@
 // goroutine that acts on the guest.
 //
 // A Requests belongs to one QEMU. power.Queue decides about requests that arrive; the owner decides and acts in their
-// turn. Requests are not kept anywhere else: if virt-handler ends, those that wait have had no effect, and their users
-// get an error.
+// turn. Requests are not kept anywhere else: if virt-handler ends, those that wait have had no effect.
 package requests
 
 import (
@@ -23,7 +22,7 @@ type Requests struct {
 	results map[power.Ticket]*result
 }
 
-// result is that of one ticket. err is set before done is closed.
+// err is set before done is closed.
 type result struct {
 	done chan struct{}
 	err  error
@@ -46,7 +45,13 @@ func (r *Requests) Ask(ctx context.Context, request power.Request) error {
 	case <-waits.done:
 		return waits.err
 	case <-ctx.Done():
-		r.drop(of)
+		// The result of a request that was taken comes nevertheless.
+		r.mu.Lock()
+		dropped := false
+		if r.queue, dropped = r.queue.Drop(of); dropped {
+			delete(r.results, of)
+		}
+		r.mu.Unlock()
 		return fmt.Errorf("waiting for virt-handler to act on the request to %s the guest: %w", request, ctx.Err())
 	}
 }
@@ -67,16 +72,6 @@ func (r *Requests) add(request power.Request) (power.Ticket, *result, error) {
 	return of, r.results[of], nil
 }
 
-// drop forgets a user who does not wait any more. The result of a request that was taken comes nevertheless.
-func (r *Requests) drop(of power.Ticket) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	dropped := false
-	if r.queue, dropped = r.queue.Drop(of); dropped {
-		delete(r.results, of)
-	}
-}
-
 // Turn is a request whose turn has come. The owner calls Finish once.
 type Turn struct {
 	Request power.Request
@@ -91,19 +86,17 @@ func (r *Requests) Take() []Turn {
 	r.queue = next
 	list := make([]Turn, 0, len(turn))
 	for _, of := range turn {
-		list = append(list, Turn{of.Request, func(err error) { r.finish(of, err) }})
+		list = append(list, Turn{of.Request, func(err error) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.queue = r.queue.Finish(of)
+			done := r.results[of]
+			delete(r.results, of)
+			done.err = err
+			close(done.done)
+		}})
 	}
 	return list
-}
-
-func (r *Requests) finish(of power.Ticket, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queue = r.queue.Finish(of)
-	done := r.results[of]
-	delete(r.results, of)
-	done.err = err
-	close(done.done)
 }
 
 // Close refuses the requests that wait, and all later ones.

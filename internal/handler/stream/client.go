@@ -25,8 +25,7 @@ const (
 	maxDatagram = 64 << 10
 	// maxMessage limits one frame of a client, in bytes.
 	maxMessage = 1 << 20
-	// pingPeriod keeps an idle stream alive in proxies between the client and us, whose timeouts are 30 seconds or
-	// longer.
+	// pingPeriod keeps an idle stream alive in proxies on the way, whose timeouts are 30 seconds or longer.
 	pingPeriod = 20 * time.Second
 	// closeGrace limits the write of the last frame.
 	closeGrace = 15 * time.Second
@@ -38,7 +37,7 @@ type Client struct {
 	alive *keepalive.Frames
 }
 
-// writeBuffers are shared by all clients: most are idle most of the time and need none.
+// They are shared by all clients: most are idle most of the time and need none.
 var writeBuffers = &sync.Pool{}
 
 // Accept upgrades an HTTP request to a Client. On an error, refuse has written the answer.
@@ -62,12 +61,33 @@ func Accept(w http.ResponseWriter, r *http.Request, refuse func(w http.ResponseW
 	return &Client{ws: ws, alive: keepalive.New(ws)}, nil
 }
 
-// Splice copies bytes between the client and conn until one of them or ctx ends, and closes both. One frame of the
-// client is one write, and one read is one frame, so that datagrams keep their boundaries.
+// Splice copies bytes between the client and conn until one of them or ctx ends, and closes both. A frame of the client
+// is one write, and a read is one frame: datagrams keep their boundaries.
 func Splice(ctx context.Context, client *Client, conn net.Conn) {
 	client.serve(ctx, func() { _ = conn.Close() },
-		func(context.Context) { client.sendTo(conn) },
-		func(context.Context) { client.receiveFrom(conn) },
+		func(context.Context) {
+			for {
+				data, ok := client.read()
+				if !ok {
+					return
+				}
+				if _, err := conn.Write(data); err != nil {
+					return
+				}
+			}
+		},
+		func(context.Context) {
+			buffer := make([]byte, maxDatagram)
+			for {
+				n, err := conn.Read(buffer)
+				if n > 0 && !client.write(buffer[:n]) {
+					return
+				}
+				if err != nil {
+					return
+				}
+			}
+		},
 	)
 }
 
@@ -77,7 +97,8 @@ func (c *Client) serve(ctx context.Context, release func(), parts ...func(contex
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var running sync.WaitGroup
-	for _, part := range append(parts, c.keepAlive) {
+	parts = append(parts, func(ctx context.Context) { c.alive.Run(ctx.Done(), pingPeriod) })
+	for _, part := range parts {
 		running.Go(func() {
 			defer cancel()
 			part(ctx)
@@ -89,9 +110,7 @@ func (c *Client) serve(ctx context.Context, release func(), parts ...func(contex
 	running.Wait()
 }
 
-func (c *Client) keepAlive(ctx context.Context) { c.alive.Run(ctx.Done(), pingPeriod) }
-
-// read returns the client's next frame. ok is false once the client has gone.
+// ok is false once the client has gone.
 func (c *Client) read() (data []byte, ok bool) {
 	_, data, err := c.ws.ReadMessage()
 	return data, err == nil
@@ -100,31 +119,6 @@ func (c *Client) read() (data []byte, ok bool) {
 // write sends one binary frame, and blocks as long as the client does. ok is false once the client has gone.
 func (c *Client) write(data []byte) (ok bool) {
 	return c.ws.WriteMessage(websocket.BinaryMessage, data) == nil
-}
-
-func (c *Client) sendTo(conn net.Conn) {
-	for {
-		data, ok := c.read()
-		if !ok {
-			return
-		}
-		if _, err := conn.Write(data); err != nil {
-			return
-		}
-	}
-}
-
-func (c *Client) receiveFrom(conn net.Conn) {
-	buffer := make([]byte, maxDatagram)
-	for {
-		n, err := conn.Read(buffer)
-		if n > 0 && !c.write(buffer[:n]) {
-			return
-		}
-		if err != nil {
-			return
-		}
-	}
 }
 
 // close sends a normal close frame, which clients don't take for an error.

@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// Consoles shares serial consoles. QEMU's socket takes a single connection, so there is one for each
-// guest, from the first Open until the guest's QEMU ends. The guest's output is always read at once into a ring, from
-// which each viewer reads at its own pace: a slow one misses output and gets a notice, and a new one starts with the
-// last screen.
+// Consoles shares serial consoles. QEMU's socket takes a single connection, so there is one for each guest, from the
+// first Open until QEMU ends. The output is always read at once into a ring, from which each viewer reads at its own
+// pace: a slow one misses output and gets a notice, and a new one starts with the last screen.
 type Consoles struct {
 	mu    sync.Mutex
 	open  map[string]*Console
@@ -22,7 +21,7 @@ type Consoles struct {
 // NewConsoles returns a Consoles without connections.
 func NewConsoles() *Consoles { return &Consoles{open: map[string]*Console{}} }
 
-// dialTimeout is much longer than a connection to a socket on this node takes.
+// dialTimeout is much longer than a connection on this node takes.
 const dialTimeout = 10 * time.Second
 
 // Dial connects to a guest's serial console.
@@ -31,8 +30,7 @@ type Dial func(context.Context) (net.Conn, error)
 // Console is one guest's serial console.
 type Console struct {
 	output ring
-	// input has the viewers' keystrokes in the order of arrival.
-	input chan []byte
+	input  chan []byte
 	// ready is closed after dialing; then conn or err is set.
 	ready chan struct{}
 	conn  net.Conn
@@ -42,15 +40,20 @@ type Console struct {
 	parts sync.WaitGroup
 }
 
-// Open returns the console of key, and connects to it by dial if nobody has yet. An open console is recorded, also
-// without viewers.
+// Open returns the console of key, and dials if nobody has yet. An open console is recorded, also without viewers.
 func (c *Consoles) Open(ctx context.Context, key string, dial Dial) (*Console, error) {
 	console, first, err := c.find(key)
 	if err != nil {
 		return nil, err
 	}
 	if first {
-		console.connect(ctx, dial, func() { c.forget(key, console) })
+		console.connect(ctx, dial, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.open[key] == console {
+				delete(c.open, key)
+			}
+		})
 	}
 	select {
 	case <-ctx.Done():
@@ -97,16 +100,7 @@ func (c *Consoles) find(key string) (console *Console, first bool, err error) {
 	return console, true, nil
 }
 
-func (c *Consoles) forget(key string, console *Console) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.open[key] == console {
-		delete(c.open, key)
-	}
-}
-
-// connect dials and starts the two goroutines that end with the connection. ended is called before any viewer can see
-// the end, so that the next viewer dials again.
+// ended is called before any viewer can see the end, so that the next viewer dials again.
 func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	// Others may wait for this connection, so it does not end with the first caller.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dialTimeout)
@@ -120,7 +114,14 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	}
 	c.conn = conn
 	c.parts.Go(func() {
-		c.record()
+		buffer := make([]byte, 4<<10)
+		for {
+			n, err := conn.Read(buffer)
+			c.output.write(buffer[:n])
+			if err != nil {
+				break
+			}
+		}
 		_ = conn.Close()
 		ended()
 		c.output.end()
@@ -130,19 +131,7 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	close(c.ready)
 }
 
-func (c *Console) record() {
-	buffer := make([]byte, 4<<10)
-	for {
-		n, err := c.conn.Read(buffer)
-		c.output.write(buffer[:n])
-		if err != nil {
-			return
-		}
-	}
-}
-
-// sendKeystrokes sends keystrokes to the guest until the connection ends. A guest that does not read blocks its
-// viewers' keystrokes only.
+// sendKeystrokes runs until the connection ends. A guest that does not read blocks its viewers' keystrokes only.
 func (c *Console) sendKeystrokes() {
 	for {
 		select {
@@ -165,7 +154,21 @@ func (c *Console) Serve(ctx context.Context, client *Client) {
 				c.show(ctx, client, position)
 			}
 		},
-		func(ctx context.Context) { c.listen(ctx, client) },
+		func(ctx context.Context) {
+			for {
+				data, ok := client.read()
+				if !ok {
+					return
+				}
+				select {
+				case <-ctx.Done():
+					return
+				case <-c.done:
+					return
+				case c.input <- data:
+				}
+			}
+		},
 	)
 }
 
@@ -174,7 +177,7 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 	for {
 		n, skipped, changed := c.output.read(buffer, position)
 		position += skipped + int64(n)
-		if skipped > 0 && !client.write(missedNotice(skipped)) {
+		if skipped > 0 && !client.write(fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)) {
 			return
 		}
 		if n > 0 {
@@ -190,26 +193,6 @@ func (c *Console) show(ctx context.Context, client *Client, position int64) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		}
-	}
-}
-
-func missedNotice(skipped int64) []byte {
-	return fmt.Appendf(nil, "\r\n[%d bytes of output skipped: the console was read too slowly]\r\n", skipped)
-}
-
-func (c *Console) listen(ctx context.Context, client *Client) {
-	for {
-		data, ok := client.read()
-		if !ok {
-			return
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-c.done:
-			return
-		case c.input <- data:
 		}
 	}
 }

@@ -6,19 +6,18 @@ import (
 )
 
 const (
-	// ringSize is how far a viewer may lag behind before it misses output, in bytes: about a minute of a real 9600 baud
-	// line, or a whole boot.
+	// ringSize is how far, in bytes, a viewer may lag behind: about a minute of a 9600 baud line, or a whole boot.
 	ringSize = 64 << 10
-	// screenLines and screenBytes limit the past output for a new viewer to one screen. Scripts that wait for a prompt
-	// would take more of it for new output.
+	// They limit the past output for a new viewer to one screen: scripts that wait for a prompt would take more of it
+	// for new output.
 	screenLines = 24
 	screenBytes = 8 << 10
 )
 
-// ring holds the last output of a console. The zero value needs changed.
+// The zero value needs changed.
 type ring struct {
 	mu sync.Mutex
-	// data holds the last bytes: byte i of the output is at i modulo ringSize. It grows to ringSize with the output.
+	// Byte i of the output is at i modulo ringSize. data grows to ringSize with the output.
 	data  []byte
 	total int64
 	// changed is closed, and replaced, with every write. It is nil after end.
@@ -58,8 +57,8 @@ func (r *ring) end() {
 	}
 }
 
-// read copies the output from position on into buffer. skipped is the number of bytes at position that are no longer
-// held. changed is closed after the next write, and nil after end.
+// read copies the output from position on. skipped is the number of bytes at position that are no longer held. changed
+// is closed after the next write, and nil after end.
 func (r *ring) read(buffer []byte, position int64) (n int, skipped int64, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +67,7 @@ func (r *ring) read(buffer []byte, position int64) (n int, skipped int64, change
 	return n, skipped, r.changed
 }
 
-// copy copies output from position on into buffer. The ring must hold position.
+// The ring must hold position.
 func (r *ring) copy(buffer []byte, position int64) int {
 	n := int(min(r.total-position, int64(len(buffer))))
 	if n == 0 {
@@ -105,8 +104,8 @@ func lastLines(text []byte, lines int) []byte {
 	return text
 }
 
-// withoutEscapes removes terminal escape sequences from text, except those for colors. A repeated query, such as for
-// the cursor's position, would be answered by the viewer's terminal, and the answer typed into the guest; a cursor
+// withoutEscapes removes terminal escape sequences from text, except those for colors. The viewer's terminal would
+// answer a repeated query, such as for the cursor's position, and the answer would be typed into the guest; a cursor
 // movement would overwrite the viewer's screen.
 func withoutEscapes(text []byte) []byte {
 	const escape = 0x1b
@@ -126,7 +125,7 @@ func withoutEscapes(text []byte) []byte {
 	return out
 }
 
-// sequenceLength returns the length of the escape sequence at the start of text, or of all of text if it is unfinished.
+// sequenceLength returns the length of the escape sequence at the start of text, finished or not.
 func sequenceLength(text []byte) int {
 	if len(text) < 2 {
 		return len(text)

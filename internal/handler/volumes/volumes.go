@@ -1,6 +1,6 @@
 // Package volumes reads the claims of a VMI, and opens their volumes in the kubelet's folders of a pod.
 //
-// It changes nothing: the concern disks (package concern/disks) plugs the disks and makes them grow.
+// It changes nothing: package concern/disks plugs the disks and makes them grow.
 package volumes
 
 import (
@@ -76,7 +76,7 @@ func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachin
 	return claims, nil
 }
 
-// Capacity returns a claim's capacity, or the requested size.
+// Capacity returns a claim's capacity in bytes, or the requested size.
 func (c Claims) Capacity(_ context.Context, claim string) (int64, error) {
 	for _, info := range c {
 		if info.ClaimName == claim {

@@ -119,8 +119,8 @@ type Question[P concern.Plan] struct {
 	Known func(P) bool
 }
 
-// CheckQuestion checks two rules: a concern asks again after an event during a question, since the answer may be older
-// than the event, and it repeats a question that failed.
+// CheckQuestion checks that a concern asks again after an event during a question, since the answer may be older than
+// the event, and that it repeats a question that failed.
 func CheckQuestion[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server, d *Driven[Seen, P], q Question[P]) {
 	t.Helper()
 	before := qemu.Executed(q.Command)
@@ -136,7 +136,13 @@ func CheckQuestion[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server,
 			t.Fatalf("%s QEMU was asked %d times, want %d", when, got, want)
 		}
 	}
-	outdated, fails := answers(qemu, q.Command, event)
+	outdated := func() {
+		qemu.Override(q.Command, func(json.RawMessage) (any, error) {
+			event()
+			qemu.Override(q.Command, nil)
+			return []any{}, nil
+		})
+	}
 	outdated()
 	asks("at first", 1)
 	asks("after a change during the first question", 2)
@@ -149,7 +155,7 @@ func CheckQuestion[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server,
 	asks("after a change", 3)
 	asks("after a change during another question", 4)
 	asks("when the answer is known again", 4)
-	fails()
+	qemu.Override(q.Command, func(json.RawMessage) (any, error) { return nil, errors.New("not now") })
 	event()
 	asks("when QEMU does not answer", 5)
 	if !q.Known(known) {
@@ -158,22 +164,6 @@ func CheckQuestion[Seen any, P concern.Plan](t *testing.T, qemu *qmptest.Server,
 	qemu.Override(q.Command, nil)
 	asks("after a question that failed", 6)
 	asks("when that has been answered", 6)
-}
-
-// answers returns two ways to override the model's answers to a command: outdated answers nothing once, while a change
-// happens; fails answers with an error.
-func answers(qemu *qmptest.Server, command string, change func()) (outdated, fails func()) {
-	outdated = func() {
-		qemu.Override(command, func(json.RawMessage) (any, error) {
-			change()
-			qemu.Override(command, nil)
-			return []any{}, nil
-		})
-	}
-	fails = func() {
-		qemu.Override(command, func(json.RawMessage) (any, error) { return nil, errors.New("not now") })
-	}
-	return outdated, fails
 }
 
 // Background returns a function that runs others on goroutines for which the test waits.

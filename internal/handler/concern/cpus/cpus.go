@@ -1,5 +1,5 @@
-// Package cpus plugs virtual CPUs into a running guest, and asks the guest to release some. It is a concern
-// (package concern).
+// Package cpus plugs virtual CPUs into a running guest, and asks the guest to release some. It is a concern (package
+// concern).
 //
 // vmihandler.WantedCPUs is the rule. slots.go decides which CPUs come and go, and when the guest is asked again.
 package cpus
@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	// usePatience is how long a guest's system may take to bring new CPUs into use. useFirst and useLongest bound the
-	// interval between two queries.
+	// usePatience is how long a guest's system may take to bring new CPUs into use. The others bound the interval of
+	// queries.
 	usePatience = 30 * time.Second
 	useFirst    = time.Second
 	useLongest  = 8 * time.Second
@@ -34,7 +34,6 @@ const (
 type Env struct {
 	// Used asks the guest's agent how many CPUs the guest's system uses: QEMU does not know.
 	Used func(ctx context.Context) (int, error)
-	// Warn emits an event for the VMI's owner.
 	Warn func(vmi *v1.VirtualMachineInstance, reason, message string)
 	// Go runs a function on a goroutine for which the owner waits.
 	Go func(func())
@@ -101,7 +100,7 @@ func (c *Concern) update(ctx context.Context, q concern.Query) error {
 	return nil
 }
 
-// wanted returns the number of virtual CPUs to change to, 0 for no change.
+// wanted is 0 for no change.
 func wanted(r concern.Round, seen Seen) int {
 	if !podresize.CPUsAnnounced(r.VMI) || r.Migrating || r.Resources == nil {
 		return 0
@@ -156,23 +155,17 @@ func (c *Concern) change(ctx context.Context, m concern.Monitor, want int, now t
 		}
 	}
 	if len(unplug) > 0 {
-		c.recordRequest(now)
+		c.mu.Lock()
+		c.seen.asked = now // refused stays until the guest answers again
+		if c.seen.since.IsZero() {
+			c.seen.since = now
+		}
+		c.mu.Unlock()
 	}
 	return c.update(ctx, q)
 }
 
-// The guest's last answer stays until it gives another.
-func (c *Concern) recordRequest(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen.asked = now
-	if c.seen.since.IsZero() {
-		c.seen.since = now
-	}
-}
-
-// warnIfUnused emits an event if the guest does not bring its new CPUs into use. Without an agent that knows, there
-// is none.
+// Without an agent that knows, there is no event.
 func (c *Concern) warnIfUnused(ctx context.Context, vmi *v1.VirtualMachineInstance, cpus int) {
 	looking, cancel := context.WithTimeout(ctx, usePatience)
 	defer cancel()

@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// unplugPatience is how long a guest may take to release CPUs before it is asked again. A cooperating system takes
-// well below a second, an emulated one a few.
+// unplugPatience is how long a guest may take to release CPUs before it is asked again. A cooperating system takes well
+// below a second, an emulated one a few.
 const unplugPatience = 15 * time.Second
 
 const (
@@ -45,12 +45,12 @@ func (s slot) id() string {
 	return fmt.Sprintf("cpu-%d-%d-%d-%d", p[0], p[1], p[2], p[3])
 }
 
-// Seen is the state of the guest's virtual CPUs. It is a value; its slots are not modified.
+// Seen is the state of the guest's virtual CPUs. Its slots are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
 	slots   []slot
-	// since is when the guest was first asked to release the CPUs that it still has, asked when it was last asked;
-	// both are zero if it may keep all. refused is the status of its refusal, 0 for none.
+	// since is when the guest was first asked to release the CPUs that it still has, asked the last time; both are
+	// zero if it may keep all. refused is the status of its refusal, 0 for none.
 	since, asked time.Time
 	refused      int64
 }
@@ -78,8 +78,8 @@ func (v Seen) with(slots []slot) Seen {
 	return next
 }
 
-// changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs. The very first
-// CPU stays.
+// changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs, never the very
+// first.
 func (v Seen) changes(want int) (plug, unplug []slot) {
 	missing := want - v.count()
 	for _, s := range v.slots {
@@ -95,8 +95,8 @@ func (v Seen) changes(want int) (plug, unplug []slot) {
 	return plug, unplug
 }
 
-// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it forgets
-// the earlier request: its answer does not apply to a later one.
+// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all, the earlier
+// request is forgotten: its answer does not apply to a later one.
 func (v Seen) withWanted(want int) Seen {
 	if want == 0 || want >= v.count() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0
@@ -104,7 +104,7 @@ func (v Seen) withWanted(want int) Seen {
 	return v
 }
 
-// due reports whether CPUs are to be plugged or unplugged now; after is the delay if it is too early.
+// after is the delay if it is too early.
 func (v Seen) due(want int, now time.Time) (is bool, after time.Duration) {
 	plug, unplug := v.changes(want)
 	switch {

@@ -1,10 +1,9 @@
 // Package disks plugs hotplugged volumes into a running guest, asks the guest to release others, and grows the disks
 // whose claims have grown. It is a concern (package concern).
 //
-// nodehotplug.Decide is the rule about plugging; its package comment has the table and the meaning of a dead part.
-// growth.go decides about growth. QEMU remembers the volume of each disk. The package keeps the disks that it has
-// opened and not plugged yet, and the times of its attempts: the next virt-handler opens the disks again, and asks the
-// guest again.
+// nodehotplug.Decide is the rule about plugging, growth.go that about growth. QEMU remembers the volume of each disk.
+// The package keeps the disks that it has opened and not plugged yet, and the times of its attempts, which the next
+// virt-handler repeats.
 package disks
 
 import (
@@ -32,16 +31,13 @@ import (
 
 // Env has the effects of Act outside of QEMU.
 type Env struct {
-	// Volume opens the volume of a claim in a pod.
 	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
 	// Capacity is in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 	// Tolerated is how much smaller than its claim a new disk may be, in percent.
 	Tolerated func() int
-	// Input returns the input for QEMU's arguments.
-	Input func(vmi *v1.VirtualMachineInstance) machine.Input
-	// Event emits an event on the VMI.
-	Event func(vmi *v1.VirtualMachineInstance, kind, reason, message string)
+	Input     func(vmi *v1.VirtualMachineInstance) machine.Input
+	Event     func(vmi *v1.VirtualMachineInstance, kind, reason, message string)
 	// Go runs a function that may wait for storage, on a goroutine for which the owner waits. Wake is called after a
 	// change there.
 	Go   func(func())
@@ -56,8 +52,7 @@ type Plan struct {
 	Decisions []nodehotplug.Decision
 	tried     nodehotplug.Attempts
 	opening   map[string]bool
-	// Grow are the disks that begin to grow.
-	Grow []growth
+	Grow      []growth
 	// Volumes are the facts of all disks, Hotplugged those of hotplugged volumes, for the VMI's status.
 	Volumes    map[string]vmihandler.Volume
 	Hotplugged map[string]vmihandler.Plugged
@@ -81,10 +76,10 @@ type Concern struct {
 	log   logr.Logger
 	mu    sync.Mutex
 	state Seen
-	// files are the disks of state.opened. failed are results of opening that no decision has taken up yet.
+	// failed are results of opening that no decision has taken up yet.
 	files  map[string]openedDisk
 	failed map[string]error
-	// resumed means that a stopped guest has continued. Until then QEMU 7.2 keeps the descriptors that it was told to
+	// resumed means that a stopped guest has continued: until then QEMU 7.2 keeps the descriptors that it was told to
 	// remove.
 	resumed, closed bool
 }
@@ -112,7 +107,7 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 		Device string `json:"device"`
 	}
 	if len(e.Data) > 0 && json.Unmarshal(e.Data, &data) != nil {
-		return false // not one of the awaited events
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -122,7 +117,12 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 		c.state.inquiry.Invalidate()
 		return false
 	case "DEVICE_UNPLUG_GUEST_ERROR":
-		c.state.noteRefusal(data.Device)
+		// QEMU, which the guest may have taken over, may report any number of other disks.
+		for volume := range c.state.asked {
+			if machine.DiskID(volume) == data.Device {
+				c.state.refused[data.Device] = true
+			}
+		}
 	case "DEVICE_DELETED", "DEVICE_TRAY_MOVED":
 	default:
 		return false
@@ -193,8 +193,12 @@ func (c *Concern) takeUpResults(r *concern.Round) {
 
 // Decide implements concern.Concern. Without an answer of QEMU's nothing is decided about plugging.
 func (*Concern) Decide(r concern.Round, seen Seen) Plan {
+	vmi := r.VMI
+	if r.Arrival != nil {
+		vmi = r.Arrival.VMI
+	}
 	p := Plan{
-		Plugged: nodehotplug.Plugged(vmiOf(&r), seen.disks), Fixed: seen.fixed(&r), Plugs: nodehotplug.PlugsOf(seen.disks),
+		Plugged: nodehotplug.Plugged(vmi, seen.disks), Fixed: seen.fixed(&r), Plugs: nodehotplug.PlugsOf(seen.disks),
 		Volumes: map[string]vmihandler.Volume{}, Hotplugged: map[string]vmihandler.Plugged{}, opening: seen.opening,
 	}
 	for name, image := range r.Images {
@@ -211,16 +215,13 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 		p.planPlugs(&r, &seen)
 	}
 	if r.Arrival == nil {
-		p.planGrowth(&r, &seen)
+		due, after := decideGrowth(&r, &seen.growing, r.Now)
+		p.After = backoff.Sooner(p.After, after)
+		if !r.Migrating && !r.CopyingDisks {
+			p.Grow, p.Due = due, p.Due || len(due) > 0
+		}
 	}
 	return p
-}
-
-func vmiOf(r *concern.Round) *v1.VirtualMachineInstance {
-	if r.Arrival != nil {
-		return r.Arrival.VMI
-	}
-	return r.VMI
 }
 
 func (p *Plan) planPlugs(r *concern.Round, seen *Seen) {
@@ -239,22 +240,13 @@ func (p *Plan) planPlugs(r *concern.Round, seen *Seen) {
 	}
 }
 
-func (p *Plan) planGrowth(r *concern.Round, seen *Seen) {
-	due, after := decideGrowth(r, &seen.growing, r.Now)
-	p.After = backoff.Sooner(p.After, after)
-	if r.Migrating || r.CopyingDisks {
-		return
-	}
-	p.Grow, p.Due = due, p.Due || len(due) > 0
-}
-
 // Report implements concern.Concern.
 func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
 	facts.Volumes, facts.Plugged = plan.Volumes, plan.Hotplugged
 }
 
-// Act implements concern.Concern. A failed action is shown in the volume's status and retried later; it does not hold
-// up the others.
+// Act implements concern.Concern. A failed action is shown in the volume's status, retried later, and holds up no
+// other.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {
 	for _, of := range plan.Grow {
 		c.grow(ctx, m, r.VMI, of)

@@ -13,14 +13,20 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// grow begins to grow a disk whose claim has grown, on another goroutine since it waits for storage.
+// It waits for storage on another goroutine.
 func (c *Concern) grow(ctx context.Context, m concern.Monitor, vmi *v1.VirtualMachineInstance, of growth) {
 	c.mu.Lock()
 	c.state.growing.busy[of.volume] = true
 	c.mu.Unlock()
 	c.env.Go(func() {
 		size, err := c.resize(ctx, m, of)
-		c.recordGrowth(of, size, err)
+		now := c.env.Now()
+		c.mu.Lock()
+		c.state.growing.recordResult(of, size, err, now)
+		if err == nil {
+			c.state.inquiry.Invalidate() // QEMU reports the size of a plugged disk
+		}
+		c.mu.Unlock()
 		switch {
 		case ctx.Err() != nil:
 			return
@@ -33,16 +39,6 @@ func (c *Concern) grow(ctx context.Context, m concern.Monitor, vmi *v1.VirtualMa
 		}
 		c.env.Wake()
 	})
-}
-
-func (c *Concern) recordGrowth(of growth, size int64, err error) {
-	now := c.env.Now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.state.growing.recordResult(of, size, err, now)
-	if err == nil {
-		c.state.inquiry.Invalidate() // QEMU reports the size of a plugged disk
-	}
 }
 
 func (c *Concern) resize(ctx context.Context, m concern.Monitor, of growth) (int64, error) {

@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// growPause is the backoff after a failure to grow a disk: the claim shows its new size before the device has it, or
-// the file system is full.
+// growPause is the backoff after a failure: the claim shows its new size before the device has it, or the file system
+// is full.
 const growPause = 30 * time.Second
 
 type growth struct {
@@ -36,10 +36,9 @@ type target struct {
 
 func (g growth) target() target { return target{g.claim, g.capacity} }
 
-// growing is the state of the growing disks, by volume.
 type growing struct {
-	// busy are the volumes in progress, tried is the capacity of the last success, retry the time of the next attempt
-	// after a failure.
+	// busy are in progress, tried is the capacity of the last success, retry the time of the next attempt after a
+	// failure.
 	busy  map[string]bool
 	tried map[string]target
 	retry map[string]time.Time
@@ -51,7 +50,6 @@ func newGrowing() growing {
 	return growing{busy: map[string]bool{}, tried: map[string]target{}, retry: map[string]time.Time{}, sizes: map[string]int64{}}
 }
 
-// clone returns a copy for a Seen.
 func (g *growing) clone() growing {
 	return growing{busy: maps.Clone(g.busy), tried: maps.Clone(g.tried), retry: maps.Clone(g.retry), sizes: maps.Clone(g.sizes)}
 }
@@ -66,27 +64,12 @@ func (g *growing) recordResult(of growth, size int64, err error, now time.Time) 
 }
 
 // decideGrowth returns the disks to grow now, and when to decide again without an event, 0 for never. During a
-// migration the disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
+// migration disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
 // copies.
 func decideGrowth(r *concern.Round, g *growing, now time.Time) (due []growth, after time.Duration) {
 	if !r.VMI.IsRunning() || r.VMI.DeletionTimestamp != nil || migrations.InFlight(r.VMI) {
 		return nil, 0
 	}
-	for _, grown := range growths(r) {
-		if g.busy[grown.volume] || g.tried[grown.volume] == grown.target() {
-			continue
-		}
-		if left := g.retry[grown.volume].Sub(now); left > 0 {
-			after = backoff.Sooner(after, left)
-			continue
-		}
-		due = append(due, grown)
-	}
-	return due, after
-}
-
-func growths(r *concern.Round) []growth {
-	var list []growth
 	for i := range r.VMI.Status.VolumeStatus {
 		s := &r.VMI.Status.VolumeStatus[i]
 		if s.PersistentVolumeClaimInfo == nil || machine.ReadOnly(&r.VMI.Spec, s.Name) {
@@ -98,16 +81,20 @@ func growths(r *concern.Round) []growth {
 		}
 		capacity := s.PersistentVolumeClaimInfo.Capacity[corev1.ResourceStorage]
 		grown := growth{volume: s.Name, claim: s.PersistentVolumeClaimInfo.ClaimName, capacity: capacity.Value(), have: s.Size, pod: pod}
-		if grown.have > 0 && grown.capacity > grown.have {
-			list = append(list, grown)
+		if grown.have <= 0 || grown.capacity <= grown.have || g.busy[grown.volume] || g.tried[grown.volume] == grown.target() {
+			continue
 		}
+		if left := g.retry[grown.volume].Sub(now); left > 0 {
+			after = backoff.Sooner(after, left)
+			continue
+		}
+		due = append(due, grown)
 	}
-	return list
+	return due, after
 }
 
-// holder returns the pod on this node from which QEMU has a volume's disk. It returns false if QEMU does not have the
-// disk from the status's claim, or no pod here has it. After a migration, until its first write here, the status still
-// has the claims or the attachment pods of the source node.
+// holder returns the pod on this node from which QEMU has a volume's disk, false for none or another claim than the
+// status's. After a migration, until its first write here, the status has the source node's claims and attachment pods.
 func holder(r *concern.Round, s *v1.VolumeStatus) (types.UID, bool) {
 	claim := s.PersistentVolumeClaimInfo.ClaimName
 	if s.HotplugVolume == nil {

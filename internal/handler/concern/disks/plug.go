@@ -49,7 +49,6 @@ func (c *Concern) disk(volume string) diskhotplug.Disk {
 	return c.state.disks[volume]
 }
 
-// noteRequest records that the guest is asked to release a disk.
 func (c *Concern) noteRequest(volume string) diskhotplug.Disk {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +56,7 @@ func (c *Concern) noteRequest(volume string) diskhotplug.Disk {
 	return c.state.disks[volume]
 }
 
-// openInBackground opens the disk in the background: storage may block, and no other volume should wait for it.
+// Storage may block, and no other volume should wait for it.
 func (c *Concern) openInBackground(ctx context.Context, d nodehotplug.Decision, readOnly bool) {
 	c.mu.Lock()
 	c.state.opening[d.Volume] = true
@@ -106,7 +105,13 @@ func (c *Concern) closeOpened(volume string) {
 
 func (c *Concern) plug(ctx context.Context, m concern.Monitor, in machine.Input, d *nodehotplug.Decision) error {
 	c.mu.Lock()
-	disk, taken := c.files[d.Volume].disk, takenSlots(c.state.disks)
+	disk := c.files[d.Volume].disk
+	var taken []machine.Slot
+	for _, other := range c.state.disks {
+		if other.Bus != "" {
+			taken = append(taken, machine.Slot{Bus: v1.DiskBus(other.Bus), Number: other.Number})
+		}
+	}
 	delete(c.state.refused, machine.DiskID(d.Volume))
 	c.mu.Unlock()
 	tag := diskhotplug.Tag{Volume: d.Volume, Claim: d.Claim, Device: machine.DiskID(d.Volume), Drive: machine.IsDrive(&in.VMI.Spec, d.Volume)}
@@ -148,14 +153,4 @@ func (c *Concern) plug(ctx context.Context, m concern.Monitor, in machine.Input,
 	defer c.mu.Unlock()
 	c.state.disks[d.Volume] = diskhotplug.Disk{Tag: tag, Stage: diskhotplug.Plugged, Size: disk.Image.VirtualSize}
 	return nil
-}
-
-func takenSlots(disks map[string]diskhotplug.Disk) []machine.Slot {
-	var taken []machine.Slot
-	for _, d := range disks {
-		if d.Bus != "" {
-			taken = append(taken, machine.Slot{Bus: v1.DiskBus(d.Bus), Number: d.Number})
-		}
-	}
-	return taken
 }

@@ -13,18 +13,16 @@ import (
 	migrations "drydock.dev/drydock/internal/rules/migration"
 )
 
-// Seen is the state of the guest's disks. It is a value; its maps are not modified.
+// Seen is the state of the guest's disks. Its maps are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
 	// disks is QEMU's last answer, nil before the first.
 	disks map[string]diskhotplug.Disk
 	tried nodehotplug.Attempts
-	// opening are the volumes whose disk is being opened, opened and verified the pods in which it was opened, and in
-	// which it was seen besides.
+	// opened are the pods in which the disks were opened, verified those in which they were seen besides.
 	opening          map[string]bool
 	opened, verified map[string]types.UID
-	// asked are the volumes whose disk the guest was asked to release, and refused those of their devices that, as QEMU
-	// reports, it does not release.
+	// asked are the volumes that the guest was asked to release, refused the devices that it does not release.
 	asked, refused map[string]bool
 	growing        growing
 }
@@ -36,7 +34,6 @@ func newSeen() Seen {
 	}
 }
 
-// clone returns a copy whose maps belong to the caller.
 func (s *Seen) clone() Seen {
 	next := *s
 	next.disks, next.opening, next.opened, next.verified = maps.Clone(s.disks), maps.Clone(s.opening), maps.Clone(s.opened), maps.Clone(s.verified)
@@ -44,15 +41,14 @@ func (s *Seen) clone() Seen {
 	return next
 }
 
-// frozen reports whether a guest must keep its disks because it is being migrated.
+// A guest keeps its disks while it is being migrated.
 func frozen(r *concern.Round) bool { return r.Arrival == nil && migrations.InFlight(r.VMI) }
 
-// ending reports whether the disks stay as they are because their guest ends.
+// The disks stay as they are when their guest ends.
 func ending(r *concern.Round) bool {
 	return r.Arrival == nil && (r.VMI.DeletionTimestamp != nil || r.VMI.IsFinal())
 }
 
-// decisions are those about plugging and unplugging.
 func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
 	o := nodehotplug.Observed{
 		VMI: r.VMI, AttachmentPods: r.AttachmentPods, Disks: s.disks, Opened: s.opened, Verified: s.verified, Halted: r.Halted,
@@ -67,18 +63,7 @@ func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
 	return nodehotplug.Decide(o)
 }
 
-// noteRefusal records that the guest does not release a device. Only a disk that it was asked for counts: QEMU, which
-// its guest may have taken over, may report any number of others.
-func (s *Seen) noteRefusal(device string) {
-	for volume := range s.asked {
-		if machine.DiskID(volume) == device {
-			s.refused[device] = true
-		}
-	}
-}
-
-// fixed reports whether the disks of a guest that is being migrated stay as they are. They do not while the guest may
-// still release a disk that it was asked for.
+// fixed reports whether the disks stay as they are for a migration. They do not while the guest may still release one.
 func (s *Seen) fixed(r *concern.Round) bool {
 	for volume := range s.asked {
 		if !s.refused[machine.DiskID(volume)] {

@@ -1,6 +1,6 @@
 // Package links switches the links of a running guest's interfaces. It is a concern (package concern).
 //
-// QEMU does not report link states, so the package keeps the states that it has set. Another virt-handler may have set
+// QEMU does not report link states, so the package keeps those that it has set. Another virt-handler may have set
 // others: each link is set once, and then whenever its wanted state changes.
 package links
 
@@ -24,7 +24,6 @@ import (
 // Seen has the link states that were set, by interface.
 type Seen map[string]v1.InterfaceState
 
-// due returns the links to set, in the order of the interfaces.
 func (s Seen) due(interfaces []v1.Interface) []v1.Interface {
 	var list []v1.Interface
 	for i := range interfaces {
@@ -71,8 +70,8 @@ type Concern struct {
 // New returns the links of a guest about which nothing is known yet.
 func New() *Concern { return &Concern{seen: Seen{}} }
 
-// HandleEvent implements concern.Concern. It forgets the link of a device that is gone: the next one of its name
-// starts with its link up.
+// HandleEvent implements concern.Concern. It forgets the link of a device that is gone: the next one of its name starts
+// with its link up.
 func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	var gone struct {
 		Device string `json:"device"`
@@ -92,15 +91,15 @@ func (c *Concern) forget(name string) {
 	delete(c.seen, name)
 }
 
-// Observe implements concern.Concern. There is nothing to ask.
+// Observe implements concern.Concern.
 func (c *Concern) Observe(context.Context, concern.Query, concern.Round) (Seen, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return maps.Clone(c.seen), nil
 }
 
-// Decide implements concern.Concern. It does not wait until the guest is reported: the links are to be right before
-// the guest sees them for the first time.
+// Decide implements concern.Concern. It does not wait until the guest is reported: the links are to be right before the
+// guest first sees them.
 func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 	set := seen.due(switchable(r))
 	return Plan{Next: concern.Next{Due: len(set) > 0}, Set: set, Has: seen}
@@ -115,7 +114,9 @@ func (c *Concern) Act(ctx context.Context, m concern.Monitor, _ concern.Round, p
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	for _, iface := range plan.Set {
-		c.note(iface) // before the command, so that the event of a device that is gone since comes later
+		c.mu.Lock()
+		c.seen[iface.Name] = iface.State // before the command, so that the event of a device that is gone since comes later
+		c.mu.Unlock()
 		args := map[string]any{"name": machine.NetdevID(iface.Name), "up": iface.State == v1.InterfaceStateLinkUp}
 		if err := m.Execute(ctx, "set_link", args, nil); err != nil {
 			c.forget(iface.Name)
@@ -123,10 +124,4 @@ func (c *Concern) Act(ctx context.Context, m concern.Monitor, _ concern.Round, p
 		}
 	}
 	return nil
-}
-
-func (c *Concern) note(iface v1.Interface) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.seen[iface.Name] = iface.State
 }

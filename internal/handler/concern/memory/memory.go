@@ -26,15 +26,14 @@ const (
 	// stableAfter is how long a guest's memory must be unchanged before a size other than the requested one is
 	// reported: it changes block by block.
 	stableAfter = 10 * time.Second
-	// patience is how long a request may have no effect before that is reported. A guest that restarts has none of
-	// the memory until its system runs.
+	// patience is how long a request may have no effect before that is reported. A guest that restarts has none of the
+	// memory until its system runs.
 	patience = time.Minute
 
 	changeEvent = "MEMORY_DEVICE_SIZE_CHANGE"
 )
 
-// Seen is a guest's memory beyond that at its start. It is a value, and QEMU keeps all of it for the next
-// virt-handler.
+// Seen is a guest's memory beyond that at its start. It is a value, and QEMU keeps all of it for the next virt-handler.
 type Seen struct {
 	inquiry concern.Inquiry
 	known   bool
@@ -97,7 +96,6 @@ func (s Seen) facts() vmihandler.Memory {
 type Plan struct {
 	concern.Next
 	vmihandler.MemoryStep
-	// Has is the guest's memory now.
 	Has vmihandler.Memory
 }
 

@@ -1,9 +1,8 @@
 // Package nics plugs interfaces into a running guest, asks the guest to release others, and connects them to the
 // launcher pod. It is a concern (package concern).
 //
-// nichotplug.Node is the rule. QEMU has the interfaces, and the network of the pod is prepared by the driver (Env). The
-// package keeps the times of its requests, and which interfaces this virt-handler has connected to the pod: the next
-// virt-handler asks the guest again, and prepares the pod's network anew.
+// nichotplug.Node is the rule. QEMU has the interfaces, and the driver prepares the pod's network (Env). The package
+// keeps the times of its requests, and which interfaces this virt-handler has connected: the next one does both anew.
 package nics
 
 import (
@@ -29,7 +28,7 @@ import (
 
 const deletedEvent = "DEVICE_DELETED"
 
-// Bounds of QEMU's answer: a machine has fewer ports, and interface names are not longer.
+// They bound QEMU's answer: a machine has fewer ports, and interface names are not longer.
 const (
 	maxNICs    = 256
 	maxNICName = 63
@@ -39,18 +38,18 @@ const (
 type Pod interface {
 	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
 	Loose(names []string) ([]string, error)
-	// Devices returns the node's devices that the pod was given for the VMI's interfaces.
+	// Devices returns the node's devices that the pod was given.
 	Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error)
 }
 
 // Env has the effects of Act outside of QEMU.
 type Env struct {
-	// Connect connects the VMI's interfaces to the pod, including those that are to be plugged, and returns all that the
-	// guest has or may get.
+	// Connect connects the VMI's interfaces to the pod, also those to be plugged, and returns all that the guest may
+	// get.
 	Connect func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error)
-	// Build returns QEMU's arguments for one of the interfaces. netdev is nil if it has no backend.
+	// Build returns QEMU's arguments for an interface. netdev is nil if it has no backend.
 	Build func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error)
-	// Tidy removes the pod's leftovers of secondary interfaces, except those named in keep.
+	// Tidy removes the pod's leftovers of secondary interfaces, except those in keep.
 	Tidy func(keep []string) error
 	Now  func() time.Time
 }
@@ -58,8 +57,7 @@ type Env struct {
 // Plan is the next step.
 type Plan struct {
 	concern.Next
-	Step nichotplug.Step
-	// Interfaces are those for the VMI's status.
+	Step       nichotplug.Step
 	Interfaces []vmihandler.Interface
 }
 
@@ -95,7 +93,7 @@ func (c *Concern) update(change func(Seen) Seen) {
 	c.seen = change(c.seen)
 }
 
-// HandleEvent implements concern.Concern. A device that is gone may be an interface.
+// HandleEvent implements concern.Concern.
 func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	if e.Name != deletedEvent {
 		return false
@@ -105,8 +103,8 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	return c.seen.inquiry.Invalidate()
 }
 
-// Observe implements concern.Concern. It also looks at the pod's side of the interfaces after each write of the pod: a
-// network attacher writes the pod when it has removed or replaced one.
+// Observe implements concern.Concern. It also looks at the pod's side after each write of the pod: a network attacher
+// writes the pod when it has removed or replaced an interface.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
 	if known := c.lastKnown(); known.inquiry.Outdated() {
@@ -118,7 +116,7 @@ func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round)
 	return c.lastKnown(), err
 }
 
-// Ask asks QEMU for its interfaces. The list includes those that another virt-handler has plugged.
+// Ask asks QEMU for its interfaces, also those that another virt-handler has plugged.
 func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -174,7 +172,6 @@ func (c *Concern) observePod(r *concern.Round) {
 	})
 }
 
-// busy reports whether the interfaces of a guest stay as they are.
 func busy(r *concern.Round) bool { return r.Halted || r.Migrating || r.CopyingDisks }
 
 // Decide implements concern.Concern. A guest that is to migrate releases the node's devices first.
@@ -237,7 +234,13 @@ func (c *Concern) connect(ctx context.Context, m concern.Monitor, vmi *v1.Virtua
 	}
 	c.update(func(s Seen) Seen {
 		s.connected = interfaces
-		return s.reconnected(step.Reconnect, c.env.Now())
+		now := c.env.Now()
+		for _, name := range step.Reconnect {
+			s.plugged = with(s.plugged, name, now)
+		}
+		// The guest no longer has to release these.
+		s.asked, s.since = without(s.asked, step.Reconnect...), without(s.since, step.Reconnect...)
+		return s
 	})
 	for _, name := range step.Plug {
 		netdev, device, err := c.env.Build(vmi, interfaces, name)
@@ -251,7 +254,6 @@ func (c *Concern) connect(ctx context.Context, m concern.Monitor, vmi *v1.Virtua
 	return nil
 }
 
-// onMultus returns the connected interfaces on secondary networks.
 func (s Seen) onMultus(vmi *v1.VirtualMachineInstance) []string {
 	var names []string
 	for _, i := range s.connected {

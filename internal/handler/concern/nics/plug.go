@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// plug plugs an interface; netdev is nil if it has no backend. It may be repeated: it replaces the remains of an
-// earlier attempt.
+// netdev is nil if the interface has no backend. plug replaces the remains of an earlier attempt.
 func (c *Concern) plug(ctx context.Context, m concern.Monitor, name string, netdev, device machine.Properties) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -28,14 +27,18 @@ func (c *Concern) plug(ctx context.Context, m concern.Monitor, name string, netd
 		return fmt.Errorf("plugging interface %s: %w", name, err)
 	}
 	c.log.Info("plugged an interface", "interface", name)
-	c.update(func(s Seen) Seen { return s.withPlugged(name, c.env.Now()) })
+	c.update(func(s Seen) Seen {
+		s.plugged, s.gone = with(s.plugged, name, c.env.Now()), without(s.gone, name)
+		return s
+	})
 	return c.Ask(ctx, concern.QueryOf(m))
 }
 
 // addNetdev replaces a backend from an earlier attempt.
 func addNetdev(ctx context.Context, m concern.Monitor, name string, netdev machine.Properties) error {
 	err := m.Execute(ctx, "netdev_add", netdev, nil)
-	if !isDuplicateID(err) {
+	var refusal *qmp.Error
+	if !errors.As(err, &refusal) || !strings.Contains(strings.ToLower(refusal.Desc), "duplicate id") {
 		return err
 	}
 	if err := deleteNetdev(ctx, m, name); err != nil {
@@ -48,7 +51,7 @@ func deleteNetdev(ctx context.Context, m concern.Monitor, name string) error {
 	return m.Execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}, nil)
 }
 
-// unplug asks the guest to release an interface. QEMU reports an event once it has. It may be repeated.
+// QEMU reports an event once the guest has released it. unplug may be repeated.
 func (c *Concern) unplug(ctx context.Context, m concern.Monitor, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -62,7 +65,14 @@ func (c *Concern) unplug(ctx context.Context, m concern.Monitor, name string) er
 	case err != nil:
 		return fmt.Errorf("unplugging interface %s: %w", name, err)
 	}
-	c.update(func(s Seen) Seen { return s.withRequest(name, c.env.Now()) })
+	c.update(func(s Seen) Seen {
+		now := c.env.Now()
+		s.asked = with(s.asked, name, now)
+		if _, before := s.since[name]; !before {
+			s.since = with(s.since, name, now)
+		}
+		return s
+	})
 	return nil
 }
 
@@ -73,13 +83,11 @@ func (c *Concern) clear(ctx context.Context, m concern.Monitor, name string) err
 	if err := deleteNetdev(ctx, m, name); err != nil && !isDeviceNotFound(err) {
 		return fmt.Errorf("having QEMU close the network of interface %s: %w", name, err)
 	}
-	c.update(func(s Seen) Seen { return s.withoutGone(name) })
+	c.update(func(s Seen) Seen {
+		s.gone = without(s.gone, name)
+		return s
+	})
 	return nil
-}
-
-func isDuplicateID(err error) bool {
-	var refusal *qmp.Error
-	return errors.As(err, &refusal) && strings.Contains(strings.ToLower(refusal.Desc), "duplicate id")
 }
 
 func isDeviceNotFound(err error) bool {

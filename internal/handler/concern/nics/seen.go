@@ -13,25 +13,23 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Seen is the state of the guest's interfaces. It is a value; its maps and lists are not modified.
+// Seen is the state of the guest's interfaces. Its maps and lists are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
-	// present are the interfaces that QEMU has. gone are those that it had and whose backends remain.
+	// present are the interfaces that QEMU has, gone those that it had and whose backends remain.
 	present, gone map[string]bool
-	// asked is when the guest was last asked to release an interface, since when it was first asked, and plugged when
-	// the interface was plugged or connected again.
+	// asked is when the guest was last asked to release an interface, since when it first was; plugged includes
+	// connected again.
 	asked, since, plugged map[string]time.Time
-	// connected are the interfaces that this virt-handler has connected to the pod.
-	connected []network.Interface
-	// devices are the node's devices in the pod. They are read only while something is to be done.
+	connected             []network.Interface
+	// devices are read only while something is to be done.
 	devices nichotplug.Devices
-	// checkedPod is the version of the pod when its side of the interfaces was last looked at.
+	// checkedPod is the pod's version when its side of the interfaces was last looked at.
 	checkedPod string
 	// tidied means that the pod has no leftovers of interfaces that were unplugged under an earlier virt-handler.
 	tidied bool
 }
 
-// with returns a map with one more entry.
 func with[V any](m map[string]V, name string, value V) map[string]V {
 	next := maps.Clone(m)
 	if next == nil {
@@ -41,7 +39,6 @@ func with[V any](m map[string]V, name string, value V) map[string]V {
 	return next
 }
 
-// without returns a map without some entries.
 func without[V any](m map[string]V, names ...string) map[string]V {
 	next := maps.Clone(m)
 	for _, name := range names {
@@ -61,40 +58,11 @@ func (s Seen) withPresent(present map[string]bool) Seen {
 	return s
 }
 
-func (s Seen) withPlugged(name string, now time.Time) Seen {
-	s.plugged, s.gone = with(s.plugged, name, now), without(s.gone, name)
-	return s
-}
-
-func (s Seen) withRequest(name string, now time.Time) Seen {
-	s.asked = with(s.asked, name, now)
-	if _, before := s.since[name]; !before {
-		s.since = with(s.since, name, now)
-	}
-	return s
-}
-
-func (s Seen) withoutGone(name string) Seen {
-	s.gone = without(s.gone, name)
-	return s
-}
-
-// reconnected records interfaces in QEMU that were connected to the pod again: the guest no longer has to release
-// them.
-func (s Seen) reconnected(names []string, now time.Time) Seen {
-	for _, name := range names {
-		s.plugged = with(s.plugged, name, now)
-	}
-	s.asked, s.since = without(s.asked, names...), without(s.since, names...)
-	return s
-}
-
 func (s Seen) disconnected(names []string) Seen {
 	s.connected = slices.DeleteFunc(slices.Clone(s.connected), func(i network.Interface) bool { return slices.Contains(names, i.Name) })
 	return s
 }
 
-// node returns the input of the rule.
 func (s Seen) node(r *concern.Round) *nichotplug.Node {
 	loose := maps.Clone(s.present)
 	for _, i := range s.connected {
@@ -106,8 +74,7 @@ func (s Seen) node(r *concern.Round) *nichotplug.Node {
 	}
 }
 
-// interfaces returns the guest's interfaces for its status. One that is not plugged yet is left out; one that the
-// guest has not released is included.
+// interfaces returns the guest's interfaces for its status, without those not plugged yet, with those not released yet.
 func (s Seen) interfaces(vmi *v1.VirtualMachineInstance) []vmihandler.Interface {
 	var list []vmihandler.Interface
 	listed := map[string]bool{}
