@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// An eviction is judged so often after conflicts on the VMI. Clients of evictions retry anyway.
+// An eviction is judged so often after conflicts on the VMI. Clients retry evictions anyway.
 const markAttempts = 4
 
 // evictions answers evictions of launcher pods. cluster must not be a cache: an answer from old data may stop a
@@ -83,23 +83,13 @@ func (e *evictions) observe(ctx context.Context, key types.NamespacedName) (evac
 	}
 	out.VMI = vmi
 	if migration.HeldByDisks(vmi) {
-		var err error
-		out.VM, err = e.ownerOf(ctx, vmi)
-		return out, err
+		vm, owner := &v1.VirtualMachine{}, client.ObjectKeyFromObject(vmi)
+		if err := e.cluster.Get(ctx, owner, vm); err != nil {
+			return out, ignoreNotFound(err, "VM", owner)
+		}
+		out.VM = vm
 	}
 	return out, nil
-}
-
-// ownerOf reads the VM of a VMI, nil for none of the name.
-func (e *evictions) ownerOf(ctx context.Context, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachine, error) {
-	vm, key := &v1.VirtualMachine{}, client.ObjectKeyFromObject(vmi)
-	switch err := e.cluster.Get(ctx, key, vm); {
-	case apierrors.IsNotFound(err):
-		return nil, nil
-	case err != nil:
-		return nil, fmt.Errorf("reading VM %s: %w", key, err)
-	}
-	return vm, nil
 }
 
 func ignoreNotFound(err error, kind string, key types.NamespacedName) error {

@@ -144,20 +144,16 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 	}))
 	add(validateRS, rs, err)
 	kv, err := admission.ValidatingAsking(func(ctx context.Context, r admission.Request[v1.KubeVirt]) (field.ErrorList, error) {
-		return judgeKubeVirt(ctx, r, vms.cluster)
+		switch r.Operation {
+		case admissionv1.Delete:
+			return mayUninstall(ctx, r.Old, vms.cluster)
+		case admissionv1.Create:
+			errs, err := onlyOne(ctx, vms.cluster)
+			return append(errs, validate.KubeVirt(r.New, r.Old)...), err
+		}
+		return validate.KubeVirt(r.New, r.Old), nil
 	}, advice(validate.KubeVirtWarnings))
 	add(validateKV, kv, err)
-}
-
-func judgeKubeVirt(ctx context.Context, r admission.Request[v1.KubeVirt], cluster client.Reader) (field.ErrorList, error) {
-	switch r.Operation {
-	case admissionv1.Delete:
-		return mayUninstall(ctx, r.Old, cluster)
-	case admissionv1.Create:
-		errs, err := onlyOne(ctx, cluster)
-		return append(errs, validate.KubeVirt(r.New, r.Old)...), err
-	}
-	return validate.KubeVirt(r.New, r.Old), nil
 }
 
 func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error) {

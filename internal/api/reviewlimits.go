@@ -102,7 +102,10 @@ func (e *entrance) inTurn(next http.Handler) http.Handler {
 		v := &visit{entrance: e, w: w, r: r, body: bufio.NewReaderSize(r.Body, headSize)}
 		defer v.leave()
 		if err := v.enter(r.Context()); err != nil {
-			v.discard()
+			// A client that can't send all of a refused text would not see the response. A slow sender loses the
+			// connection.
+			v.mustArriveBy(time.Now().Add(v.patience))
+			_, _ = io.Copy(io.Discard, io.LimitReader(v.body, longestText))
 			e.from.refuse(w, v.head, err)
 			return
 		}
@@ -182,12 +185,6 @@ func (v *visit) read(ctx context.Context, texts *semaphore.Weighted, length int6
 	v.mustArriveBy(time.Time{})
 	v.text = text.Bytes()
 	return nil
-}
-
-// A client that can't send all of a refused text would not see the response. A slow sender loses the connection.
-func (v *visit) discard() {
-	v.mustArriveBy(time.Now().Add(v.patience))
-	_, _ = io.Copy(io.Discard, io.LimitReader(v.body, longestText))
 }
 
 // mustArriveBy sets the deadline for reading from the client; the zero time removes it.

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
-// handlers finds virt-handlers among the cached pods.
+// handlers finds virt-handlers in the cache.
 type handlers struct{ pods client.Reader }
 
 const dialTimeout = 5 * time.Second

@@ -24,12 +24,11 @@ import (
 	"drydock.dev/drydock/internal/rules/object/listbounds"
 )
 
-// Request is a request for the admission of a T.
+// Request is a request for the admission of a T. Name is empty as long as it is not known.
 type Request[T any] struct {
-	Operation admissionv1.Operation
-	Username  string
-	User      authenticationv1.UserInfo
-	// Namespace is the object's, Name its name if it is known.
+	Operation       admissionv1.Operation
+	Username        string
+	User            authenticationv1.UserInfo
 	Namespace, Name string
 	// DryRun means that nothing may be changed.
 	DryRun bool
@@ -78,7 +77,7 @@ func ValidatingAsking[T any](rule func(context.Context, Request[T]) (field.Error
 	}, advice...)
 }
 
-// Verdict is a rule's result about an object. An admitted object gets the warnings.
+// Verdict is a rule's result about an object. Warnings are for an admitted object.
 type Verdict struct {
 	Errors   field.ErrorList
 	Warnings []string
@@ -118,19 +117,15 @@ func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err e
 		case err != nil:
 			return admission.Allowed("").WithWarnings(err.Error())
 		case wait != "":
-			return tryAgain(wait)
+			return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
+				Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: wait,
+			}}}
 		}
 		return admission.Allowed("")
 	})
 }
 
-func tryAgain(why string) admission.Response {
-	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: &metav1.Status{
-		Status: metav1.StatusFailure, Code: http.StatusTooManyRequests, Reason: metav1.StatusReasonTooManyRequests, Message: why,
-	}}}
-}
-
-// Mutating serves a rule that completes request.New in place.
+// Mutating serves a rule that completes request.New in place. Advice is given as by MutatingAsking.
 func Mutating[T any](rule func(Request[T]), advice ...func(Request[T]) []string) (http.Handler, error) {
 	return MutatingAsking(func(_ context.Context, r Request[T]) error {
 		rule(r)
@@ -178,10 +173,13 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 		Operation: raw.Operation, Username: raw.UserInfo.Username, User: raw.UserInfo, Namespace: raw.Namespace, Name: raw.Name,
 		DryRun: raw.DryRun != nil && *raw.DryRun,
 	}
-	var err error
-	if err := bounded(raw.Object.Raw); err != nil {
+	// Too many values are refused, and lists that are too long for rules that compare entries with each other.
+	if tooLong, err := listbounds.Exceeded(raw.Object.Raw); tooLong != nil {
+		return request, tooLong
+	} else if err != nil {
 		return request, err
 	}
+	var err error
 	if request.Old, err = decodeObject[T](raw.OldObject.Raw); err != nil {
 		return request, fmt.Errorf("decoding the old %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
 	}
@@ -189,15 +187,6 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 		return request, fmt.Errorf("decoding %s %s/%s: %w", raw.Kind.Kind, raw.Namespace, raw.Name, err)
 	}
 	return request, nil
-}
-
-// bounded refuses too many values, and lists that are too long for rules that compare entries with each other.
-func bounded(raw []byte) error {
-	tooLong, err := listbounds.Exceeded(raw)
-	if tooLong != nil {
-		return tooLong
-	}
-	return err
 }
 
 func decodeObject[T any](raw []byte) (*T, error) {
@@ -212,8 +201,7 @@ func decodeObject[T any](raw []byte) (*T, error) {
 	return object, nil
 }
 
-// mutate merges only rule's changes into the object as it was sent: fields that Go's types add or normalize must not
-// appear as changes of the user's object.
+// mutate merges only rule's changes into the object as it was sent, not fields that Go's types add or normalize.
 func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) ([]byte, error) {
 	before, err := json.Marshal(request.New)
 	if err != nil {
@@ -240,7 +228,7 @@ func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) 
 // maxTold bounds the reported errors of one object. Each is a text with a path.
 const maxTold = 100
 
-// refuse answers with all errors at once, each also as a cause with its field.
+// refuse answers with all errors at once, each also as a cause.
 func refuse(errs field.ErrorList) admission.Response {
 	details := &metav1.StatusDetails{}
 	sentences := make([]string, 0, min(len(errs), maxTold+1))
@@ -266,8 +254,7 @@ func refuse(errs field.ErrorList) admission.Response {
 	}}
 }
 
-// Sentence returns the error without the field's path: the value and the allowed values, or only the sentence if no
-// value is wrong but the field itself.
+// Sentence returns the error without the field's path, and without the value if the field itself is forbidden.
 func Sentence(err *field.Error) string {
 	if err.Type == field.ErrorTypeForbidden {
 		return err.Detail

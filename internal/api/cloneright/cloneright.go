@@ -20,8 +20,8 @@ import (
 // Checker asks for the right to clone. Its Client must not use a cache.
 type Checker struct{ Client client.Client }
 
-// Allowed reports whether user may create a DataVolume with the spec in the namespace, regarding its source. A source
-// in the DataVolume's own namespace, or in none, needs no right.
+// Allowed reports whether user may create a DataVolume with the spec in the namespace. A source in that namespace, or
+// in none, needs no right.
 func (c Checker) Allowed(ctx context.Context, user authenticationv1.UserInfo, spec *cdiv1.DataVolumeSpec, namespace string) (bool, error) {
 	source, _, _ := datavolume.SourceOf(spec, namespace)
 	if source == "" || source == namespace {

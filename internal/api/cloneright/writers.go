@@ -29,8 +29,8 @@ type writers map[string]writer
 // mostGroups bounds a writer's groups, in bytes. A user with more may lack a right because of that.
 const mostGroups = 8 << 10
 
-// NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with. fresh are the indices of
-// the templates that user wrote. A note that the user wrote is dropped. old is nil on creation.
+// NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with, and drops a user's own note.
+// fresh are the indices of the templates that user wrote. old is nil on creation.
 func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user authenticationv1.UserInfo) error {
 	noted := writers{}
 	if old != nil {
@@ -41,7 +41,11 @@ func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user
 			noted[source] = writer{Username: user.Username, UID: user.UID, Groups: fit(user.Groups)}
 		}
 	}
-	noted.keep(vm, namespace)
+	used := map[string]bool{}
+	for i := range vm.Spec.DataVolumeTemplates {
+		used[sourceOf(&vm.Spec.DataVolumeTemplates[i], namespace)] = true
+	}
+	maps.DeleteFunc(noted, func(source string, _ writer) bool { return !used[source] })
 	if len(noted) == 0 {
 		delete(vm.Annotations, layout.AnnCloneWriters)
 		return nil
@@ -79,14 +83,6 @@ func writersOf(vm *v1.VirtualMachine) writers {
 		return writers{}
 	}
 	return noted
-}
-
-func (w writers) keep(vm *v1.VirtualMachine, namespace string) {
-	used := map[string]bool{}
-	for i := range vm.Spec.DataVolumeTemplates {
-		used[sourceOf(&vm.Spec.DataVolumeTemplates[i], namespace)] = true
-	}
-	maps.DeleteFunc(w, func(source string, _ writer) bool { return !used[source] })
 }
 
 // fit returns the first groups within mostGroups.

@@ -53,13 +53,9 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	}
 	firmware.Create(&vmi.Spec)
 	Spec(&vmi.Spec, settings)
-	ownMachine(&vmi.Spec, settings)
-}
-
-// ownMachine replaces another QEMU build's machine type by the equivalent one. The guest's VM keeps the original.
-func ownMachine(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
-	if kind, err := settings.MachineTypes.Resolve(spec.Domain.Machine.Type); err == nil {
-		spec.Domain.Machine.Type = kind
+	if kind, err := settings.MachineTypes.Resolve(vmi.Spec.Domain.Machine.Type); err == nil {
+		// Another QEMU build's machine type is replaced by the equivalent one. The guest's VM keeps the original.
+		vmi.Spec.Domain.Machine.Type = kind
 	}
 }
 
@@ -88,8 +84,7 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Setti
 	}
 }
 
-// Spec completes a spec except for the identity. Admission also applies it to a copy of a VM's template, to judge the
-// VM as the VMI that it will become.
+// Spec completes a spec except for the identity. Admission also applies it to a copy of a VM's template.
 func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) {
 	setMachine(spec, settings.MachineType)
 	if spec.Architecture == "" {
@@ -111,7 +106,16 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, settings clusterconfig.Settings) 
 	setRequests(&spec.Domain, settings)
 	implied.Network(spec, settings.DefaultNetworkInterface)
 	setDisks(spec)
-	setInputs(&spec.Domain.Devices)
+	implied.Input(&spec.Domain.Devices)
+	for i := range spec.Domain.Devices.Inputs {
+		input := &spec.Domain.Devices.Inputs[i]
+		if input.Bus == "" {
+			input.Bus = v1.InputBusUSB
+		}
+		if input.Type == "" {
+			input.Type = v1.InputTypeTablet
+		}
+	}
 }
 
 func setMachine(spec *v1.VirtualMachineInstanceSpec, machineType string) {
@@ -134,7 +138,13 @@ func setCPU(domain *v1.DomainSpec, model string) {
 	}
 	cpu := domain.CPU
 	if cpu.Cores == 0 && cpu.Sockets == 0 && cpu.Threads == 0 {
-		cpu.Sockets = wholeCPUs(domain.Resources)
+		for _, list := range []corev1.ResourceList{domain.Resources.Limits, domain.Resources.Requests} {
+			if q, ok := list[corev1.ResourceCPU]; ok && q.Sign() > 0 {
+				// Value rounds up, since a guest has no part of a CPU. Validation bounds the number.
+				cpu.Sockets = uint32(min(q.Value(), 1<<16))
+				break
+			}
+		}
 	}
 	cpu.Sockets = max(cpu.Sockets, 1)
 	cpu.Cores = max(cpu.Cores, 1)
@@ -142,16 +152,6 @@ func setCPU(domain *v1.DomainSpec, model string) {
 	if cpu.Model == "" {
 		cpu.Model = model
 	}
-}
-
-func wholeCPUs(resources v1.ResourceRequirements) uint32 {
-	for _, list := range []corev1.ResourceList{resources.Limits, resources.Requests} {
-		if q, ok := list[corev1.ResourceCPU]; ok && q.Sign() > 0 {
-			// Value rounds up, since a guest has no part of a CPU. Validation bounds the number.
-			return uint32(min(q.Value(), 1<<16))
-		}
-	}
-	return 1
 }
 
 func setMemory(domain *v1.DomainSpec) {
@@ -228,24 +228,10 @@ func setDisks(spec *v1.VirtualMachineInstanceSpec) {
 	}
 }
 
-// Every operating system has a driver for SATA, and it is KubeVirt's default, so that the guest of a KubeVirt
-// manifest finds its disks under the same names.
+// SATA is KubeVirt's default, so that the guest of a KubeVirt manifest finds its disks under the same names.
 func busOr(bus v1.DiskBus) v1.DiskBus {
 	if bus == "" {
 		return v1.DiskBusSATA
 	}
 	return bus
-}
-
-func setInputs(devices *v1.Devices) {
-	implied.Input(devices)
-	for i := range devices.Inputs {
-		input := &devices.Inputs[i]
-		if input.Bus == "" {
-			input.Bus = v1.InputBusUSB
-		}
-		if input.Type == "" {
-			input.Type = v1.InputTypeTablet
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -13,8 +12,7 @@ import (
 )
 
 // MaintenancePod adds the gate of a new maintenance pod, and the finalizer, labels and owner reference by which it is
-// found and deleted with its machine. of is the machine that the pod names, nil for none. A pod keeps its own
-// controller, for example a Job.
+// found and deleted with its machine. of is the named machine, nil for none. A pod keeps its own controller.
 func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
 	if !lock.Gated(pod) && pod.Spec.NodeName == "" { // A pod with a node is refused with an error.
 		pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: layout.MaintenanceGate})
@@ -22,7 +20,7 @@ func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
 	lock.Keep(pod)
 	pod.Labels[v1.AppLabel] = layout.MaintenanceApp
 	lock.LabelClaims(pod)
-	if of == nil || ownedBy(pod, of.GetUID()) {
+	if of == nil || slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == of.GetUID() }) {
 		return
 	}
 	kind := v1.VirtualMachineGroupVersionKind.Kind
@@ -32,8 +30,4 @@ func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
 	pod.OwnerReferences = append(pod.OwnerReferences, metav1.OwnerReference{
 		APIVersion: v1.GroupVersion.String(), Kind: kind, Name: of.GetName(), UID: of.GetUID(),
 	})
-}
-
-func ownedBy(pod *corev1.Pod, uid types.UID) bool {
-	return slices.ContainsFunc(pod.OwnerReferences, func(o metav1.OwnerReference) bool { return o.UID == uid })
 }

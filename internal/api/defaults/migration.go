@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Migration completes a VirtualMachineInstanceMigration that is being created: the finalizer keeps it until its
-// target pod is gone, and the label finds it by its VMI's name.
+// Migration completes a new VirtualMachineInstanceMigration: the finalizer keeps it until its target pod is gone, and
+// the label finds it by its VMI's name.
 func Migration(m *v1.VirtualMachineInstanceMigration) {
 	if !slices.Contains(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer) {
 		m.Finalizers = append(m.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer)

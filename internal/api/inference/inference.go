@@ -37,8 +37,8 @@ type Inferrer struct {
 	User     authenticationv1.UserInfo
 }
 
-// Infer writes the inferred type and preference into a VM that asks for that. If one can't be inferred, it leaves the
-// reference and returns an error for the field, or removes the reference if the VM ignores failures.
+// Infer writes the inferred type and preference into a VM. If one can't be inferred, it leaves the reference and
+// returns an error for the field, or removes the reference if the VM ignores failures.
 func (i Inferrer) Infer(ctx context.Context, vm *v1.VirtualMachine) (field.ErrorList, error) {
 	var errs field.ErrorList
 	toType, toPreference := instancetype.References(vm)
@@ -92,8 +92,7 @@ func (i Inferrer) infer(ctx context.Context, vm *v1.VirtualMachine, r *instancet
 	return nil, r.Unlabeled(bearer)
 }
 
-// permit refuses an object outside the VM's namespace unless the user may clone from its namespace, whatever object
-// led there.
+// permit refuses an object in a namespace from which the user may not clone, whatever object led there.
 func (i Inferrer) permit(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer, own string) error {
 	if b.Namespace == own {
 		return nil

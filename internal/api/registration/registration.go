@@ -34,9 +34,8 @@ type Groups struct {
 	Yield bool
 }
 
-// registrar maintains the APIServices of all groups. They are in no manifest, because another component that serves a
-// group maintains objects of the same names: an APIService with another backend is not touched. When it is removed,
-// Drydock's is created.
+// registrar maintains the APIServices of all groups. It does not touch one with another backend, and creates Drydock's
+// when that is removed.
 type registrar struct {
 	client client.Client
 	// like names an APIService whose backend is this virt-api.
@@ -136,7 +135,8 @@ func (g *registrar) take(ctx context.Context, s step) error {
 }
 
 func (of Groups) steps(services []apiregistrationv1.APIService, definitions []metav1.PartialObjectMetadata, model *apiregistrationv1.APIService) []step {
-	yield := of.Yield && of.servedElsewhere(services, definitions, model)
+	yield := of.Yield && (slices.ContainsFunc(definitions, func(d metav1.PartialObjectMetadata) bool { return of.has(&d) }) ||
+		slices.ContainsFunc(services, func(s apiregistrationv1.APIService) bool { return of.has(&s) && elsewhere(&s, model) }))
 	var steps []step
 	for _, version := range of.Versions {
 		present := named(services, version.Version+"."+version.Group)
@@ -159,18 +159,13 @@ func (of Groups) steps(services []apiregistrationv1.APIService, definitions []me
 	return steps
 }
 
-func (of Groups) servedElsewhere(services []apiregistrationv1.APIService, definitions []metav1.PartialObjectMetadata, model *apiregistrationv1.APIService) bool {
-	return slices.ContainsFunc(definitions, func(d metav1.PartialObjectMetadata) bool { return of.has(&d) }) ||
-		slices.ContainsFunc(services, func(s apiregistrationv1.APIService) bool { return of.has(&s) && elsewhere(&s, model) })
-}
-
 // elsewhere reports whether an APIService has another backend than the model, or is kube-apiserver's own.
 func elsewhere(present, model *apiregistrationv1.APIService) bool {
 	service := present.Spec.Service
 	return service == nil || service.Namespace != model.Spec.Service.Namespace || service.Name != model.Spec.Service.Name
 }
 
-// release returns an APIService without Drydock's owner reference if another component has taken it over, so that it
+// release returns an APIService that another component has taken over, without Drydock's owner reference, so that it
 // is not deleted with Drydock; nil without such a reference.
 func release(present, model *apiregistrationv1.APIService) *apiregistrationv1.APIService {
 	owned := func(o metav1.OwnerReference) bool { return o.UID == model.UID }

@@ -40,8 +40,7 @@ import (
 // Config configures Run.
 type Config struct {
 	Listener net.Listener
-	// Cluster reaches the cluster that authenticates and authorizes callers. Kubeconfig is its file, "" inside a
-	// cluster.
+	// Cluster authenticates and authorizes callers. Kubeconfig is its file, "" inside a cluster.
 	Cluster    *rest.Config
 	Kubeconfig string
 	// Certificate must be ready.
@@ -57,8 +56,7 @@ type Group struct {
 	// API serves the paths below /apis/<group>/<version>/.
 	API       http.Handler
 	Resources []metav1.APIResource
-	// Operations are methods with their paths for OpenAPI, as patterns of http.ServeMux. Those of other versions are
-	// ignored.
+	// Operations are methods with their paths for OpenAPI, as patterns of http.ServeMux. Other versions' are ignored.
 	Operations []string
 	// Caller is the only user who is served, whatever rights others have; "" serves every authorized user.
 	Caller string

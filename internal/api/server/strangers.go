@@ -19,9 +19,8 @@ const (
 	// strangerRoom bounds the connections of callers that are not kube-apiserver, and separately those of hosts from
 	// which kube-apiserver has called. It has room for kube-apiserver's new connections at a busy moment.
 	strangerRoom = 128
-	// maxGreeting bounds the bytes of an unproven connection before its request is handled: the handshake and
-	// the headers, with the names of many groups. The server itself allows 1 MiB, and short lines take some twenty times
-	// their size.
+	// maxGreeting bounds the bytes of an unproven connection before its request is handled: the handshake and the
+	// headers. The server itself allows 1 MiB, and short lines take some twenty times their size.
 	maxGreeting = 64 << 10
 )
 
@@ -83,7 +82,7 @@ type connection struct {
 	left atomic.Int64
 }
 
-// Read fails after a greeting that is too long.
+// Read fails after a too long greeting.
 func (c *connection) Read(p []byte) (int, error) {
 	left := c.left.Load()
 	if left <= 0 {
@@ -94,7 +93,7 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close closes the connection and releases its place.
+// Close also releases the connection's place.
 func (c *connection) Close() error {
 	c.of.open.CompareAndDelete(c.RemoteAddr().String(), c)
 	c.caller.Leave()

@@ -7,7 +7,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
@@ -18,7 +17,13 @@ func (s *Server) demand(ctx context.Context, a authorizationv1.ResourceAttribute
 	if !known {
 		return fmt.Errorf("asking whether the caller may %s %s: the request does not say who that is", a.Verb, resourceOf(a))
 	}
-	review := &authorizationv1.SubjectAccessReview{Spec: reviewOf(caller, a)}
+	extra := make(map[string]authorizationv1.ExtraValue, len(caller.GetExtra()))
+	for key, values := range caller.GetExtra() {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: caller.GetName(), Groups: caller.GetGroups(), UID: caller.GetUID(), Extra: extra, ResourceAttributes: &a,
+	}}
 	if err := s.cluster.Create(ctx, review); err != nil {
 		return fmt.Errorf("asking whether %s may %s %s: %w", caller.GetName(), a.Verb, resourceOf(a), err)
 	}
@@ -34,14 +39,4 @@ func resourceOf(a authorizationv1.ResourceAttributes) string {
 		return a.Resource
 	}
 	return a.Resource + "/" + a.Subresource
-}
-
-func reviewOf(caller user.Info, a authorizationv1.ResourceAttributes) authorizationv1.SubjectAccessReviewSpec {
-	extra := make(map[string]authorizationv1.ExtraValue, len(caller.GetExtra()))
-	for key, values := range caller.GetExtra() {
-		extra[key] = authorizationv1.ExtraValue(values)
-	}
-	return authorizationv1.SubjectAccessReviewSpec{
-		User: caller.GetName(), Groups: caller.GetGroups(), UID: caller.GetUID(), Extra: extra, ResourceAttributes: &a,
-	}
 }

@@ -133,18 +133,11 @@ func rewrite(out *http.Request, destination *url.URL) {
 	out.Body, out.ContentLength = http.NoBody, 0
 	out.Header.Del("Content-Type")
 	for name := range out.Header {
-		if credential(name) {
+		header := http.CanonicalHeaderKey(name)
+		if header == "Authorization" || header == "Cookie" || header == "Origin" || strings.HasPrefix(header, "X-Remote-") {
 			out.Header.Del(name)
 		}
 	}
-}
-
-func credential(header string) bool {
-	switch http.CanonicalHeaderKey(header) {
-	case "Authorization", "Cookie", "Origin":
-		return true
-	}
-	return strings.HasPrefix(http.CanonicalHeaderKey(header), "X-Remote-")
 }
 
 const (

@@ -76,7 +76,11 @@ func (s *Server) createMaintenance(w http.ResponseWriter, r *http.Request) error
 // The VMI of a VM is not a machine: its disks are the VM's.
 func (s *Server) machine(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, error) {
 	if !ofInstance(r) {
-		return s.readVM(r)
+		vm, vmi, err := s.read(r.Context(), key(r))
+		if err != nil {
+			return nil, nil, err
+		}
+		return vm, vmi, nil
 	}
 	vmi := &v1.VirtualMachineInstance{}
 	if err := s.cluster.Get(r.Context(), key(r), vmi); err != nil {
@@ -86,14 +90,6 @@ func (s *Server) machine(r *http.Request) (lock.Machine, *v1.VirtualMachineInsta
 		return nil, nil, verb.GuestConflict(vmi, fmt.Sprintf("the VMI belongs to the %s %s; only a VM, or a VMI of its own, can be taken to maintenance", owner.Kind, owner.Name))
 	}
 	return vmi, nil, nil
-}
-
-func (s *Server) readVM(r *http.Request) (lock.Machine, *v1.VirtualMachineInstance, error) {
-	vm, vmi, err := s.read(r.Context(), key(r))
-	if err != nil {
-		return nil, nil, err
-	}
-	return vm, vmi, nil
 }
 
 func ofInstance(r *http.Request) bool { return strings.Contains(r.Pattern, "/"+instances+"/") }

@@ -26,7 +26,10 @@ func Queue(m lock.Machine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) ma
 	if locked {
 		state.Holder = &maintenance.Pod{Name: holder}
 	}
-	for _, pod := range inOrder(pods) {
+	inOrder := slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int { // in which they get the lock
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
+	})
+	for _, pod := range inOrder {
 		switch {
 		case locked && pod.Name == holder:
 			told := tell(&pod)
@@ -42,13 +45,6 @@ func Queue(m lock.Machine, vmi *v1.VirtualMachineInstance, pods []corev1.Pod) ma
 		state.Message = inTheWayOfInstance(m, state.Holder)
 	}
 	return state
-}
-
-// inOrder returns the pods in the order in which they get the lock.
-func inOrder(pods []corev1.Pod) []corev1.Pod {
-	return slices.SortedFunc(slices.Values(pods), func(a, b corev1.Pod) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.UID, b.UID))
-	})
 }
 
 func tell(pod *corev1.Pod) maintenance.Pod {

@@ -112,7 +112,7 @@ func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Virtu
 	if p.Requests != nil {
 		changed := vm.DeepCopy()
 		changed.Status.StateChangeRequests = wanted.Status.StateChangeRequests
-		if err := s.cluster.Status().Patch(ctx, changed, locked, statusOptions(dryRun)); err != nil {
+		if err := s.cluster.Status().Patch(ctx, changed, locked, &client.SubResourcePatchOptions{PatchOptions: *writeOptions(dryRun)}); err != nil {
 			return err
 		}
 		if len(dryRun) == 0 {
@@ -131,10 +131,6 @@ func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.Virtu
 
 func writeOptions(dryRun []string) *client.PatchOptions {
 	return &client.PatchOptions{DryRun: slices.Clone(dryRun), FieldManager: string(fieldOwner)}
-}
-
-func statusOptions(dryRun []string) *client.SubResourcePatchOptions {
-	return &client.SubResourcePatchOptions{PatchOptions: *writeOptions(dryRun)}
 }
 
 func (s *Server) expandSpec(w http.ResponseWriter, r *http.Request) error {
@@ -168,7 +164,8 @@ func (s *Server) writeExpanded(w http.ResponseWriter, r *http.Request, vm *v1.Vi
 	if err != nil {
 		return err
 	}
-	return writeVM(w, expanded)
+	expanded.SetGroupVersionKind(v1.VirtualMachineGroupVersionKind)
+	return answer.JSON(w, http.StatusOK, expanded)
 }
 
 // A failure to expand the VM is a bad request.
@@ -181,9 +178,4 @@ func (s *Server) expanded(ctx context.Context, vm *v1.VirtualMachine) (*v1.Virtu
 		return nil, apierrors.NewBadRequest(errs.ToAggregate().Error())
 	}
 	return expanded, nil
-}
-
-func writeVM(w http.ResponseWriter, vm *v1.VirtualMachine) error {
-	vm.SetGroupVersionKind(v1.VirtualMachineGroupVersionKind)
-	return answer.JSON(w, http.StatusOK, vm)
 }

@@ -252,10 +252,6 @@ func validAddition(of schema.GroupKind, name string, o *v1.AddVolumeOptions) err
 		o.VolumeSource.PersistentVolumeClaim != nil && o.VolumeSource.PersistentVolumeClaim.ClaimName == "":
 		return apierrors.NewBadRequest("AddVolumeOptions requires the name of the claim or DataVolume")
 	}
-	return validDisk(of, name, o)
-}
-
-func validDisk(of schema.GroupKind, name string, o *v1.AddVolumeOptions) error {
 	spec := &v1.VirtualMachineInstanceSpec{}
 	if o.Disk.CDRom != nil || hotplugspec.Add(spec, o) != nil {
 		return nil // it is refused with a message of its own

@@ -19,7 +19,7 @@ import (
 )
 
 // KeysSecret names the Secret in clusterconfig.Namespace with the keys that sign tokens. An entry's name is its
-// creation time in Unix seconds. The newest key signs; the others stay until all their tokens have expired.
+// creation time in Unix seconds. The newest signs; the others stay until all their tokens have expired.
 const KeysSecret = "kubevirt-upload-token-keys"
 
 const (
@@ -84,8 +84,8 @@ type keys struct {
 	read time.Time
 }
 
-// with returns the keys of the last seconds. They are read sooner if the named one is not among them, since another
-// virt-api may have made it. Requests share a reading, which does not end with any of them.
+// with returns the keys, read sooner if the named one is not among them, since another virt-api may have made it.
+// Requests share a reading, which does not end with any of them.
 func (k *keys) with(ctx context.Context, name string) (keyring, error) {
 	if ring, fresh := k.remembered(name); fresh {
 		return ring, nil

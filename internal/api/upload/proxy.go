@@ -133,8 +133,15 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	if err != nil {
 		return err
 	}
-	if err := p.free(r, allowed); err != nil {
-		return err
+	if r.Method != http.MethodHead {
+		// No content was sent yet. The claim may no longer be to be filled, or be in use.
+		claim, err := p.claim(r.Context(), allowed)
+		if err != nil {
+			return err
+		}
+		if err := inUse(r.Context(), p.cluster, claim); err != nil {
+			return err
+		}
 	}
 	proxy := &httputil.ReverseProxy{
 		Transport: transport,
@@ -166,18 +173,6 @@ func (p *Proxy) await(ctx context.Context, transport http.RoundTripper, claim ty
 	return (&worker{cluster: p.cluster, claim: claim}).await(ctx, transport, path, p.patience)
 }
 
-// free refuses content for a claim that is no longer to be filled, or is in use. No content was sent yet.
-func (p *Proxy) free(r *http.Request, allowed grant) error {
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	claim, err := p.claim(r.Context(), allowed)
-	if err != nil {
-		return err
-	}
-	return inUse(r.Context(), p.cluster, claim)
-}
-
 // allowed verifies the token. Text that is no token costs no request to the API server.
 func (p *Proxy) allowed(r *http.Request) (grant, error) {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -185,11 +180,11 @@ func (p *Proxy) allowed(r *http.Request) (grant, error) {
 		return grant{}, apierrors.NewUnauthorized("the request has no upload token; it must have the header Authorization: Bearer <token>")
 	}
 	text = strings.TrimSpace(text)
-	key, err := keyOf(text)
+	claimed, err := parse(text)
 	if err != nil {
 		return grant{}, apierrors.NewUnauthorized(err.Error())
 	}
-	ring, err := p.keys.with(r.Context(), key)
+	ring, err := p.keys.with(r.Context(), claimed.Headers[0].KeyID)
 	if err != nil {
 		return grant{}, err
 	}
@@ -212,8 +207,7 @@ func (p *Proxy) claim(ctx context.Context, allowed grant) (*corev1.PersistentVol
 	return claim, nil
 }
 
-// Serve accepts uploads at the listener until ctx ends. Uploads in progress are then cut off, since they may take
-// hours.
+// Serve accepts uploads until ctx ends. Uploads in progress, which may take hours, are then cut off.
 func (p *Proxy) Serve(ctx context.Context, listener net.Listener, serving *tls.Config) error {
 	server := &http.Server{
 		Handler:     p,

@@ -49,15 +49,6 @@ func (g grant) sign(ring keyring, now time.Time) (string, error) {
 
 var errBadToken = errors.New("the token is not one of this proxy; ask for a new one by an UploadTokenRequest")
 
-// keyOf returns the name of the key that a token claims to be signed with.
-func keyOf(text string) (string, error) {
-	token, err := parse(text)
-	if err != nil {
-		return "", err
-	}
-	return token.Headers[0].KeyID, nil
-}
-
 func parse(text string) (*jwt.JSONWebToken, error) {
 	token, err := jwt.ParseSigned(text, []jose.SignatureAlgorithm{jose.HS256})
 	if err != nil || len(token.Headers) != 1 {

@@ -20,23 +20,6 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	for i, secret := range spec.ImagePullSecrets {
 		errs = append(errs, subdomain(secret.Name, path.Child("imagePullSecrets").Index(i).Child("name"))...)
 	}
-	errs = append(errs, monitoring(spec, path)...)
-	errs = append(errs, customization(&spec.CustomizeComponents, path.Child("customizeComponents"))...)
-	if c := spec.Infra; c != nil {
-		if r := c.Replicas; r != nil && *r == 0 {
-			errs = append(errs, field.Invalid(path.Child("infra", "replicas"), *r,
-				"must be at least 1: nobody would follow this object any more"))
-		}
-		errs = append(errs, nodePlacement(c.NodePlacement, path.Child("infra", "nodePlacement"))...)
-	}
-	if c := spec.Workloads; c != nil {
-		errs = append(errs, nodePlacement(c.NodePlacement, path.Child("workloads", "nodePlacement"))...)
-	}
-	return errs
-}
-
-func monitoring(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
 	for _, namespace := range []struct{ child, name string }{
 		{"monitorNamespace", spec.MonitorNamespace}, {"serviceMonitorNamespace", spec.ServiceMonitorNamespace},
 	} {
@@ -49,6 +32,17 @@ func monitoring(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	}
 	if spec.MonitorAccount != "" {
 		errs = append(errs, subdomain(spec.MonitorAccount, path.Child("monitorAccount"))...)
+	}
+	errs = append(errs, customization(&spec.CustomizeComponents, path.Child("customizeComponents"))...)
+	if c := spec.Infra; c != nil {
+		if r := c.Replicas; r != nil && *r == 0 {
+			errs = append(errs, field.Invalid(path.Child("infra", "replicas"), *r,
+				"must be at least 1: nobody would follow this object any more"))
+		}
+		errs = append(errs, nodePlacement(c.NodePlacement, path.Child("infra", "nodePlacement"))...)
+	}
+	if c := spec.Workloads; c != nil {
+		errs = append(errs, nodePlacement(c.NodePlacement, path.Child("workloads", "nodePlacement"))...)
 	}
 	return errs
 }

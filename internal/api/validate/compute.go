@@ -118,14 +118,6 @@ func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, f
 
 func hasMemory(domain *v1.DomainSpec) bool { return domain.Memory != nil && domain.Memory.Guest != nil }
 
-// As in KubeVirt, a template without memory is stored, with a warning.
-func memoryRequested(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
-	if hasMemory(domain) {
-		return nil
-	}
-	return field.ErrorList{field.Required(path.Child("memory", "guest"), noMemory(path))}
-}
-
 func noMemory(path *field.Path) string {
 	return "no memory requested; set this or " + path.Child("resources", "requests", "memory").String()
 }

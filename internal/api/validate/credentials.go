@@ -25,7 +25,11 @@ func accessCredentials(spec *v1.VirtualMachineInstanceSpec, path *field.Path) fi
 		}
 		if c.UserPassword != nil {
 			chosen = append(chosen, "userPassword")
-			errs = append(errs, userPassword(c.UserPassword, at.Child("userPassword"))...)
+			password, at := c.UserPassword, at.Child("userPassword")
+			errs = append(errs, credentialSecret(password.Source.Secret, at.Child("source", "secret"))...)
+			if password.PropagationMethod.QemuGuestAgent == nil {
+				errs = append(errs, field.Required(at.Child("propagationMethod", "qemuGuestAgent"), "passwords reach the guest by its agent"))
+			}
 		}
 		errs = append(errs, exactlyOne(at, chosen, "a credential is exactly one of sshPublicKey and userPassword")...)
 	}
@@ -51,14 +55,6 @@ func sshPublicKey(key *v1.SSHPublicKeyAccessCredential, volumes []v1.Volume, at 
 		errs = append(errs, guestUsers(method.QemuGuestAgent.Users, at.Child("qemuGuestAgent", "users"))...)
 	}
 	return append(errs, exactlyOne(at, chosen, "SSH keys reach the guest by exactly one of noCloud, configDrive and qemuGuestAgent")...)
-}
-
-func userPassword(password *v1.UserPasswordAccessCredential, at *field.Path) field.ErrorList {
-	errs := credentialSecret(password.Source.Secret, at.Child("source", "secret"))
-	if password.PropagationMethod.QemuGuestAgent == nil {
-		errs = append(errs, field.Required(at.Child("propagationMethod", "qemuGuestAgent"), "passwords reach the guest by its agent"))
-	}
-	return errs
 }
 
 func credentialSecret(secret *v1.AccessCredentialSecretSource, at *field.Path) field.ErrorList {

@@ -91,7 +91,11 @@ func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
 	errs := supported.DataVolumeSpec(spec, path)
 	if spec.SourceRef != nil {
-		errs = append(errs, dataVolumeSourceRef(spec, path)...)
+		ref, at := spec.SourceRef, path.Child("sourceRef")
+		if spec.Source != nil {
+			errs = append(errs, field.Forbidden(at, "can't be set beside source: one of the two must be set"))
+		}
+		errs = append(errs, cloneNames(ptr.Deref(ref.Namespace, ""), ref.Name, at)...)
 	}
 	if spec.SourceRef == nil || spec.Source != nil {
 		errs = append(errs, dataVolumeSource(spec.Source, path.Child("source"))...)
@@ -102,15 +106,6 @@ func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorLis
 		errs = append(errs, field.Forbidden(path.Child("contentType"), "an archive can come from http or upload only"))
 	}
 	return errs
-}
-
-func dataVolumeSourceRef(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	ref, at := spec.SourceRef, path.Child("sourceRef")
-	if spec.Source != nil {
-		errs = append(errs, field.Forbidden(at, "can't be set beside source: one of the two must be set"))
-	}
-	return append(errs, cloneNames(ptr.Deref(ref.Namespace, ""), ref.Name, at)...)
 }
 
 func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
@@ -230,25 +225,19 @@ func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorL
 		errs = append(errs, claimSize(s.Resources.Requests, inferred, at)...)
 		errs = append(errs, archiveMode(spec, s.VolumeMode, at)...)
 	}
-	if spec.PVC != nil {
-		errs = append(errs, claimAsWritten(spec, path.Child("pvc"))...)
-	}
-	return errs
-}
-
-// The claim is created from spec.pvc unchanged.
-func claimAsWritten(spec *cdiv1.DataVolumeSpec, at *field.Path) field.ErrorList {
-	pvc := spec.PVC
-	errs := claimSize(pvc.Resources.Requests, false, at)
-	errs = append(errs, archiveMode(spec, pvc.VolumeMode, at)...)
-	if pvc.VolumeMode != nil {
-		errs = append(errs, oneOf(*pvc.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
-	}
-	if len(pvc.AccessModes) == 0 {
-		errs = append(errs, field.Required(at.Child("accessModes"), "a claim needs one; spec.storage takes what suits the class"))
-	}
-	if pvc.DataSource != nil || pvc.DataSourceRef != nil {
-		errs = append(errs, field.Forbidden(at.Child("dataSource"), "what the claim is filled from is said in source"))
+	if pvc, at := spec.PVC, path.Child("pvc"); pvc != nil {
+		// The claim is created from spec.pvc unchanged.
+		errs = append(errs, claimSize(pvc.Resources.Requests, false, at)...)
+		errs = append(errs, archiveMode(spec, pvc.VolumeMode, at)...)
+		if pvc.VolumeMode != nil {
+			errs = append(errs, oneOf(*pvc.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
+		}
+		if len(pvc.AccessModes) == 0 {
+			errs = append(errs, field.Required(at.Child("accessModes"), "a claim needs one; spec.storage takes what suits the class"))
+		}
+		if pvc.DataSource != nil || pvc.DataSourceRef != nil {
+			errs = append(errs, field.Forbidden(at.Child("dataSource"), "what the claim is filled from is said in source"))
+		}
 	}
 	return errs
 }

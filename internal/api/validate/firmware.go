@@ -27,7 +27,9 @@ func firmwareOf(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 		if b.BIOS != nil && b.EFI != nil {
 			errs = append(errs, field.Forbidden(at.Child("bootloader", "efi"), "can't be set beside bios: a guest has one boot loader"))
 		}
-		if b.EFI != nil && (b.EFI.SecureBoot == nil || *b.EFI.SecureBoot) && !smm(spec.Domain.Features) {
+		features := spec.Domain.Features
+		smm := features != nil && features.SMM != nil && (features.SMM.Enabled == nil || *features.SMM.Enabled)
+		if b.EFI != nil && (b.EFI.SecureBoot == nil || *b.EFI.SecureBoot) && !smm {
 			errs = append(errs, field.Invalid(at.Child("bootloader", "efi", "secureBoot"), true,
 				"has SMM as a requirement; set domain.features.smm.enabled to true, or this to false"))
 		}
@@ -46,10 +48,6 @@ func chassis(c *v1.Chassis, at *field.Path) field.ErrorList {
 		errs = append(errs, smbiosText(f.value, at.Child(f.name))...)
 	}
 	return errs
-}
-
-func smm(features *v1.Features) bool {
-	return features != nil && features.SMM != nil && (features.SMM.Enabled == nil || *features.SMM.Enabled)
 }
 
 func kernelBoot(boot *v1.KernelBoot, at *field.Path) field.ErrorList {

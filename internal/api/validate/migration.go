@@ -17,7 +17,13 @@ import (
 // in its namespace. component means that one of Drydock's components creates it.
 func Migration(m *v1.VirtualMachineInstanceMigration, component bool, vmi *v1.VirtualMachineInstance, others []v1.VirtualMachineInstanceMigration) field.ErrorList {
 	spec := field.NewPath("spec")
-	errs := betweenClusters(m, spec)
+	var errs field.ErrorList
+	if m.Spec.SendTo != nil {
+		errs = append(errs, field.Forbidden(spec.Child("sendTo"), migration.NotBetweenClusters))
+	}
+	if m.Spec.Receive != nil {
+		errs = append(errs, field.Forbidden(spec.Child("receive"), migration.NotBetweenClusters))
+	}
 	rest := m.Spec
 	rest.SendTo, rest.Receive = nil, nil
 	errs = append(errs, supported.MigrationSpec(&rest, spec)...)
@@ -27,17 +33,6 @@ func Migration(m *v1.VirtualMachineInstanceMigration, component bool, vmi *v1.Vi
 	}
 	errs = append(errs, labelSet(m.Spec.AddedNodeSelector, spec.Child("addedNodeSelector"))...)
 	return append(errs, migratable(m, vmi, others, spec.Child("vmiName"))...)
-}
-
-func betweenClusters(m *v1.VirtualMachineInstanceMigration, spec *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if m.Spec.SendTo != nil {
-		errs = append(errs, field.Forbidden(spec.Child("sendTo"), migration.NotBetweenClusters))
-	}
-	if m.Spec.Receive != nil {
-		errs = append(errs, field.Forbidden(spec.Child("receive"), migration.NotBetweenClusters))
-	}
-	return errs
 }
 
 // migratable requires that the VMI can be migrated now, or once its guest has started.
@@ -88,16 +83,13 @@ func MigrationPolicy(p, old *migrationsv1alpha1.MigrationPolicy) field.ErrorList
 	if b := p.Spec.BandwidthPerMigration; b != nil {
 		errs = append(errs, amount(*b, spec.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
 	}
-	return append(errs, policySelectors(p.Spec.Selectors, spec.Child("selectors"))...)
-}
-
-func policySelectors(selectors *migrationsv1alpha1.Selectors, path *field.Path) field.ErrorList {
+	selectors, at := p.Spec.Selectors, spec.Child("selectors")
 	if selectors == nil || len(selectors.NamespaceSelector)+len(selectors.VirtualMachineInstanceSelector) == 0 {
-		return field.ErrorList{field.Required(path, "a policy is for the VMIs with the labels that it names, or in namespaces with them, and names at least one; "+
-			"what is to hold for all VMIs is set in spec.configuration.migrations of the KubeVirt object")}
+		return append(errs, field.Required(at, "a policy is for the VMIs with the labels that it names, or in namespaces with them, and names at least one; "+
+			"what is to hold for all VMIs is set in spec.configuration.migrations of the KubeVirt object"))
 	}
-	errs := labelSet(selectors.NamespaceSelector, path.Child("namespaceSelector"))
-	return append(errs, labelSet(selectors.VirtualMachineInstanceSelector, path.Child("virtualMachineInstanceSelector"))...)
+	errs = append(errs, labelSet(selectors.NamespaceSelector, at.Child("namespaceSelector"))...)
+	return append(errs, labelSet(selectors.VirtualMachineInstanceSelector, at.Child("virtualMachineInstanceSelector"))...)
 }
 
 const negative = "must not be negative; 0 means no limit"

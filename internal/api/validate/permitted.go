@@ -16,7 +16,11 @@ import (
 func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	errs := gated(spec, path, settings)
 	interfaces := path.Child("domain", "devices", "interfaces")
-	errs = append(errs, registered(spec.Domain.Devices.Interfaces, interfaces, settings)...)
+	for i := range spec.Domain.Devices.Interfaces {
+		if _, err := settings.NetworkBindings.Of(&spec.Domain.Devices.Interfaces[i]); err != nil {
+			errs = append(errs, field.Forbidden(interfaces.Index(i).Child("binding", "name"), err.Error()))
+		}
+	}
 	errs = append(errs, bridges(spec, interfaces, settings)...)
 	return append(errs, machines(spec, path.Child("domain", "machine", "type"), settings)...)
 }
@@ -38,16 +42,6 @@ func gated(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clust
 	}
 	if spec.Domain.Devices.DownwardMetrics != nil && !settings.DownwardMetrics {
 		forbid(path.Child("domain", "devices", "downwardMetrics"), clusterconfig.GateDownwardMetrics)
-	}
-	return errs
-}
-
-func registered(list []v1.Interface, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
-	var errs field.ErrorList
-	for i := range list {
-		if _, err := settings.NetworkBindings.Of(&list[i]); err != nil {
-			errs = append(errs, field.Forbidden(at.Index(i).Child("binding", "name"), err.Error()))
-		}
 	}
 	return errs
 }

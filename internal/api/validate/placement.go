@@ -34,7 +34,12 @@ func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 		errs = append(errs, subdomain(spec.PriorityClassName, path.Child("priorityClassName"))...)
 	}
 	if s := spec.TerminationGracePeriodSeconds; s != nil {
-		errs = append(errs, gracePeriod(*s, path.Child("terminationGracePeriodSeconds"))...)
+		switch at := path.Child("terminationGracePeriodSeconds"); {
+		case *s < 0:
+			errs = append(errs, field.Invalid(at, *s, "must not be negative"))
+		case *s > maxGracePeriod:
+			errs = append(errs, field.Invalid(at, *s, fmt.Sprintf("must not be greater than %d", maxGracePeriod)))
+		}
 	}
 	return append(errs, dns(spec, path)...)
 }
@@ -42,16 +47,6 @@ func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 // maxGracePeriod, in seconds, is longer than any guest lives. A larger one could overflow in nanoseconds, or with a
 // margin added: the guest would get no time at all.
 const maxGracePeriod = math.MaxInt32
-
-func gracePeriod(seconds int64, path *field.Path) field.ErrorList {
-	switch {
-	case seconds < 0:
-		return field.ErrorList{field.Invalid(path, seconds, "must not be negative")}
-	case seconds > maxGracePeriod:
-		return field.ErrorList{field.Invalid(path, seconds, fmt.Sprintf("must not be greater than %d", maxGracePeriod))}
-	}
-	return nil
-}
 
 func affinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	var errs field.ErrorList

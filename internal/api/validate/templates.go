@@ -15,7 +15,13 @@ import (
 // If CDI serves DataVolumes, it validates their content.
 func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	var errs field.ErrorList
-	used := claimsOfVolumes(vm)
+	// A claim has the name of the DataVolume that fills it.
+	used := map[string]bool{}
+	if vm.Spec.Template != nil {
+		for _, name := range volumeclaim.Names(vm.Spec.Template.Spec.Volumes) {
+			used[name] = true
+		}
+	}
 	names := map[string]bool{}
 	for i := range vm.Spec.DataVolumeTemplates {
 		template, at := &vm.Spec.DataVolumeTemplates[i], path.Index(i)
@@ -40,19 +46,6 @@ func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clust
 		errs = append(errs, dataVolumeAnnotations(dv, at.Child("metadata", "annotations"))...)
 	}
 	return errs
-}
-
-// claimsOfVolumes returns the claims of the VM's volumes, which are also the names of DataVolumes that could fill
-// them.
-func claimsOfVolumes(vm *v1.VirtualMachine) map[string]bool {
-	out := map[string]bool{}
-	if vm.Spec.Template == nil {
-		return out
-	}
-	for _, name := range volumeclaim.Names(vm.Spec.Template.Spec.Volumes) {
-		out[name] = true
-	}
-	return out
 }
 
 // NewTemplates returns the indices of the dataVolumeTemplates that are not in old unchanged. The others were

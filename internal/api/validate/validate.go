@@ -63,7 +63,13 @@ func ExpandedVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Set
 func judgeVM(vm, expanded, old *v1.VirtualMachine, settings clusterconfig.Settings) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := supported.VMSpec(&expanded.Spec, spec)
-	errs = append(errs, runStrategy(&vm.Spec, spec)...)
+	switch s := &vm.Spec; {
+	case s.Running != nil && s.RunStrategy != nil:
+		errs = append(errs, field.Invalid(spec.Child("running"), *s.Running,
+			"Running and RunStrategy are mutually exclusive; Running is deprecated, use RunStrategy"))
+	case s.Running == nil && s.RunStrategy == nil:
+		errs = append(errs, field.Required(spec.Child("runStrategy"), "one of Running or RunStrategy must be specified"))
+	}
 	errs = append(errs, dataVolumeTemplates(expanded, spec.Child("dataVolumeTemplates"), settings)...)
 	template := spec.Child("template")
 	if vm.Spec.Template == nil {
@@ -127,17 +133,6 @@ func DisksHeldBy(vm *v1.VirtualMachine) string {
 	return ""
 }
 
-func runStrategy(spec *v1.VirtualMachineSpec, path *field.Path) field.ErrorList {
-	switch {
-	case spec.Running != nil && spec.RunStrategy != nil:
-		return field.ErrorList{field.Invalid(path.Child("running"), *spec.Running,
-			"Running and RunStrategy are mutually exclusive; Running is deprecated, use RunStrategy")}
-	case spec.Running == nil && spec.RunStrategy == nil:
-		return field.ErrorList{field.Required(path.Child("runStrategy"), "one of Running or RunStrategy must be specified")}
-	}
-	return nil
-}
-
 func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
 	meta := template.ObjectMeta
 	// They have no effect: the VMI has its VM's.
@@ -184,7 +179,10 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.
 	errs = append(errs, instanceLock(vmi.Annotations, nil, metadata.Child("annotations"))...)
 	errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, lasting(vmi)...)
-	errs = append(errs, memoryRequested(&vmi.Spec.Domain, spec.Child("domain"))...)
+	if domain := spec.Child("domain"); !hasMemory(&vmi.Spec.Domain) {
+		// As in KubeVirt, a template without memory is stored, with a warning.
+		errs = append(errs, field.Required(domain.Child("memory", "guest"), noMemory(domain)))
+	}
 	return append(errs, Spec(&vmi.Spec, spec)...)
 }
 
@@ -301,17 +299,14 @@ func selects(selector *metav1.LabelSelector, templateLabels map[string]string, p
 		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(selector), err.Error())}
 	}
 	if !matcher.Matches(labels.Set(templateLabels)) {
+		described := "none"
+		if len(templateLabels) > 0 {
+			described = labels.Set(maps.Clone(templateLabels)).String()
+		}
 		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(selector),
-			"must match the template's labels, which are: "+describeLabels(templateLabels))}
+			"must match the template's labels, which are: "+described)}
 	}
 	return nil
-}
-
-func describeLabels(set map[string]string) string {
-	if len(set) == 0 {
-		return "none"
-	}
-	return labels.Set(maps.Clone(set)).String()
 }
 
 // KubeVirt validates the configuration. old is nil on creation.

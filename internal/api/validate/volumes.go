@@ -80,7 +80,11 @@ func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
 	names, claims, once := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for i := range list {
 		v, at := &list[i], at.Index(i)
-		errs = append(errs, volumeName(v.Name, at.Child("name"))...)
+		if v.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "disks refer to a volume by its name"))
+		} else {
+			errs = append(errs, label(v.Name, at.Child("name"))...)
+		}
 		errs = append(errs, unique(names, v.Name, at.Child("name"))...)
 		errs = append(errs, volumeSource(&v.VolumeSource, at)...)
 		if claim, at := writable(&v.VolumeSource, at); at != nil {
@@ -94,13 +98,6 @@ func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
 		}
 	}
 	return errs
-}
-
-func volumeName(name string, at *field.Path) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, "disks refer to a volume by its name")}
-	}
-	return label(name, at)
 }
 
 func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {

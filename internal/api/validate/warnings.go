@@ -26,9 +26,20 @@ func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []s
 		return all
 	}
 	spec := field.NewPath("spec")
-	all = append(all, deprecated(vm)...)
+	if vm.Spec.Running != nil {
+		instead := v1.RunStrategyHalted
+		if *vm.Spec.Running {
+			instead = v1.RunStrategyAlways
+		}
+		all = append(all, fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead))
+	}
 	all = append(all, supported.VMSpecWarnings(&vm.Spec, spec)...)
-	all = append(all, dataVolumeTemplateWarnings(&vm.Spec, spec.Child("dataVolumeTemplates"), settings)...)
+	if !settings.CDI { // Else the annotations are for CDI.
+		for i := range vm.Spec.DataVolumeTemplates {
+			at := spec.Child("dataVolumeTemplates").Index(i).Child("metadata", "annotations")
+			all = append(all, supported.DataVolumeAnnotationWarnings(vm.Spec.DataVolumeTemplates[i].Annotations, at)...)
+		}
+	}
 	if vm.Spec.Instancetype == nil {
 		all = append(all, memoryWarning(vm.Spec.Template, spec.Child("template", "spec"))...)
 	}
@@ -103,19 +114,6 @@ func CDIWarnings(object, old *cdiv1.CDI) []string {
 	return supported.CDISpecWarnings(&object.Spec, field.NewPath("spec"))
 }
 
-// If CDI serves DataVolumes, the annotations are for CDI.
-func dataVolumeTemplateWarnings(spec *v1.VirtualMachineSpec, path *field.Path, settings clusterconfig.Settings) []string {
-	if settings.CDI {
-		return nil
-	}
-	var all []string
-	for i := range spec.DataVolumeTemplates {
-		at := path.Index(i).Child("metadata", "annotations")
-		all = append(all, supported.DataVolumeAnnotationWarnings(spec.DataVolumeTemplates[i].Annotations, at)...)
-	}
-	return all
-}
-
 // KubeVirtWarnings returns the warnings about the configuration.
 func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 	all := supported.KubeVirtAnnotationWarnings(changed(kv.Annotations, old), annotations)
@@ -129,17 +127,6 @@ func KubeVirtWarnings(kv, old *v1.KubeVirt) []string {
 			"ValidatingAdmissionPolicy virt-controller-pods", t))
 	}
 	return append(all, customizationWarnings(&kv.Spec.CustomizeComponents, spec.Child("customizeComponents"))...)
-}
-
-func deprecated(vm *v1.VirtualMachine) []string {
-	if vm.Spec.Running == nil {
-		return nil
-	}
-	instead := v1.RunStrategyHalted
-	if *vm.Spec.Running {
-		instead = v1.RunStrategyAlways
-	}
-	return []string{fmt.Sprintf("spec.running is deprecated: set spec.runStrategy to %s instead", instead)}
 }
 
 func guestWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) []string {

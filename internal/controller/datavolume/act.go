@@ -48,14 +48,16 @@ func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
 
 func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 	if plan.CreateClaim != nil {
-		if err := r.createClaim(ctx, plan.CreateClaim); err != nil {
+		if err := r.createOrGet(ctx, plan.CreateClaim); err != nil {
 			return err
 		}
+		r.claim = plan.CreateClaim
 	}
 	if plan.CreateRestored != nil {
-		if err := r.createRestored(ctx, plan.CreateRestored); err != nil {
+		if err := r.createOrGet(ctx, plan.CreateRestored); err != nil {
 			return err
 		}
+		r.restored = plan.CreateRestored
 	}
 	if plan.AdoptClaim {
 		if err := r.adoptClaim(ctx); err != nil {
@@ -76,30 +78,6 @@ func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 		}
 		r.source = pod
 	}
-	return nil
-}
-
-func (r *round) confirm(ctx context.Context) error {
-	current, err := versioned.Current(ctx, r.Reader, "DataVolume", r.dv)
-	if err == nil {
-		r.current, r.outdated = current, !current
-	}
-	return err
-}
-
-func (r *round) createClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	if err := r.createOrGet(ctx, claim); err != nil {
-		return err
-	}
-	r.claim = claim
-	return nil
-}
-
-func (r *round) createRestored(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
-	if err := r.createOrGet(ctx, claim); err != nil {
-		return err
-	}
-	r.restored = claim
 	return nil
 }
 
@@ -285,25 +263,21 @@ func (r *round) deleteSecretAndService(ctx context.Context) error {
 	return r.delete(ctx, &corev1.Secret{ObjectMeta: meta})
 }
 
-// delete deletes a Secret or Service of a worker. If somebody has put another object in its place, the policy
-// virt-controller-secrets refuses that, and nothing is left to delete.
+// delete deletes a Secret or Service of a worker, or leaves another object that somebody has put in its place.
 func (r *Reconciler) delete(ctx context.Context, object client.Object) error {
 	err := r.Client.Delete(ctx, object)
 	if err == nil || apierrors.IsNotFound(err) {
 		return nil
 	}
-	if isNotOurs(err) {
+	// The policy refuses the deletion of an object without the labels of workers' objects. virt-controller can't read
+	// Secrets.
+	notOurs := (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && strings.Contains(err.Error(), "'"+secretPolicy+"'")
+	if notOurs {
 		ctrl.LoggerFrom(ctx).Info("leaving an object that has the name of a worker's and is not Drydock's",
 			"object", client.ObjectKeyFromObject(object), "reason", err.Error())
 		return nil
 	}
 	return fmt.Errorf("deleting %T %s/%s: %w", object, object.GetNamespace(), object.GetName(), err)
-}
-
-// isNotOurs reports whether the policy refused a deletion, since the object lacks the labels of workers' objects.
-// virt-controller can't read Secrets.
-func isNotOurs(err error) bool {
-	return (apierrors.IsForbidden(err) || apierrors.IsInvalid(err)) && strings.Contains(err.Error(), "'"+secretPolicy+"'")
 }
 
 // secretPolicy is in config/rbac/controller-policy.yaml.

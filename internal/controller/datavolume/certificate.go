@@ -26,7 +26,24 @@ func (r *Reconciler) createSecretAndService(ctx context.Context, worker *datavol
 	if worker.Task.Kind != transfer.KindUpload {
 		return nil
 	}
-	return r.publish(ctx, workerpod.Service(pod))
+	service := workerpod.Service(pod)
+	err := r.Client.Create(ctx, service)
+	if !apierrors.IsAlreadyExists(err) {
+		if err != nil {
+			err = fmt.Errorf("creating the Service %s/%s: %w", service.Namespace, service.Name, err)
+		}
+		return err
+	}
+	// A Service that is about to be deleted with a former owner would leave this worker without one.
+	var existing corev1.Service
+	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(service), &existing); err != nil {
+		return fmt.Errorf("reading the Service %s/%s: %w", service.Namespace, service.Name, err)
+	}
+	owner, ours := metav1.GetControllerOf(&existing), metav1.GetControllerOf(service)
+	if owner == nil || owner.UID != ours.UID {
+		return fmt.Errorf("a Service %s/%s exists that is not of this upload", service.Namespace, service.Name)
+	}
+	return nil
 }
 
 // certify creates the certificate of a worker and replaces an existing one: Secrets in users' namespaces are never
@@ -60,26 +77,6 @@ func (r *Reconciler) certify(ctx context.Context, c datavolume.Certificate, pod 
 	return nil
 }
 
-func (r *Reconciler) publish(ctx context.Context, service *corev1.Service) error {
-	err := r.Client.Create(ctx, service)
-	if !apierrors.IsAlreadyExists(err) {
-		if err != nil {
-			err = fmt.Errorf("creating the Service %s/%s: %w", service.Namespace, service.Name, err)
-		}
-		return err
-	}
-	// A Service that is about to be deleted with a former owner would leave this worker without one.
-	var existing corev1.Service
-	if err := r.Reader.Get(ctx, client.ObjectKeyFromObject(service), &existing); err != nil {
-		return fmt.Errorf("reading the Service %s/%s: %w", service.Namespace, service.Name, err)
-	}
-	owner, ours := metav1.GetControllerOf(&existing), metav1.GetControllerOf(service)
-	if owner == nil || owner.UID != ours.UID {
-		return fmt.Errorf("a Service %s/%s exists that is not of this upload", service.Namespace, service.Name)
-	}
-	return nil
-}
-
 func (r *Reconciler) authority(ctx context.Context) (*workertls.Authority, error) {
 	var secret corev1.Secret
 	key := client.ObjectKey{Namespace: r.Namespace, Name: certs.UploadSecret}
@@ -96,8 +93,7 @@ const (
 	renewAfter = 24 * time.Hour
 )
 
-// The certificate is renewed when it is old, of another authority than the upload proxy's, or unknown to this
-// process.
+// A certificate is renewed when it is old, of another authority than the upload proxy's, or unknown to this process.
 func (r *Reconciler) renewCertificate(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil || !r.renewals.due(c, r.Now()) {
 		return nil

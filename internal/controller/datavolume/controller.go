@@ -14,7 +14,6 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -227,7 +226,10 @@ func (r *round) step(ctx context.Context) (datavolume.Plan, error) {
 func (r *round) ask(ctx context.Context, question datavolume.Question, o *datavolume.Observed) (err error) {
 	switch question {
 	case datavolume.NeedDataVolume:
-		err = r.confirm(ctx)
+		var current bool
+		if current, err = versioned.Current(ctx, r.Reader, "DataVolume", r.dv); err == nil {
+			r.current, r.outdated = current, !current
+		}
 		o.Confirmed = r.current
 	case datavolume.NeedWriters:
 		namespace, _, name := datavolume.SourceOf(&o.DataVolume.Spec, r.dv.Namespace)
@@ -270,8 +272,4 @@ func (r *round) poll(ctx context.Context, pod *corev1.Pod) (progress *transfer.P
 		return &transfer.Progress{}, noConnection(err)
 	}
 	return progress, false
-}
-
-func controlled(object metav1.Object, by *cdiv1.DataVolume) bool {
-	return metav1.IsControlledBy(object, by)
 }

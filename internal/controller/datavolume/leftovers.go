@@ -26,8 +26,8 @@ import (
 // leftoverEvery is how often the DataVolume of a source pod or a restored claim is looked for, besides at its deletion.
 const leftoverEvery = 5 * time.Minute
 
-// Leftovers is the loop that deletes the source pods and restored claims of DataVolumes in other namespaces which were
-// deleted without them. A request names the pod or the claim.
+// Leftovers is the loop that deletes source pods and restored claims in other namespaces after their DataVolumes. A
+// request names the pod or the claim.
 type Leftovers struct{ *Reconciler }
 
 // SetupWithManager registers the loop.

@@ -83,7 +83,7 @@ func (r *round) observePods(ctx context.Context, o *datavolume.Observed) error {
 		if err != nil {
 			return err
 		}
-		if pod != nil && !controlled(pod, r.dv) {
+		if pod != nil && !metav1.IsControlledBy(pod, r.dv) {
 			o.Conflicting = true
 			pod = nil
 		}
@@ -191,8 +191,8 @@ func (r *Reconciler) observeSourceClaim(ctx context.Context, key client.ObjectKe
 	return nil
 }
 
-// writer names a pod that may write to a claim, "" for none. Pods of all kinds are listed, and only now, so that they
-// need not be cached.
+// writer names a pod that may write to a claim, "" for none. Pods of all kinds are listed, so that they need not be
+// cached.
 func (r *round) writer(ctx context.Context, claim client.ObjectKey) (string, error) {
 	writers, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
 		return pod.Name, datavolume.Writes(pod, claim.Name)

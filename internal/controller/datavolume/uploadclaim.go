@@ -167,22 +167,15 @@ func (u *UploadClaims) apply(ctx context.Context, o datavolume.ObservedUpload, p
 	if err != nil || !wrote || !plan.DeleteWorker {
 		return err
 	}
-	if err := u.deleteSecretAndService(ctx, o.Claim, o.Worker.Name); err != nil {
-		return err
-	}
-	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
-}
-
-// The pod is deleted last: its existence shows the next round that Service and Secret are to be deleted.
-func (u *UploadClaims) deleteSecretAndService(ctx context.Context, claim *corev1.PersistentVolumeClaim, worker string) error {
-	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: worker}}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: claim.Namespace, Name: datavolume.SecretName(worker, claim.UID)}}
+	// The pod is deleted last: its existence shows the next round that Service and Secret are to be deleted.
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: o.Claim.Namespace, Name: o.Worker.Name}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: o.Claim.Namespace, Name: datavolume.SecretName(o.Worker.Name, o.Claim.UID)}}
 	for _, object := range []client.Object{service, secret} {
 		if err := u.delete(ctx, object); err != nil {
 			return err
 		}
 	}
-	return nil
+	return deletion.Once(ctx, u.Client, &u.deleted, o.Claim, o.Worker, "the worker pod")
 }
 
 func (u *UploadClaims) createWorker(ctx context.Context, worker *datavolume.Worker) error {

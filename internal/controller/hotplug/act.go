@@ -78,8 +78,7 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	return out
 }
 
-// knowsMoreOfClaims reports whether the status has only the name of a claim that was observed, because a migration
-// copied a disk to it.
+// knowsMoreOfClaims reports whether the status has only the name of a claim, because a migration copied a disk to it.
 func (s *observation) knowsMoreOfClaims() bool {
 	return slices.ContainsFunc(s.vmi.Status.VolumeStatus, func(have v1.VolumeStatus) bool {
 		return have.HotplugVolume != nil && have.PersistentVolumeClaimInfo != nil && s.knowsMoreOf(have.PersistentVolumeClaimInfo)
@@ -170,8 +169,8 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// The cache may lack a pod of this loop. A foreign one of that name is reported: only virt-controller can give a
-// pod these labels (config/rbac/pod-policy.yaml).
+// The cache may lack a pod of this loop. A foreign one is reported: only virt-controller can give a pod these labels
+// (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the attachment pod", client.ObjectKeyFromObject(pod))
 	if err != nil || existing == nil || hotplugpod.IsOf(existing, vmi) {
@@ -186,7 +185,7 @@ func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInsta
 	return nil
 }
 
-// A pod may hold a volume that is not in the spec any more.
+// A pod may hold a volume that the spec no longer has.
 func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (map[string]bool, error) {
 	block := map[string]bool{}
 	for _, h := range attachmentPods {
@@ -207,7 +206,7 @@ func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachment
 	return block, nil
 }
 
-// deletePods deletes the plan's pods, whose volumes are not in use any more.
+// deletePods deletes pods whose volumes are not in use any more.
 func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInstance, pods []hotplug.Pod) error {
 	for _, p := range pods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: p.Name, UID: p.UID}}

@@ -26,8 +26,7 @@ import (
 
 const actionProtect = "ProtectVolumes"
 
-// A write is not repeated while the cache may be late: a user who reverts it again and again causes no more than
-// one in that time.
+// A write is not repeated while the cache may be late: a user who reverts it again and again causes no more.
 func (r *Reconciler) observeBudget(ctx context.Context, s *observation) error {
 	name := hotplugpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {
@@ -56,8 +55,7 @@ func (r *Reconciler) readBudget(ctx context.Context, reader client.Reader, s *ob
 	return nil
 }
 
-// protect reports whether the budget keeps drains from the attachment pods. Obstacles are in an event and in the
-// status of waiting volumes.
+// protect reports whether the budget keeps drains from the attachment pods. Waiting volumes' status has obstacles.
 func (r *Reconciler) protect(ctx context.Context, s *observation) (bool, error) {
 	step := hotplug.PlanBudget(s.Observed)
 	if step == hotplug.BudgetStay {

@@ -1,9 +1,9 @@
 // Package hotplug is the loop that maintains the attachment pods of VMIs' hotplugged volumes, and virt-controller's
 // part of these volumes' status. Package internal/rules/hotplug decides; this package observes and acts.
 //
-// It owns the attachment pods, their disruption budgets, the record of attachment pods on a VMI, and the controller's
-// fields of a VMI's volume status (docs/architecture.md). It must not decide: whatever depends on more than the API
-// server's response belongs to internal/rules/hotplug.
+// It owns the attachment pods, their disruption budgets and their record on a VMI, and the controller's fields of a
+// VMI's volume status (docs/architecture.md). It must not decide: whatever depends on more than the API server's
+// response belongs to internal/rules/hotplug.
 package hotplug
 
 import (
@@ -39,9 +39,8 @@ import (
 
 const podIndex = "drydock.attachment-pods"
 
-// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, without those whose claims allow only
-// one pod. Each costs a few MiB on the node; with fewer, a pod of many volumes would be replaced whenever one is
-// unplugged.
+// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, without those whose claims allow only one
+// pod. Each costs a few MiB on the node; with fewer, a pod of many volumes would be replaced with each unplugged one.
 const DefaultMaxAttachmentPods = 4
 
 // Reconciler is the loop. All fields are required.
@@ -125,8 +124,8 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []re
 	})
 }
 
-// mostRounds bounds how often one call writes the VMI and plans again: once for the entries, once for the record, and
-// for their consequences. The writes themselves enqueue the rest.
+// mostRounds bounds how often one call writes the VMI and plans again: for the entries, the record, and their
+// consequences. The writes themselves enqueue the rest.
 const mostRounds = 6
 
 // Reconcile handles one VMI.
@@ -154,8 +153,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// plan decides from the caches, and from the API server if the decision needs that. It returns no observation if the
-// VMI does not exist.
+// plan decides, from the API server if the caches don't suffice. It returns no observation if the VMI does not exist.
 func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*observation, hotplug.Plan, error) {
 	s, err := r.observe(ctx, key, false)
 	if err != nil {

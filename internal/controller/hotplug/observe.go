@@ -29,11 +29,10 @@ import (
 )
 
 const (
-	// stuckAfter is when an attachment pod that does not run counts as stuck. It is several times the start time on a
-	// busy node; a wrong guess costs a second pod.
+	// stuckAfter is when an attachment pod that does not run counts as stuck: several times the start time on a busy
+	// node. A wrong guess costs a second pod.
 	stuckAfter = 10 * time.Second
-	// coolingFor is the age at which a pod that ended by itself is replaced: a kubelet that rejects each one must
-	// not be asked many times a second.
+	// coolingFor is the age at which a pod that ended by itself is replaced: a kubelet may reject each one.
 	coolingFor = 10 * time.Second
 	// settleFor must pass without a change before pods are merged.
 	settleFor = 30 * time.Second
@@ -44,8 +43,8 @@ type observation struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
 	launcher *corev1.Pod
-	// host is the pod for which new attachment pods are created: launcher or, during a migration, the target. It is
-	// nil while it is unknown.
+	// host is the pod for which new attachment pods are created: launcher or, during a migration, the target. Nil means
+	// that it is unknown.
 	host   *corev1.Pod
 	budget *policyv1.PodDisruptionBudget
 	claims map[string]*corev1.PersistentVolumeClaim
@@ -57,17 +56,17 @@ func (s *observation) lookAgain(after time.Duration) {
 	s.after = backoff.Sooner(s.after, max(after, time.Millisecond))
 }
 
-// observe gathers the facts for a decision. It returns nil if the VMI does not exist. With live it asks the API
-// server, for the pods first and then for the VMI: a VMI that is read after a pod is at least as new as the record of
-// the pod.
+// observe gathers the facts for a decision. It returns nil if the VMI does not exist. With live it asks the API server
+// for the pods before the VMI, which is then at least as new as the record of each pod.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*observation, error) {
 	s := &observation{claims: map[string]*corev1.PersistentVolumeClaim{}}
 	reader, vmi := client.Reader(r.Client), &v1.VirtualMachineInstance{}
 	var pods corev1.PodList
 	if live {
 		reader = r.Reader
-		if err := r.askForPods(ctx, key, &pods); err != nil {
-			return nil, err
+		labels := client.MatchingLabels{v1.AppLabel: layout.AttachmentApp}
+		if err := r.Reader.List(ctx, &pods, client.InNamespace(key.Namespace), labels); err != nil {
+			return nil, fmt.Errorf("asking for the attachment pods of VMI %s: %w", key, err)
 		}
 	}
 	if err := reader.Get(ctx, key, vmi); err != nil {
@@ -113,14 +112,6 @@ func (r *Reconciler) listPods(ctx context.Context, key types.NamespacedName, pod
 	err := r.Client.List(ctx, pods, client.InNamespace(key.Namespace), client.MatchingFields{podIndex: key.Name})
 	if err != nil {
 		return fmt.Errorf("listing the attachment pods of VMI %s: %w", key, err)
-	}
-	return nil
-}
-
-func (r *Reconciler) askForPods(ctx context.Context, key types.NamespacedName, pods *corev1.PodList) error {
-	labels := client.MatchingLabels{v1.AppLabel: layout.AttachmentApp}
-	if err := r.Reader.List(ctx, pods, client.InNamespace(key.Namespace), labels); err != nil {
-		return fmt.Errorf("asking for the attachment pods of VMI %s: %w", key, err)
 	}
 	return nil
 }
@@ -212,9 +203,9 @@ func (r *Reconciler) locate(ctx context.Context, s *observation, pod *corev1.Pod
 	return err
 }
 
-// left reports whether no process of the guest on a node has its volumes open: none of the VMI's launcher pods is
-// there, and the one for which the attachment pods were created has ended. A target pod ceases to be the VMI's when
-// its migration fails, and its QEMU ends after that.
+// left reports whether no process of the guest on a node has its volumes open: no launcher pod of the VMI is there, and
+// the one for which the attachment pods were created has ended. A target pod ceases to be the VMI's when its migration
+// fails, and its QEMU ends after that.
 func left(vmi *v1.VirtualMachineInstance, node string, launcher *corev1.Pod) bool {
 	for _, at := range vmi.Status.ActivePods {
 		if at == node {
@@ -240,8 +231,7 @@ func (r *Reconciler) madeFor(ctx context.Context, pod *corev1.Pod) (*corev1.Pod,
 	return nil, nil
 }
 
-// observeStart determines why a pod of that age does not run yet: from its status or, if that has no reason and it
-// takes too long, from its events.
+// observeStart determines why a pod of that age does not run yet: from its status or, after a long wait, its events.
 func (r *Reconciler) observeStart(ctx context.Context, s *observation, pod *corev1.Pod, seen *hotplug.Pod, age time.Duration) error {
 	if seen.Running || seen.Terminating || seen.Finished {
 		return nil
@@ -312,8 +302,8 @@ func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) er
 // maintenancePause is how often to look for maintenance pods that keep a volume from being plugged.
 const maintenancePause = 5 * time.Second
 
-// observeMaintainers asks the API server for the maintenance pods on the claims of volumes to be plugged, and for the
-// fillers of these claims.
+// observeMaintainers asks the API server for the maintenance pods on the claims of volumes to be plugged, and for these
+// claims' fillers.
 func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) error {
 	var claims []string
 	for i := range s.Wanted {

@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
-// selinuxOptions returns the SELinux options of the VMI's attachment pods. While they are unknown, no pod is created:
-// one with another level would take its volumes' labels away from the guest.
+// selinuxOptions returns the SELinux options of the VMI's attachment pods. While they are unknown, no pod is created: one
+// with another level would take its volumes' labels away from the guest.
 func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (*corev1.SELinuxOptions, error) {
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext
@@ -38,16 +38,11 @@ func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachm
 	}
 	// Before the guest runs this is expected: the node's report comes with the guest.
 	if !errors.Is(err, selinux.ErrUnknown) || s.vmi.Status.Phase == v1.Running {
-		r.reportProblems(s.vmi, attachmentPods, err)
-	}
-	return nil, fmt.Errorf("choosing the SELinux options of the attachment pods of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
-}
-
-// reportProblems reports once, in the volumes' status and in events, why the attachment pods are not created.
-func (r *Reconciler) reportProblems(vmi *v1.VirtualMachineInstance, attachmentPods []hotplug.AttachmentPod, why error) {
-	for _, h := range attachmentPods {
-		if r.memory.failed(client.ObjectKeyFromObject(vmi), h.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", h.Name, why)) {
-			r.Recorder.Eventf(vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "Error creating attachment pod %s: %v", h.Name, why)
+		for _, h := range attachmentPods {
+			if r.memory.failed(client.ObjectKeyFromObject(s.vmi), h.Name, fmt.Sprintf("the attachment pod %s can't be made: %v", h.Name, err)) {
+				r.Recorder.Eventf(s.vmi, nil, corev1.EventTypeWarning, reasonFailed, "CreatePod", "Error creating attachment pod %s: %v", h.Name, err)
+			}
 		}
 	}
+	return nil, fmt.Errorf("choosing the SELinux options of the attachment pods of VMI %s/%s: %w", s.vmi.Namespace, s.vmi.Name, err)
 }

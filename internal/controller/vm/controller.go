@@ -1,9 +1,9 @@
 // Package vm is the loop that starts and stops VirtualMachines according to their run strategies. Package vmcontroller
 // decides; this package observes and acts.
 //
-// It owns the existence and the owner of a VM's VMI and of the DataVolumes of its dataVolumeTemplates, the
-// DataVolumes to which a drain moves its disks, with their names in its template, its ControllerRevisions and its
-// status. It must not touch pods or claims, nor the status of the VMI or of a DataVolume.
+// It owns the existence and the owner of a VM's VMI and of the DataVolumes of its dataVolumeTemplates, the DataVolumes
+// to which a drain moves its disks, with their names in its template, its ControllerRevisions and its status. It must
+// not touch pods or claims, nor the status of the VMI or of a DataVolume.
 package vm
 
 import (
@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
@@ -81,8 +82,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 	return building.Complete(r)
 }
 
-// sameName returns the VM of a VMI's name, if it exists: the VMI's owner, or the VM that may adopt it. A VM that is
-// created later observes its VMI itself.
+// sameName returns the VM of a VMI's name, if it exists: the VMI's owner, or the VM that may adopt it.
 func (r *Reconciler) sameName(ctx context.Context, vmi client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(vmi)
 	if metav1.GetControllerOf(vmi) == nil {
@@ -101,7 +101,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err != nil || observed.VM == nil {
 		return ctrl.Result{}, err
 	}
-	plan, err := r.decide(ctx, &observed)
+	var plan vmcontroller.Plan
+	plan, err = settle.Plan(ctx, func() (vmcontroller.Plan, vmcontroller.Question) {
+		if observed.VM == nil {
+			return vmcontroller.Plan{}, ""
+		}
+		plan = vmcontroller.Decide(observed)
+		return plan, plan.Needs
+	}, func(ctx context.Context, question vmcontroller.Question) error {
+		return r.ask(ctx, question, &observed, plan.VM)
+	})
 	if err != nil || observed.VM == nil {
 		return ctrl.Result{}, err
 	}
@@ -111,26 +120,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// Afterwards the VM is nil if it is gone or is not the newest version.
-func (r *Reconciler) decide(ctx context.Context, o *vmcontroller.Observed) (plan vmcontroller.Plan, err error) {
-	return settle.Plan(ctx, func() (vmcontroller.Plan, vmcontroller.Question) {
-		if o.VM == nil {
-			return vmcontroller.Plan{}, ""
-		}
-		plan = vmcontroller.Decide(*o)
-		return plan, plan.Needs
-	}, func(ctx context.Context, question vmcontroller.Question) error {
-		return r.ask(ctx, question, o, plan.VM)
-	})
-}
-
-// ask answers a question from the API server. wanted is the planned VM.
+// ask answers a question from the API server. wanted is the planned VM. Afterwards the VM is nil if it is gone or is not
+// the newest version.
 func (r *Reconciler) ask(ctx context.Context, question vmcontroller.Question, o *vmcontroller.Observed, wanted *v1.VirtualMachine) error {
 	switch question {
 	case vmcontroller.NeedStored, vmcontroller.NeedTemplate:
 		return r.writeOutsideStatus(ctx, o, wanted)
 	case vmcontroller.NeedVM:
-		return r.confirmVM(ctx, o)
+		var err error
+		if o.VMConfirmed, err = versioned.Current(ctx, r.Reader, "VM", o.VM); err == nil && !o.VMConfirmed {
+			o.VM = nil // The other version wakes the loop.
+		}
+		return err
 	case vmcontroller.NeedVMI:
 		return r.askForVMI(ctx, o)
 	}
@@ -157,7 +158,11 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmc
 	}
 	o.Strategy, o.Limits = settings.RolloutStrategy, settings.LiveUpdate
 	o.Binding, o.ReferencePolicy = settings.DefaultNetworkInterface, settings.ReferencePolicy
-	if err := r.observeReferred(ctx, &o); err != nil {
+	toType, toPreference := instancetype.References(o.VM)
+	if o.Type, err = r.referred(ctx, o.VM, toType); err != nil {
+		return o, err
+	}
+	if o.Preference, err = r.referred(ctx, o.VM, toPreference); err != nil {
 		return o, err
 	}
 	if err := r.observeDataVolumes(ctx, &o); err != nil {
@@ -174,8 +179,8 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmc
 	return o, r.observeDrainDisks(ctx, &o)
 }
 
-// vmi returns the VMI of that name, nil for none. If this process created it and the cache does not have it, the API
-// server is asked: it is either too new for the cache or deleted already.
+// vmi returns the VMI of that name, nil for none. If this process created it, one that the cache does not have is read
+// from the API server: it is too new for the cache, or deleted already.
 func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	from := client.Reader(r.Client)
 	if r.created.Has(key) {
@@ -193,8 +198,8 @@ func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.Vir
 	return r.created.Newer(vmi), nil
 }
 
-// startedFrom returns the template from which the VMI was created, of an expanded VM. Nothing is read while the VM's
-// template is the same, and afterwards the revision is read once.
+// startedFrom returns the template from which the VMI was created, of an expanded VM. A revision is read once, and none
+// while the VM's template is the same.
 func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachineInstanceSpec, error) {
 	if vm == nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
 		return nil, nil
@@ -223,8 +228,7 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 }
 
 // writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is nil if another writer was
-// faster, which wakes the loop, or if this write completed its deletion. A version on which this write succeeds is
-// confirmed as the newest.
+// faster, which wakes the loop, or if this write completed its deletion, and else confirmed as the newest.
 func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmcontroller.Observed, to *v1.VirtualMachine) error {
 	wanted := to.DeepCopy()
 	o.VM.Status.DeepCopyInto(&wanted.Status)
@@ -239,15 +243,6 @@ func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmcontroller.Obs
 	r.written.Wrote(written)
 	o.VM, o.VMConfirmed = written, true
 	return nil
-}
-
-// Another version counts as none: it wakes the loop.
-func (r *Reconciler) confirmVM(ctx context.Context, o *vmcontroller.Observed) error {
-	var err error
-	if o.VMConfirmed, err = versioned.Current(ctx, r.Reader, "VM", o.VM); err == nil && !o.VMConfirmed {
-		o.VM = nil
-	}
-	return err
 }
 
 func (r *Reconciler) askForVMI(ctx context.Context, o *vmcontroller.Observed) error {
@@ -279,7 +274,7 @@ func (r *Reconciler) apply(ctx context.Context, o vmcontroller.Observed, plan vm
 		}
 	}
 	if plan.Sync != nil {
-		if err := r.syncVMI(ctx, o.VMI, plan.Sync); err != nil {
+		if err := versioned.Patch(ctx, r.Client, "bringing the template's changes into VMI", o.VMI, plan.Sync); err != nil {
 			return err
 		}
 	}
@@ -312,22 +307,13 @@ func (r *Reconciler) takeOwnership(ctx context.Context, o vmcontroller.Observed,
 	if !plan.Adopt {
 		return nil
 	}
-	return r.adopt(ctx, o)
-}
-
-func (r *Reconciler) adopt(ctx context.Context, o vmcontroller.Observed) error {
 	to := o.VMI.DeepCopy()
 	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(o.VM, v1.VirtualMachineGroupVersionKind))
 	return versioned.Patch(ctx, r.Client, "adopting VMI", o.VMI, to)
 }
 
-// After a conflict, the other write wakes the loop.
-func (r *Reconciler) syncVMI(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
-	return versioned.Patch(ctx, r.Client, "bringing the template's changes into VMI", from, to)
-}
-
-// create creates the VMI, and first the revision with its template. It reports false if a VMI of the name exists,
-// whose event wakes the loop.
+// create creates the VMI after the revision with its template. It reports false if a VMI of the name exists, whose event
+// wakes the loop.
 func (r *Reconciler) create(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) (bool, error) {
 	revision := plan.Revision
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -402,14 +388,6 @@ func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachin
 	return true, nil
 }
 
-// deleteOwned deletes the VMI of a VM that is being deleted, in the version in which the VM owned it: if the VM is
-// deleted with orphaned dependents, the garbage collector removes the owner reference, and the VM does not show that
-// any more afterwards. After a conflict, the other write wakes the loop.
-func (r *Reconciler) deleteOwned(ctx context.Context, vmi *v1.VirtualMachineInstance) (gone bool, err error) {
-	deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi))
-	return !deleted && err == nil, err
-}
-
 func (r *Reconciler) deleteVMI(ctx context.Context, o vmcontroller.Observed) error {
 	key := client.ObjectKeyFromObject(o.VM)
 	if r.deleted.Asked(key, o.VMI.UID) {
@@ -418,7 +396,11 @@ func (r *Reconciler) deleteVMI(ctx context.Context, o vmcontroller.Observed) err
 	var gone bool
 	var err error
 	if o.VM.DeletionTimestamp != nil {
-		gone, err = r.deleteOwned(ctx, o.VMI)
+		// In the version in which the VM owned it: if the VM is deleted with orphaned dependents, the garbage collector
+		// removes the owner reference, and the VM does not show that any more afterwards.
+		var deleted bool
+		deleted, err = versioned.Outcome("deleting VMI", o.VMI, deletion.AsSeen(ctx, r.Client, o.VMI))
+		gone = !deleted && err == nil
 	} else {
 		gone, err = deletion.Exact(ctx, r.Client, o.VMI, "VMI")
 	}

@@ -76,7 +76,7 @@ func deletions() predicate.Predicate {
 	}
 }
 
-// Those missing in the cache are read from the API server, so that none is created twice.
+// A DataVolume missing in the cache is read from the API server, so that none is created twice.
 func (r *Reconciler) observeDataVolumes(ctx context.Context, o *vmcontroller.Observed) error {
 	if o.VM.DeletionTimestamp != nil {
 		return nil

@@ -27,8 +27,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// revisions remembers the content of the revisions to which VMs refer: VMs are reconciled often, and a revision never
-// changes. The zero value is empty. It is safe for concurrent use.
+// revisions remembers the content of VMs' revisions: VMs are reconciled often, and a revision never changes. The zero
+// value is empty. It is safe for concurrent use.
 type revisions struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]map[string]*vmcontroller.Referred
@@ -57,15 +57,6 @@ func (r *revisions) forget(vm types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.of, vm)
-}
-
-func (r *Reconciler) observeReferred(ctx context.Context, o *vmcontroller.Observed) (err error) {
-	toType, toPreference := instancetype.References(o.VM)
-	if o.Type, err = r.referred(ctx, o.VM, toType); err != nil {
-		return err
-	}
-	o.Preference, err = r.referred(ctx, o.VM, toPreference)
-	return err
 }
 
 func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *instancetype.Reference) (*vmcontroller.Referred, error) {
@@ -99,8 +90,8 @@ func (r *Reconciler) referred(ctx context.Context, vm *v1.VirtualMachine, to *in
 	return out, nil
 }
 
-// borrowed reports whether a revision will be deleted with its owners, and this VM is none of them. A revision
-// without owners stays until its creator deletes it.
+// borrowed reports whether a revision will be deleted with other owners. One without owners stays until its creator
+// deletes it.
 func borrowed(vm *v1.VirtualMachine, revision *appsv1.ControllerRevision) bool {
 	return len(revision.OwnerReferences) > 0 && !slices.ContainsFunc(revision.OwnerReferences, ownerIs(vm))
 }
@@ -174,8 +165,8 @@ func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMach
 	}
 }
 
-// dropRevision removes the VM from a revision's owners, and deletes a revision that has no other owner: in the version
-// that was read, since another VM may be about to hold it.
+// dropRevision removes the VM from a revision's owners, and deletes a revision without other owners in the version that
+// was read, since another VM may be about to hold it.
 func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
 	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
 	if err != nil || is == nil || !slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) {
@@ -190,9 +181,8 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	return client.IgnoreNotFound(deletion.AsSeen(ctx, r.Client, is))
 }
 
-// releaseRevisions removes the VM from the owners of revisions that are not sorted, which earlier versions and other
-// tools created: when the VM's dependents are orphaned, the garbage collector would retry those forever (package
-// controllerrevision).
+// releaseRevisions removes the VM from the owners of unsorted revisions, which earlier versions and other tools created:
+// when the VM's dependents are orphaned, the garbage collector would retry those forever (package controllerrevision).
 func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine) error {
 	toRelease := func(is *appsv1.ControllerRevision) bool {
 		return slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) && !controllerrevision.Sorted(is)

@@ -7,9 +7,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// templates remembers the template from which a VMI was created once its VM's template differs: a VM that waits for a
-// restart is reconciled with each change of its VMI. A record's name is derived from its content, so an entry stays
-// valid. The zero value is empty. It is safe for concurrent use.
+// templates remembers the template from which a VMI was created once its VM's template differs: the VM is reconciled
+// with each change of its VMI. A record's name is derived from its content, so an entry stays valid. The zero value is
+// empty. It is safe for concurrent use.
 type templates struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]template

@@ -19,8 +19,7 @@ import (
 // classesAge bounds the age of the list of VolumeSnapshotClasses from which a VM's status is computed.
 const classesAge = time.Minute
 
-// snapshotClasses caches the cluster's VolumeSnapshotClasses. They are listed at most once in classesAge, and only
-// when the status of a VM with claims is written; there is no watch. The zero value is empty.
+// snapshotClasses caches the cluster's VolumeSnapshotClasses: there is no watch. The zero value is empty.
 type snapshotClasses struct {
 	mu    sync.Mutex
 	asked time.Time
@@ -41,8 +40,8 @@ func (c *snapshotClasses) list(ctx context.Context, reader client.Reader, now ti
 	return known, nil
 }
 
-// volumeSnapshots returns which of the VM's volumes its snapshots can include, from the cached claims and classes. A
-// change is no reason to write the status: it is part of writes that happen anyway.
+// volumeSnapshots returns which of the VM's volumes its snapshots can include. A change is no reason to write the
+// status: it is part of writes that happen anyway.
 func (r *Reconciler) volumeSnapshots(ctx context.Context, vm *v1.VirtualMachine) ([]v1.VolumeSnapshotStatus, error) {
 	if vm.Spec.Template == nil {
 		return nil, nil

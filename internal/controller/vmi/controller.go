@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -35,8 +34,6 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
-	"drydock.dev/drydock/internal/rules/pod/podlimits"
-	"drydock.dev/drydock/internal/rules/storage/placement"
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
@@ -52,7 +49,7 @@ type Reconciler struct {
 
 	written mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
-	// deletedOther has the deletions of other launcher pods. missed has when these were found to be gone.
+	// deletedOther has the deletions of other launcher pods, missed when they were found to be gone.
 	deletedOther mutationcache.Deletions
 	missed       missedPods
 	// unplaced has the deletions of provisioning pods.
@@ -90,7 +87,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.sweep(ctx, req.NamespacedName, instance); err != nil || observed.VMI == nil {
 		return ctrl.Result{}, err
 	}
-	plan, err := r.decide(ctx, &observed)
+	plan, err := settle.Plan(ctx, func() (vmicontroller.Plan, vmicontroller.Question) {
+		plan := vmicontroller.Decide(observed)
+		return plan, plan.Needs
+	}, func(ctx context.Context, question vmicontroller.Question) error {
+		return r.ask(ctx, question, &observed)
+	})
 	if err != nil {
 		return ctrl.Result{}, err
 	}
@@ -100,36 +102,40 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// decide plans, and asks the API server for the facts that the plan depends on.
-func (r *Reconciler) decide(ctx context.Context, o *vmicontroller.Observed) (vmicontroller.Plan, error) {
-	return settle.Plan(ctx, func() (vmicontroller.Plan, vmicontroller.Question) {
-		plan := vmicontroller.Decide(*o)
-		return plan, plan.Needs
-	}, func(ctx context.Context, question vmicontroller.Question) error { return r.ask(ctx, question, o) })
-}
-
-func (r *Reconciler) ask(ctx context.Context, question vmicontroller.Question, o *vmicontroller.Observed) error {
+// ask asks the API server for a fact that the plan depends on.
+func (r *Reconciler) ask(ctx context.Context, question vmicontroller.Question, o *vmicontroller.Observed) (err error) {
 	switch question {
 	case vmicontroller.NeedPod:
-		return r.askForPod(ctx, o)
+		// Perhaps only the cache lacks it.
+		o.Pod, err = r.storedPod(ctx, o.VMI, launcherpod.CurrentName(o.VMI))
+		o.PodAsked = err == nil
 	case vmicontroller.NeedOther:
-		return r.askForOther(ctx, o)
+		err = r.askForOther(ctx, o)
 	case vmicontroller.NeedOtherNode:
-		return r.askForOtherNode(ctx, o)
+		o.OtherNode, err = r.storedNode(ctx, launcherpod.OtherNode(o.VMI))
+		o.OtherNodeAsked = err == nil
 	case vmicontroller.NeedDisks:
-		return r.confirmDisks(ctx, o)
+		o.Claims, o.Topologies, err = r.Places(ctx, o.VMI, launcherpod.StartClaims(o.VMI))
+		o.ClaimsConfirmed = err == nil
 	case vmicontroller.NeedRivals:
-		return r.askForRivals(ctx, o)
+		err = r.askForRivals(ctx, o)
 	case vmicontroller.NeedVM:
-		return r.askForVM(ctx, o)
+		o.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKeyFromObject(o.VMI))
+		o.VMAsked = err == nil
 	case vmicontroller.NeedNode:
-		return r.askForNode(ctx, o)
+		o.Node, err = r.storedNode(ctx, o.VMI.Status.NodeName)
+		o.NodeAsked = err == nil
 	case vmicontroller.NeedWarning:
-		return r.askForWarning(ctx, o)
+		if o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Pod); err != nil {
+			return fmt.Errorf("looking what keeps the launcher pod: %w", err)
+		}
+		o.WarningAsked = true
 	case vmicontroller.NeedResources:
-		return r.askForResources(ctx, o)
+		err = r.askForResources(ctx, o)
+	default:
+		err = fmt.Errorf("nobody can ask for %s", question)
 	}
-	return fmt.Errorf("nobody can ask for %s", question)
+	return err
 }
 
 // VMI is nil if it does not exist.
@@ -174,15 +180,6 @@ func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInsta
 	return r.ended.of(vmi, name), nil
 }
 
-// askForPod asks the API server for the launcher pod that is missing in the cache.
-func (r *Reconciler) askForPod(ctx context.Context, o *vmicontroller.Observed) error {
-	pod, err := r.storedPod(ctx, o.VMI, launcherpod.CurrentName(o.VMI))
-	if err == nil {
-		o.PodAsked, o.Pod = true, pod
-	}
-	return err
-}
-
 // askForOther asks the API server for the other launcher pod, and remembers since when it is gone.
 func (r *Reconciler) askForOther(ctx context.Context, o *vmicontroller.Observed) error {
 	name := launcherpod.OtherName(o.VMI)
@@ -197,15 +194,6 @@ func (r *Reconciler) askForOther(ctx context.Context, o *vmicontroller.Observed)
 
 func (r *Reconciler) storedPod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
 	return versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
-}
-
-func (r *Reconciler) askForWarning(ctx context.Context, o *vmicontroller.Observed) error {
-	var err error
-	if o.Warning, err = objectevents.NewestWarning(ctx, r.Reader, o.Pod); err != nil {
-		return fmt.Errorf("looking what keeps the launcher pod: %w", err)
-	}
-	o.WarningAsked = true
-	return nil
 }
 
 func (r *Reconciler) apply(ctx context.Context, o vmicontroller.Observed, plan vmicontroller.Plan) error {
@@ -247,12 +235,18 @@ func (r *Reconciler) describePods(ctx context.Context, o vmicontroller.Observed,
 		}
 	}
 	if plan.LabelNode {
-		if err := r.labelNode(ctx, o.Pod); err != nil {
+		labels := map[string]any{v1.NodeNameLabel: o.Pod.Spec.NodeName}
+		if err := r.patchMetadata(ctx, o.Pod, "labeling with its node", "labels", labels); err != nil {
 			return err
 		}
 	}
 	if plan.MarkEviction != nil {
-		if err := r.markEviction(ctx, o.Pod, *plan.MarkEviction); err != nil {
+		var mark any // null removes the annotation, which tells the descheduler that an eviction is in progress
+		if *plan.MarkEviction {
+			mark = "true"
+		}
+		annotations := map[string]any{launcherpod.EvictionInProgressAnnotation: mark}
+		if err := r.patchMetadata(ctx, o.Pod, "marking as being evicted", "annotations", annotations); err != nil {
 			return err
 		}
 	}
@@ -262,8 +256,8 @@ func (r *Reconciler) describePods(ctx context.Context, o vmicontroller.Observed,
 	return r.annotateNetworks(ctx, o.Pod, *plan.Networks)
 }
 
-// openGate makes the pod in which the guest now runs count as ready for the kubelet. The same write has the label and
-// annotation by which network plugins redirect the guest's traffic.
+// openGate makes the pod in which the guest now runs count as ready for the kubelet, with the label and annotation by
+// which network plugins redirect the guest's traffic.
 func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	open := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	data, err := json.Marshal(map[string]any{
@@ -282,19 +276,6 @@ func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-func (r *Reconciler) labelNode(ctx context.Context, pod *corev1.Pod) error {
-	return r.patchMetadata(ctx, pod, "labeling with its node", "labels", map[string]any{v1.NodeNameLabel: pod.Spec.NodeName})
-}
-
-// markEviction tells the descheduler whether an eviction of the pod is in progress.
-func (r *Reconciler) markEviction(ctx context.Context, pod *corev1.Pod, mark bool) error {
-	var value any // null removes the annotation
-	if mark {
-		value = "true"
-	}
-	return r.patchMetadata(ctx, pod, "marking as being evicted", "annotations", map[string]any{launcherpod.EvictionInProgressAnnotation: value})
-}
-
 // A pod that is gone or was replaced stays as it is.
 func (r *Reconciler) patchMetadata(ctx context.Context, pod *corev1.Pod, action, field string, entries map[string]any) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": pod.UID, field: entries}})
@@ -306,8 +287,8 @@ func (r *Reconciler) patchMetadata(ctx context.Context, pod *corev1.Pod, action,
 	return err
 }
 
-// reportFailedCreate writes to the VMI's status why an object that it needs first could not be created. It returns
-// the error for a retry, unless the namespace is terminating.
+// reportFailedCreate writes to the VMI's status why an object could not be created. It returns the error for a retry,
+// unless the namespace is terminating.
 func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMachineInstance, what string, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
 		// The VMI is deleted with its namespace, which wakes the loop.
@@ -339,7 +320,17 @@ func (r *Reconciler) createPod(ctx context.Context, o vmicontroller.Observed) er
 	if err != nil {
 		return fmt.Errorf("reckoning what the launcher pod of VMI %s needs: %w", o.VMI.Name, err)
 	}
-	return r.make(ctx, o.VMI, pod, need)
+	err = podcreation.Create(ctx, r.Client, r.Reader, pod, need)
+	if !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	// An earlier creation of this loop is as good, and a pod that was tampered with is judged when it is observed. A
+	// foreign pod may never be observed, so that is an error.
+	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", client.ObjectKeyFromObject(pod))
+	if existing != nil && launcherpod.BondOf(existing, o.VMI) == launcherpod.Foreign {
+		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, o.VMI.Name)
+	}
+	return err
 }
 
 // RenderTarget renders a migration's target pod.
@@ -364,30 +355,6 @@ func (r *Reconciler) RenderTarget(ctx context.Context, vmi *v1.VirtualMachineIns
 	return pod, r.requireHotplugTopology(ctx, vmi, pod)
 }
 
-// An earlier creation of this loop is as good, and a pod that was tampered with is judged when it is observed. A
-// foreign pod may never be observed, so that is an error.
-func (r *Reconciler) make(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
-	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
-	if !apierrors.IsAlreadyExists(err) {
-		return err
-	}
-	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", client.ObjectKeyFromObject(pod))
-	if existing != nil && launcherpod.BondOf(existing, vmi) == launcherpod.Foreign {
-		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, vmi.Name)
-	}
-	return err
-}
-
-func blockClaims(claims []placement.Claim) map[string]bool {
-	out := map[string]bool{}
-	for i := range claims {
-		if m := claims[i].Claim.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
-			out[claims[i].Name] = true
-		}
-	}
-	return out
-}
-
 // After a conflict patch reports false: the plan is out of date, and the newer version wakes this loop.
 func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInstance) (current bool, err error) {
 	patch, err := difference(from, to)
@@ -401,11 +368,7 @@ func (r *Reconciler) patch(ctx context.Context, from, to *v1.VirtualMachineInsta
 	}
 	r.written.Wrote(patched)
 	for _, e := range vmicontroller.EventsOf(from, to) {
-		r.recordEvents(from, nil, e)
+		r.Recorder.Eventf(from, nil, e.Type, e.Reason, e.Action, "%s", e.Message)
 	}
 	return true, nil
-}
-
-func (r *Reconciler) recordEvents(vmi *v1.VirtualMachineInstance, pod runtime.Object, e vmicontroller.Event) {
-	r.Recorder.Eventf(vmi, pod, e.Type, e.Reason, e.Action, "%s", e.Message)
 }

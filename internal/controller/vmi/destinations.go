@@ -41,8 +41,8 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 	return out, nil
 }
 
-// userOf names a VMI or a maintenance pod that may write to a claim, "" for none. Guests that start with the claim
-// and maintenance pods are from the API server; guests into which it is plugged are from the cache.
+// userOf names a VMI or a maintenance pod that may write to a claim, "" for none. Guests into which the claim is
+// plugged are from the cache, all others from the API server.
 func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: vmi.Namespace, Name: vmi.Name, Claims: []string{claim},

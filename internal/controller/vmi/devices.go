@@ -22,10 +22,16 @@ var attachmentDefinition = schema.GroupVersionKind{Group: "k8s.cni.cncf.io", Ver
 
 func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance, claims []placement.Claim) (launcherpod.Facts, error) {
 	devices, err := r.devices(ctx, vmi)
-	return launcherpod.Facts{BlockClaims: blockClaims(claims), Devices: devices}, err
+	block := map[string]bool{}
+	for i := range claims {
+		if m := claims[i].Claim.Spec.VolumeMode; m != nil && *m == corev1.PersistentVolumeBlock {
+			block[claims[i].Name] = true
+		}
+	}
+	return launcherpod.Facts{BlockClaims: block, Devices: devices}, err
 }
 
-// devices asks the API server for the resources of the networks that give the VMI a device of its node. They are not
+// devices asks the API server for the resources of the networks that give the VMI a device of its node. Nothing is
 // cached: pods are created rarely, and a new definition must count.
 func (r *Reconciler) devices(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]corev1.ResourceName, error) {
 	out := map[string]corev1.ResourceName{}

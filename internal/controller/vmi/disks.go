@@ -18,7 +18,6 @@ import (
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
-	"drydock.dev/drydock/internal/rules/pod/podlimits"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 	"drydock.dev/drydock/internal/rules/storage/placement"
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
@@ -83,8 +82,7 @@ func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInst
 	return nil
 }
 
-// stateClass returns the storage class for claims of VMs' states, with its profile. The default is the default class
-// of VMs' disks.
+// stateClass returns the storage class for claims of VMs' states, by default that of VMs' disks, with its profile.
 func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, profile *cdiv1.StorageProfile, err error) {
 	name = own
 	if name == "" {
@@ -102,18 +100,7 @@ func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, p
 	return name, profile, err
 }
 
-// confirmDisks asks the API server for the claims, their DataVolumes, and the topologies of the bound ones.
-func (r *Reconciler) confirmDisks(ctx context.Context, o *vmicontroller.Observed) error {
-	claims, required, err := r.Places(ctx, o.VMI, launcherpod.StartClaims(o.VMI))
-	if err != nil {
-		return err
-	}
-	o.Claims, o.Topologies, o.ClaimsConfirmed = claims, required, true
-	return nil
-}
-
-// Places asks the API server for claims, each with the DataVolume that fills it, and for the topologies of the bound
-// ones.
+// Places asks the API server for claims with the DataVolumes that fill them, and the topologies of the bound ones.
 func (r *Reconciler) Places(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string) ([]placement.Claim, []placement.Topology, error) {
 	claims, err := readClaims(ctx, r.Reader, vmi, names)
 	if err != nil {
@@ -202,12 +189,8 @@ func (r *Reconciler) createProvisioning(ctx context.Context, vmi *v1.VirtualMach
 	if err != nil {
 		return fmt.Errorf("reckoning what the provisioning pod of VMI %s needs: %w", vmi.Name, err)
 	}
-	return r.makeProvisioning(ctx, vmi, pod, need)
-}
-
-// An earlier attempt may have created the pod. A foreign one is an error.
-func (r *Reconciler) makeProvisioning(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod, need podlimits.Need) error {
-	err := podcreation.Create(ctx, r.Client, r.Reader, pod, need)
+	// An earlier attempt may have created the pod. A foreign one is an error.
+	err = podcreation.Create(ctx, r.Client, r.Reader, pod, need)
 	if !apierrors.IsAlreadyExists(err) {
 		return err
 	}

@@ -14,8 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// annotateNetworks sets the networks that the pod requests, "" for none. A pod that was deleted or replaced is left
-// to the next round.
+// annotateNetworks sets the networks that the pod requests, "" for none, unless the pod was deleted or replaced.
 func (r *Reconciler) annotateNetworks(ctx context.Context, pod *corev1.Pod, networks string) error {
 	var value any
 	if networks != "" {

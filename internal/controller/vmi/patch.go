@@ -11,8 +11,8 @@ import (
 )
 
 // difference returns the merge patch between two versions of a VMI, on condition that nobody wrote in between, nil if
-// they are equal. Of the spec only the volumes may differ, as package vmicontroller plans. Computing the patch encodes
-// both versions, so equal parts, usually most of the VMI, are left out first.
+// they are equal. Of the spec only the volumes may differ. Computing the patch encodes both versions, so equal parts,
+// usually most of the VMI, are left out first.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	a, b := *from, *to
 	moved := !equal(&a.Spec.Volumes, &b.Spec.Volumes)

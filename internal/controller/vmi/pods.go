@@ -27,8 +27,7 @@ import (
 
 type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// The VMI is enqueued whoever owns the pod. A pod that can't hold a guest any more also enqueues the VMIs that
-// may have waited for that.
+// The VMI is enqueued whoever owns the pod, and with the pod's end the VMIs that may have waited for that.
 func (r *Reconciler) podEvents() handler.EventHandler {
 	return handler.Funcs{
 		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) { enqueueOwn(e.Object, q) },
@@ -61,8 +60,7 @@ func enqueueOwn(pod client.Object, q queue) {
 	}
 }
 
-// enqueueWaiting enqueues the VMIs that use a claim of the pod and have no node yet. The VMI of the pod's name is
-// enqueued separately.
+// enqueueWaiting enqueues the VMIs that use a claim of the pod and have no node yet.
 func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queue) {
 	for i := range pod.Spec.Volumes {
 		v := &pod.Spec.Volumes[i]
@@ -77,15 +75,15 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queu
 	}
 }
 
-// endedPods remembers, for each VMI, the launcher pods whose processes had ended before they were deleted. A VMI need
-// not wait for those as for a pod that was deleted by force; after a restart of this process it only waits longer.
+// endedPods remembers each VMI's launcher pods that had ended before they were deleted. A VMI need not wait for those
+// as for a pod that was deleted by force; after a restart of this process it waits longer.
 // The zero value is empty. It is safe for concurrent use.
 type endedPods struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName][]*corev1.Pod
 }
 
-// rememberedPods is how many ended pods of a VMI are remembered: as many as it has at a time, and the one before.
+// rememberedPods is how many ended pods of a VMI are remembered: as many as it has at a time, and one more.
 const rememberedPods = 3
 
 // note remembers a deleted pod if it had ended.
@@ -121,8 +119,8 @@ func (e *endedPods) forget(vmi types.NamespacedName) {
 	delete(e.pods, vmi)
 }
 
-// missedPods remembers, for each VMI, since when its other launcher pod is known to be gone. After a restart of this
-// process, the wait starts anew. The zero value is empty. It is safe for concurrent use.
+// missedPods remembers since when a VMI's other launcher pod is known to be gone. After a restart of this process, the
+// wait starts anew. The zero value is empty. It is safe for concurrent use.
 type missedPods struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName]missedPod
@@ -157,8 +155,8 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 	delete(m.pods, vmi)
 }
 
-// askForRivals asks the API server for the guests and the maintenance pods beside which the VMI's guest must not run,
-// and for the fillers of its claims.
+// askForRivals asks the API server for the guests and maintenance pods beside which the VMI's guest must not run, and
+// for the fillers of its claims.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmicontroller.Observed) error {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: o.VMI.Namespace, Name: o.VMI.Name, SameName: true, Claims: launcherpod.ExclusiveClaims(o.VMI),
@@ -185,37 +183,12 @@ func (r *Reconciler) askForFillers(ctx context.Context, o *vmicontroller.Observe
 	return nil
 }
 
-func (r *Reconciler) askForVM(ctx context.Context, o *vmicontroller.Observed) error {
-	vm, err := versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", client.ObjectKeyFromObject(o.VMI))
-	if err == nil {
-		o.VM, o.VMAsked = vm, true
-	}
-	return err
-}
-
-func (r *Reconciler) askForNode(ctx context.Context, o *vmicontroller.Observed) error {
-	var err error
-	if o.Node, err = r.storedNode(ctx, o.VMI.Status.NodeName); err == nil {
-		o.NodeAsked = true
-	}
-	return err
-}
-
-func (r *Reconciler) askForOtherNode(ctx context.Context, o *vmicontroller.Observed) error {
-	var err error
-	if o.OtherNode, err = r.storedNode(ctx, launcherpod.OtherNode(o.VMI)); err == nil {
-		o.OtherNodeAsked = true
-	}
-	return err
-}
-
 func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node, error) {
 	return versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: name})
 }
 
 // sweep deletes abandoned launcher pods of a VMI's name, whose VMIs do not exist any more. instance is the UID of the
-// VMI in the cache. The cache is only a reason to ask: the VMI is read from the API server after the pods were
-// observed.
+// VMI in the cache, which is only a reason to ask: the VMI is read from the API server after the pods were observed.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instance types.UID) error {
 	pods, err := rivals.Named(ctx, r.Client, key)
 	if err != nil {

@@ -34,10 +34,8 @@ const (
 	actionRelease  = "ReleaseSelectedNode"
 )
 
-// SelectedNodes is the loop of the claims that VMIs and DataVolumes use and that have a selected node: if the node is
-// lost before the claim is bound, it removes the selected node. Package placement decides.
-//
-// It changes nothing else of a claim.
+// SelectedNodes is the loop that removes the selected node of a claim of VMIs and DataVolumes if the node is lost before
+// the claim is bound. Package placement decides. It changes nothing else of a claim.
 type SelectedNodes struct{ *Reconciler }
 
 // SetupWithManager registers the loop. Claims with a selected node wake it, and VMIs, whose claims may have an
@@ -100,7 +98,11 @@ func (s *SelectedNodes) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.R
 		return plan, plan.Needs
 	}, func(ctx context.Context, question placement.ChoiceQuestion) error {
 		if question == placement.NeedNode {
-			return s.askForChosenNode(ctx, &c)
+			node, err := versioned.Read[corev1.Node](ctx, s.Reader, "node", types.NamespacedName{Name: placement.SelectedNode(c.Claim)})
+			if err == nil {
+				c.Node, c.NodeAsked = node, true
+			}
+			return err
 		}
 		return s.askForClaim(ctx, &c)
 	})
@@ -118,14 +120,6 @@ func (s *SelectedNodes) used(ctx context.Context, claim *corev1.PersistentVolume
 	}
 	users, err := claimusers.List(ctx, s.Client, claim)
 	return slices.ContainsFunc(users, func(vmi v1.VirtualMachineInstance) bool { return !vmi.IsFinal() }), err
-}
-
-func (s *SelectedNodes) askForChosenNode(ctx context.Context, c *placement.Choice) error {
-	node, err := versioned.Read[corev1.Node](ctx, s.Reader, "node", types.NamespacedName{Name: placement.SelectedNode(c.Claim)})
-	if err == nil {
-		c.Node, c.NodeAsked = node, true
-	}
-	return err
 }
 
 // askForClaim asks the API server for the pods with the claim, and then for the claim, which must be at least as new
