@@ -43,8 +43,8 @@ type registrar struct {
 	groups []Groups
 }
 
-// Add adds the registrar to mgr. The APIServices get the Service and the authority of like, which owns them (decision
-// 605).
+// Add adds the registrar to mgr. The APIServices get the Service and the authority of like, which owns them
+// (decision 605).
 func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	g := &registrar{client: mgr.GetClient(), like: like, groups: groups}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {

@@ -9,8 +9,8 @@
 // virt-controller creates missing ones before its loops start and whenever one is deleted, and updates only those
 // with its label (decision 123).
 //
-// While CDI is not installed, Drydock serves CDI objects: their spec.config becomes the CDIConfig's spec (decision
-// 123).
+// While CDI is not installed, Drydock serves CDI objects: their spec.config becomes the CDIConfig's spec
+// (decision 123).
 //
 // It owns those definitions and, while Drydock serves the API, CDIConfig's status, the part of its spec that a CDI
 // object configures, and the status of CDI objects. It must not read any DataVolume.
