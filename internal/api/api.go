@@ -108,16 +108,14 @@ type served struct {
 	options  options
 	config   *rest.Config
 	settings clusterconfig.Current
-	// The KubeVirt object may limit the requests to the API server: pace those of the API, webhookPace those of the
-	// webhooks.
+	// The KubeVirt object may limit the requests to the API server: pace those of the API, webhookPace the webhooks'.
 	pace, webhookPace process.Pace
 	// serving is closed once virt-api answers requests, known once kube-apiserver has the certificate's authority.
 	serving chan struct{}
 	known   <-chan struct{}
 }
 
-// manager caches only the few objects that virt-api needs: the KubeVirt object, virt-handler's pods, and the objects
-// with its certificates.
+// manager caches only the KubeVirt object, virt-handler's pods, and the objects with its certificates.
 func (p *served) manager() (manager.Manager, error) {
 	scheme := runtime.NewScheme()
 	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1.AddToScheme(scheme), instancetypev1.AddToScheme(scheme),
@@ -151,8 +149,8 @@ func (p *served) manager() (manager.Manager, error) {
 	return mgr, metricsserver.Add(mgr, serving)
 }
 
-// ready waits until kube-apiserver can call the webhooks and the API, or the probe times out: the kubelet emits a
-// warning for each failed probe.
+// ready waits until kube-apiserver can call virt-api, or the probe times out: the kubelet emits a warning for each
+// failed probe.
 func (p *served) ready(r *http.Request) error {
 	select {
 	case <-p.serving:
@@ -271,8 +269,8 @@ func ready(ctx context.Context, identity *certs.Source) bool {
 	}
 }
 
-// handlerTransport calls virt-handlers with mutual TLS. Their certificates name the node (nodecert.DNSName), so that
-// no other one can answer. Streams are upgraded from HTTP/1.1.
+// handlerTransport calls virt-handlers with mutual TLS. Their certificates name the node (nodecert.DNSName). Streams
+// are upgraded from HTTP/1.1.
 func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper {
 	return &http.Transport{
 		TLSClientConfig:     identity.ClientConfig(),

@@ -20,8 +20,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// If CDI serves DataVolumes, CDI judges them, except for the note on who may clone: a note that a user wrote in that
-// time would count when Drydock serves again.
+// If CDI serves DataVolumes, CDI judges them. A user's note on who may clone is dropped even then: it would count
+// when Drydock serves again.
 func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
 	mutating, err := admission.MutatingAsking(func(ctx context.Context, r admission.Request[cdiv1.DataVolume]) error {
 		mayClone := false
@@ -60,8 +60,8 @@ func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright
 	add(validateCDI, objects, err)
 }
 
-// mayCloneInto reports whether the DataVolume's creator may read its source. A DataVolume that a component creates
-// from a VM's template acts for the user who wrote the source there, who must still have the right.
+// mayCloneInto reports whether the DataVolume's creator may read its source. A component creates a DataVolume from a
+// VM's template for the user who wrote the source there, who must still have the right.
 func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (bool, error) {
 	user := r.User
 	if r.Component() {
@@ -78,8 +78,8 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 }
 
 // writerOf returns the user who wrote the DataVolume's source into its VM. It reports false for a VM of an earlier
-// version, which has no note and whose source was judged at its admission. A source that the VM does not have any
-// more is an error: its note was removed with it, and virt-controller has read an old VM.
+// version, which has no note and was judged at its admission. A source that the VM no longer has is an error:
+// virt-controller has read an old VM.
 func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (authenticationv1.UserInfo, bool, error) {
 	owner := metav1.GetControllerOf(r.New)
 	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
@@ -100,7 +100,7 @@ func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right 
 }
 
 // mayCloneAll refuses dataVolumeTemplates whose source the VM's writer may not read: virt-controller will create the
-// DataVolumes under its own name. A source whose name a component changes was judged before (decision 342).
+// DataVolumes under its own name. A component only changes the names of judged sources (decision 342).
 func mayCloneAll(ctx context.Context, r admission.Request[v1.VirtualMachine], right cloneright.Checker) (field.ErrorList, error) {
 	if r.Component() {
 		return nil, nil

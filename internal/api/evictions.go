@@ -36,8 +36,8 @@ func addEvictions(add adder, cluster client.Client, settings *clusterconfig.Curr
 	add(validateEviction, handler, err)
 }
 
-// judge returns why an eviction has to wait, "" if it is allowed. An error means that the pod could not be judged.
-// Any pod may be evicted; a launcher pod is still protected by its disruption budget.
+// judge returns why an eviction has to wait, "" if it is allowed. An error means that the pod could not be judged. A
+// launcher pod is still protected by its disruption budget.
 func (e *evictions) judge(ctx context.Context, r admission.Request[policyv1.Eviction]) (wait string, err error) {
 	pod := types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
 	for range markAttempts {

@@ -46,7 +46,7 @@ const (
 	validateMaintenance = "/validate/maintenance-pods"
 )
 
-// webhookAPI serves the webhooks only to kube-apiserver. Discovery lists no resource, since there is none for users.
+// webhookAPI serves the webhooks only to kube-apiserver.
 func webhookAPI(hooks map[string]http.Handler, turns *room) server.Group {
 	mux := http.NewServeMux()
 	for path, hook := range hooks {
@@ -110,8 +110,7 @@ func addMutating(add adder, settings *clusterconfig.Current, vms virtualMachines
 func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachines) {
 	vm, err := admission.Judging(func(ctx context.Context, r admission.Request[v1.VirtualMachine]) (admission.Verdict, error) {
 		if r.Component() && r.Operation == admissionv1.Update {
-			// The VM was judged when its owner wrote it. A component's update must not fail on a field that an
-			// earlier release admitted.
+			// A component's update must not fail on a field that an earlier release admitted.
 			return admission.Verdict{}, nil
 		}
 		verdict, err := vms.judge(ctx, r)
@@ -120,8 +119,8 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 		if err != nil {
 			return verdict, err
 		}
-		// This also applies where CDI serves DataVolumes: CDI checks the right of the DataVolume's creator, which is
-		// virt-controller, and that may clone everything.
+		// This also applies where CDI serves DataVolumes: CDI checks the right of virt-controller, which may clone
+		// everything.
 		more, err := mayCloneAll(ctx, r, vms.right)
 		verdict.Errors = append(verdict.Errors, more...)
 		return verdict, err

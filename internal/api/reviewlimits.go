@@ -21,18 +21,16 @@ import (
 const (
 	costOfAByte  = 80
 	costOfAValue = 8 << 10
-	// leastCost is the minimum cost of a text.
-	leastCost = 64 << 10
+	leastCost    = 64 << 10
 )
 
-// The texts that are judged at one time may cost 640 MiB, within virt-api's limit in config/deploy/api.yaml. Large
-// texts can't use the part for small ones.
+// The texts that are judged at one time may cost 640 MiB, within virt-api's limit in config/deploy/api.yaml.
 const (
 	smallRoom = 192 << 20
 	largeRoom = 448 << 20
 	// smallCost lets many small texts be judged at one time, so that none waits for long.
 	smallCost = 16 << 20
-	// textsAtATime bounds, in bytes, the texts that wait to be judged, separately for small and large ones.
+	// textsAtATime bounds, in bytes, the texts that wait to be judged, small and large ones separately.
 	textsAtATime = 24 << 20
 )
 
@@ -48,7 +46,7 @@ const (
 	// headSize is how many bytes of a large text are read to determine its lane.
 	headSize    = 64 << 10
 	readTimeout = 10 * time.Second
-	// maxWaiting is how many large texts of one lane may wait or be judged. The next is refused at once.
+	// maxWaiting is how many large texts of one lane may wait or be judged.
 	maxWaiting = 5
 )
 
@@ -56,8 +54,8 @@ func costOf(text []byte) int64 {
 	return max(leastCost, costOfAByte*int64(len(text))+costOfAValue*int64(listbounds.Count(text)))
 }
 
-// room is virt-api's memory for received texts. Small texts wait only for small ones. Of the large ones each lane,
-// which is a namespace or a user, has one at a time, so that nobody waits for everything that another has sent.
+// room is virt-api's memory for received texts. Small texts wait only for small ones. Of the large ones each lane, a
+// namespace or a user, has one at a time, so that nobody waits for everything that another has sent.
 type room struct {
 	small, large *semaphore.Weighted
 	lanes        lanes
@@ -77,8 +75,7 @@ type entrance struct {
 	room *room
 	from sender
 	// small bounds, in bytes, a text that is read at once.
-	small int64
-	// patience bounds the arrival of a text.
+	small                  int64
 	patience               time.Duration
 	smallTexts, largeTexts *semaphore.Weighted
 }
@@ -90,8 +87,8 @@ func (m *room) entrance(from sender, small int64) *entrance {
 	}
 }
 
-// Requests that would together exceed virt-api's memory wait. Those without a body cost nothing. A GET has none that
-// anybody reads, so that a stream takes no turn, which would last as long as the stream.
+// Requests that would together exceed virt-api's memory wait. The body of a GET is not read, so that a stream takes
+// no turn, which would last as long as the stream.
 func (e *entrance) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 || r.Method == http.MethodGet {
@@ -209,7 +206,6 @@ func tooMany() error {
 	return apierrors.NewTimeoutError("too many large objects are being judged at this time", 1)
 }
 
-// lanes has the lanes with large texts that wait or are judged.
 type lanes struct {
 	mu    sync.Mutex
 	taken map[string]*lane
@@ -217,8 +213,7 @@ type lanes struct {
 
 type lane struct {
 	// turn holds the visit that has its turn.
-	turn chan struct{}
-	// visits counts the visits that wait or have their turn.
+	turn   chan struct{}
 	visits int
 }
 

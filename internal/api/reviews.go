@@ -22,8 +22,8 @@ type reviewHead struct {
 	namespace, username string
 }
 
-// The large objects of a namespace have one lane, and those of Drydock's components there another, so that a VM
-// starts while other VMs of its namespace are judged.
+// A namespace has one lane for users' large objects and one for components', so that a VM starts while others are
+// judged.
 func (reviews) lane(_ *http.Request, head []byte) string {
 	review := readHead(head)
 	if admission.IsComponent(review.username) {

@@ -35,20 +35,17 @@ type options struct {
 	serving       metricsserver.Options
 	// pprofAddr is "" for no profiles.
 	pprofAddr string
-	// deniedNetworks are denied to imports in addition to those that always are. allowedNetworks are allowed despite
-	// either.
+	// deniedNetworks are denied to imports beside those that always are, allowedNetworks allowed despite either.
 	deniedNetworks, allowedNetworks []string
-	// maxAttachmentPods is how many attachment pods a VMI keeps when nothing changes.
-	maxAttachmentPods int
-	identity          string
+	maxAttachmentPods               int
+	identity                        string
 	// Tests have several managers in a process.
 	several bool
 	// leaseSlack lengthens the lease in tests, where nobody else takes it and a busy API server must not end the loops.
 	leaseSlack time.Duration
 	// A nil mapper asks the API server.
 	mapper meta.RESTMapper
-	// guests quiesces guests while their disks are snapshotted. If it is nil, it is made from the manager's
-	// configuration.
+	// guests quiesces guests while their disks are snapshotted; nil uses the manager's configuration.
 	guests snapshot.Guests
 	now    func() time.Time
 }
@@ -64,8 +61,10 @@ func NewCommand() *cobra.Command {
 			if o.launcherImage == "" || o.importerImage == "" {
 				return fmt.Errorf("--launcher-image and --importer-image must name the container images of launchers and import workers")
 			}
-			if err := checkNetworks(o.deniedNetworks, o.allowedNetworks); err != nil {
-				return err
+			for _, text := range slices.Concat(o.deniedNetworks, o.allowedNetworks) {
+				if _, err := netip.ParsePrefix(text); err != nil {
+					return fmt.Errorf("reading the networks of imports: %q is no network such as 10.0.0.0/8 or fd00::/8: %w", text, err)
+				}
 			}
 			ctrl.SetLogger(klog.NewKlogr())
 			config, err := ctrl.GetConfig()
@@ -103,15 +102,6 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-func checkNetworks(lists ...[]string) error {
-	for _, text := range slices.Concat(lists...) {
-		if _, err := netip.ParsePrefix(text); err != nil {
-			return fmt.Errorf("reading the networks of imports: %q is no network such as 10.0.0.0/8 or fd00::/8: %w", text, err)
-		}
-	}
-	return nil
-}
-
 // prepare installs the definitions that the caches watch.
 func prepare(ctx context.Context, config *rest.Config) error {
 	c, err := client.New(config, client.Options{Scheme: newScheme()})
@@ -121,8 +111,7 @@ func prepare(ctx context.Context, config *rest.Config) error {
 	return cdi.Install(ctx, c)
 }
 
-// A container restarted in the same pod keeps the pod's name and thereby the lease: the process that held it has
-// ended, and waiting for the lease to expire would be an outage.
+// A container restarted in the same pod keeps the pod's name and thereby the lease of its process, which has ended.
 func defaultIdentity() string {
 	if name := os.Getenv("POD_NAME"); name != "" {
 		return name

@@ -51,19 +51,18 @@ var loops = []loop{
 	{"the KubeVirt object", 1, addKubeVirt},
 }
 
-// workers is the concurrency of each loop of VMs, VMIs, hotplugged volumes and DataVolumes. A step waits for a
-// handful of API requests, so more workers than CPUs are right.
+// workers is the concurrency of each loop of VMs, VMIs, hotplugged volumes and DataVolumes. A step waits for API
+// requests, so more workers than CPUs are right.
 const workers = 16
 
 // migrationWorkers is about the number of concurrent migrations.
 const migrationWorkers = 4
 
 // snapshotWorkers is the concurrency of each loop of snapshots, restores, clones and maintenance pods. Each object
-// needs a handful of requests now and then, for as long as the storage takes.
+// needs a few requests, for as long as the storage takes.
 const snapshotWorkers = 4
 
-// pace returns a loop's options. Failures are retried with backoff, at least every 30 seconds. Namespaces are served
-// in turn.
+// pace returns a loop's options. Failures are retried at least every 30 seconds. Namespaces are served in turn.
 func pace(workers int) controller.Options {
 	return controller.Options{
 		NewQueue:                fairqueue.New,

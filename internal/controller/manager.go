@@ -33,7 +33,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
-	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -52,8 +51,7 @@ import (
 
 const leaseName = "virt-controller"
 
-// The lease's times are Kubernetes' own: a leader that is cut off stops before another starts, and one that ends
-// releases the lease at once.
+// These are Kubernetes' own: a leader that is cut off stops before another starts.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second
@@ -73,9 +71,9 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager returns the manager that runs the loops while this process leads. The API server's priority and fairness
-// limits its requests; a client-side limit, which the KubeVirt object can set (pace), would only make a hundred VMs
-// that start at once wait for each other. Renewals of the lease are never limited.
+// newManager returns the manager that runs the loops while this process leads. The API server limits its requests; a
+// client-side limit, which the KubeVirt object can set (pace), would make a hundred VMs that start at once wait for
+// each other. Renewals of the lease are never limited.
 func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
 	server.QPS = -1
@@ -95,12 +93,14 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	if o.mapper != nil {
 		mapper = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return o.mapper, nil }
 	}
+	// Some kinds are read too rarely to be worth the memory of a cache.
+	uncached := []client.Object{&appsv1.ControllerRevision{}}
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
 		MapperProvider:                      mapper,
 		Scheme:                              scheme,
 		Cache:                               caches,
 		Controller:                          loopDefaults(o),
-		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: uncached()}},
+		Client:                              client.Options{Cache: &client.CacheOptions{DisableFor: uncached}},
 		LeaderElection:                      true,
 		LeaderElectionResourceLockInterface: lock,
 		LeaderElectionReleaseOnCancel:       true,
@@ -116,7 +116,13 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	settings := &clusterconfig.Current{}
 	serving := o.serving
 	serving.Restrict = func(config *tls.Config) { settings.Get().TLS.Restrict(config) }
-	serving.Ready = cachesSynced(mgr)
+	// A process is ready as soon as it could lead.
+	serving.Ready = func(req *http.Request) error {
+		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
+			return fmt.Errorf("the caches are not filled yet")
+		}
+		return nil
+	}
 	return mgr, errors.Join(metricsserver.Add(mgr, serving), mgr.Add(&process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{
 		Home: o.namespace, Current: settings, Changed: func(s clusterconfig.Settings) {
 			process.SetVerbosity(s.Verbosity.Controller)
@@ -125,29 +131,18 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	}}))
 }
 
-// noTimeout lets a loop wait without end for the kinds that it watches. With a timeout, a kind that can't be listed
-// (because its definition was deleted, for example) would end the process after two minutes, and every other loop
-// with it. Readiness reports it.
+// noTimeout lets a loop wait for its kinds without end. With a timeout, a kind that can't be listed, such as one
+// whose definition was deleted, would end the process after two minutes. Readiness reports it.
 const noTimeout = 365 * 24 * time.Hour
 
-// The queue is client-go's: controller-runtime's can block forever at shutdown, and the process would hold the
-// lease until its grace period is over (decision 178).
+// The queue is client-go's: controller-runtime's can block forever at shutdown, and the process would hold the lease
+// (decision 178).
 func loopDefaults(o options) config.Controller {
 	return config.Controller{SkipNameValidation: &o.several, UsePriorityQueue: new(false), CacheSyncTimeout: noTimeout}
 }
 
-// A process is ready as soon as it could lead.
-func cachesSynced(mgr ctrl.Manager) healthz.Checker {
-	return func(req *http.Request) error {
-		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
-			return fmt.Errorf("the caches are not filled yet")
-		}
-		return nil
-	}
-}
-
-// cacheOptions limits the caches to the objects and fields that the loops read. Kinds that users write as custom
-// resources are decoded object by object.
+// cacheOptions limits the caches to the objects and fields that the loops read. Kinds that users write are decoded
+// object by object.
 func cacheOptions(server *rest.Config, scheme *runtime.Scheme, o options) (cache.Options, error) {
 	newInformer, err := lenient.Informers(server, scheme, map[schema.GroupVersionKind]string{
 		v1.VirtualMachineInstanceGroupVersionKind:                                      "virtualmachineinstances",
@@ -211,9 +206,4 @@ func nameAndLabels(object any) (any, error) {
 		definition.Annotations, definition.ManagedFields = nil, nil
 	}
 	return object, nil
-}
-
-// uncached returns the kinds that are read too rarely to be worth the memory of a cache.
-func uncached() []client.Object {
-	return []client.Object{&appsv1.ControllerRevision{}}
 }

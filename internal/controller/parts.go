@@ -46,9 +46,9 @@ type parts struct {
 }
 
 func newParts(mgr ctrl.Manager, o options) (*parts, error) {
-	direct, err := directClient(mgr)
+	direct, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	p := &parts{options: o, mgr: mgr, cached: mgr.GetClient(), direct: direct, reader: mgr.GetAPIReader()}
 	p.kubeVirt = kubeVirt(p.cached, o.namespace)
@@ -193,14 +193,6 @@ func addKubeVirt(_ context.Context, p *parts, _ controller.Options) error {
 		Client: p.cached, Reader: p.reader, KubeVirt: p.kubeVirt, Namespace: p.namespace,
 		Types: applyconfigurations.NewTypeConverter(p.mgr.GetScheme()),
 	}).SetupWithManager(p.mgr)
-}
-
-func directClient(mgr ctrl.Manager) (client.Client, error) {
-	c, err := client.New(mgr.GetConfig(), client.Options{Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
-	if err != nil {
-		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	return c, nil
 }
 
 // The object belongs to the cache and must not be changed; nil means none.

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 )
 
-// trimPod keeps the fields of a launcher pod that the loops read: whole pods would be two thirds of
-// virt-controller's memory. A loop that reads more must keep it here.
+// trimPod keeps the fields of a launcher pod that the loops read: whole pods would be two thirds of virt-controller's
+// memory.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -19,8 +19,7 @@ func trimPod(object any) (any, error) {
 	pod.ManagedFields = nil
 	switch pod.Labels[v1.AppLabel] {
 	case layout.MaintenanceApp:
-		// Anybody makes these pods, with any content. They only wake a loop, which reads the pod from the API
-		// server.
+		// Anybody makes these pods. They only wake a loop, which reads the pod from the API server.
 		pod.Annotations, pod.Spec, pod.Status = nil, corev1.PodSpec{}, corev1.PodStatus{}
 		return pod, nil
 	case layout.LauncherApp:
@@ -30,19 +29,34 @@ func trimPod(object any) (any, error) {
 	if len(pod.Annotations[nichotplug.StatusAnnotation]) > nichotplug.MaxAnnotation {
 		delete(pod.Annotations, nichotplug.StatusAnnotation) // it would not be read
 	}
+	containers := make([]corev1.Container, len(pod.Spec.Containers))
+	for i := range containers {
+		c := &pod.Spec.Containers[i]
+		containers[i].Name, containers[i].Image, containers[i].Resources = c.Name, c.Image, c.Resources
+	}
+	var onClaims []corev1.Volume
+	for i := range pod.Spec.Volumes {
+		if pod.Spec.Volumes[i].PersistentVolumeClaim != nil {
+			onClaims = append(onClaims, pod.Spec.Volumes[i])
+		}
+	}
+	var security *corev1.PodSecurityContext
+	if s := pod.Spec.SecurityContext; s != nil && s.SELinuxOptions != nil {
+		// The attachment pods share the SELinux options.
+		security = &corev1.PodSecurityContext{SELinuxOptions: s.SELinuxOptions}
+	}
 	pod.Spec = corev1.PodSpec{
 		NodeName:          pod.Spec.NodeName,
 		PriorityClassName: pod.Spec.PriorityClassName,
 		SchedulerName:     pod.Spec.SchedulerName,
-		Containers:        whatCounts(pod.Spec.Containers),
-		Volumes:           onClaims(pod.Spec.Volumes),
-		SecurityContext:   withSELinux(pod.Spec.SecurityContext),
+		Containers:        containers,
+		Volumes:           onClaims,
+		SecurityContext:   security,
 	}
 	return pod, nil
 }
 
-// trimNode keeps whether a node takes new pods, and whether virt-handler is away (schedulable.Candidate). Loops
-// read the rest from the API server.
+// trimNode keeps whether a node takes new pods, and whether virt-handler is away (schedulable.Candidate).
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -60,30 +74,4 @@ func trimNode(object any) (any, error) {
 		kept.Status.Allocatable = corev1.ResourceList{layout.ResourceTUN: devices}
 	}
 	return kept, nil
-}
-
-func whatCounts(containers []corev1.Container) []corev1.Container {
-	out := make([]corev1.Container, len(containers))
-	for i := range containers {
-		out[i].Name, out[i].Image, out[i].Resources = containers[i].Name, containers[i].Image, containers[i].Resources
-	}
-	return out
-}
-
-// The attachment pods share the SELinux options.
-func withSELinux(security *corev1.PodSecurityContext) *corev1.PodSecurityContext {
-	if security == nil || security.SELinuxOptions == nil {
-		return nil
-	}
-	return &corev1.PodSecurityContext{SELinuxOptions: security.SELinuxOptions}
-}
-
-func onClaims(volumes []corev1.Volume) []corev1.Volume {
-	var out []corev1.Volume
-	for i := range volumes {
-		if volumes[i].PersistentVolumeClaim != nil {
-			out = append(out, volumes[i])
-		}
-	}
-	return out
 }

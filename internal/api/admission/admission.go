@@ -106,7 +106,7 @@ func Judging[T any](rule func(context.Context, Request[T]) (Verdict, error), adv
 }
 
 // Deferring serves a rule that returns why a request has to wait, "" if it is allowed. The client retries, as for a
-// PodDisruptionBudget. If the rule fails, the request is allowed with a warning, as if the webhook were unreachable.
+// PodDisruptionBudget. If the rule fails, the request is allowed with a warning.
 func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err error)) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)
@@ -160,7 +160,7 @@ func serve(handle admission.HandlerFunc) (http.Handler, error) {
 	return handler, nil
 }
 
-// unreadable answers a request that can't be decoded. Errors about a field have the form of a rule's errors.
+// unreadable answers a request that can't be decoded. Errors about a field look like a rule's.
 func unreadable(err error) admission.Response {
 	if problem := (*field.Error)(nil); errors.As(err, &problem) {
 		return refuse(field.ErrorList{problem})
@@ -173,7 +173,7 @@ func decode[T any](raw admission.Request) (Request[T], error) {
 		Operation: raw.Operation, Username: raw.UserInfo.Username, User: raw.UserInfo, Namespace: raw.Namespace, Name: raw.Name,
 		DryRun: raw.DryRun != nil && *raw.DryRun,
 	}
-	// Too many values are refused, and lists that are too long for rules that compare entries with each other.
+	// Too many values are refused, since rules compare the entries of lists with each other.
 	if tooLong, err := listbounds.Exceeded(raw.Object.Raw); tooLong != nil {
 		return request, tooLong
 	} else if err != nil {
@@ -228,7 +228,6 @@ func mutate[T any](raw []byte, request Request[T], rule func(Request[T]) error) 
 // maxTold bounds the reported errors of one object. Each is a text with a path.
 const maxTold = 100
 
-// refuse answers with all errors at once, each also as a cause.
 func refuse(errs field.ErrorList) admission.Response {
 	details := &metav1.StatusDetails{}
 	sentences := make([]string, 0, min(len(errs), maxTold+1))

@@ -15,22 +15,22 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// writer is the user who wrote a source into a VM's dataVolumeTemplates, for a SubjectAccessReview. Extra fields of
-// the authenticator are left out, since they may be secret.
+// writer is the user who wrote a source into a VM's dataVolumeTemplates. Extra fields of the authenticator are left
+// out, since they may be secret.
 type writer struct {
 	Username string   `json:"username"`
 	UID      string   `json:"uid,omitempty"`
 	Groups   []string `json:"groups,omitempty"`
 }
 
-// writers are those of a VM's sources in other namespaces, by the source as in the note on a DataVolume.
+// writers are by the source in another namespace.
 type writers map[string]writer
 
 // mostGroups bounds a writer's groups, in bytes. A user with more may lack a right because of that.
 const mostGroups = 8 << 10
 
-// NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with, and drops a user's own note.
-// fresh are the indices of the templates that user wrote. old is nil on creation.
+// NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with, and drops a user's own
+// note. user wrote the templates with the indices fresh. old is nil on creation.
 func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user authenticationv1.UserInfo) error {
 	noted := writers{}
 	if old != nil {
@@ -58,7 +58,7 @@ func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user
 	return nil
 }
 
-// Writer returns who wrote the source of a DataVolume that is created for the VM, and whether that is noted.
+// Writer returns the noted writer of the source of a VM's DataVolume, and whether there is one.
 func Writer(vm *v1.VirtualMachine, dv *cdiv1.DataVolume) (authenticationv1.UserInfo, bool) {
 	w, noted := writersOf(vm)[datavolume.AllowedSource(dv)]
 	return authenticationv1.UserInfo{Username: w.Username, UID: w.UID, Groups: w.Groups}, noted
@@ -85,7 +85,6 @@ func writersOf(vm *v1.VirtualMachine) writers {
 	return noted
 }
 
-// fit returns the first groups within mostGroups.
 func fit(groups []string) []string {
 	length := 0
 	for i, group := range groups {

@@ -6,8 +6,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// DataVolume notes the source in another namespace that the creator may read, if mayClone is true, and removes a note
-// that a user wrote. old is nil on creation.
+// DataVolume notes the source in another namespace that the creator may read, if mayClone is true, and removes a
+// user's own note. old is nil on creation.
 func DataVolume(dv, old *cdiv1.DataVolume, mayClone bool) {
 	note := ""
 	switch {

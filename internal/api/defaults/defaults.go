@@ -38,7 +38,7 @@ func VM(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) {
 		setMachine(spec, settings.MachineType)
 		return
 	}
-	// A user who replaces a VM by a manifest without a machine type does not mean to change the guest's hardware.
+	// A user who applies a manifest without a machine type does not mean to change the guest's hardware.
 	if old.Spec.Template != nil && old.Spec.Template.Spec.Domain.Machine != nil {
 		setMachine(spec, old.Spec.Template.Spec.Domain.Machine.Type)
 	}
@@ -60,7 +60,7 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 }
 
 // VMIUpdate completes a user's update if it changes nothing else: `kubectl apply` of the same manifest restores a
-// list of disks without the fields that were filled in on creation.
+// list of disks without the completed fields.
 func VMIUpdate(vmi, old *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	completed := vmi.Spec.DeepCopy()
 	if is := old.Spec.Domain.Firmware; is != nil && (completed.Domain.Firmware == nil || completed.Domain.Firmware.UUID == "") {
@@ -130,8 +130,8 @@ func setMachine(spec *v1.VirtualMachineInstanceSpec, machineType string) {
 	}
 }
 
-// setCPU completes the topology. Without one, the guest gets as many sockets as its CPU limit, or else its CPU
-// request, covers.
+// setCPU completes the topology. Without one, the guest gets as many sockets as its CPU limit, or else request,
+// covers.
 func setCPU(domain *v1.DomainSpec, model string) {
 	if domain.CPU == nil {
 		domain.CPU = &v1.CPU{}
@@ -140,7 +140,7 @@ func setCPU(domain *v1.DomainSpec, model string) {
 	if cpu.Cores == 0 && cpu.Sockets == 0 && cpu.Threads == 0 {
 		for _, list := range []corev1.ResourceList{domain.Resources.Limits, domain.Resources.Requests} {
 			if q, ok := list[corev1.ResourceCPU]; ok && q.Sign() > 0 {
-				// Value rounds up, since a guest has no part of a CPU. Validation bounds the number.
+				// Value rounds up. Validation bounds the number.
 				cpu.Sockets = uint32(min(q.Value(), 1<<16))
 				break
 			}

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
-// MaintenancePod adds the gate of a new maintenance pod, and the finalizer, labels and owner reference by which it is
+// MaintenancePod adds a new maintenance pod's gate, and the finalizer, labels and owner reference by which it is
 // found and deleted with its machine. of is the named machine, nil for none. A pod keeps its own controller.
 func MaintenancePod(pod *corev1.Pod, of lock.Machine) {
 	if !lock.Gated(pod) && pod.Spec.NodeName == "" { // A pod with a node is refused with an error.

@@ -108,7 +108,20 @@ func (i Inferrer) permit(ctx context.Context, r *instancetype.Reference, b insta
 func (i Inferrer) ask(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
 	switch b.Kind {
 	case instancetype.BearerDataVolume:
-		return i.askDataVolume(ctx, r, b)
+		dv := &cdiv1.DataVolume{}
+		err := i.Cluster.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, dv)
+		switch {
+		case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
+			// The claim of its name is next.
+			return nil, &instancetype.Bearer{Kind: instancetype.BearerClaim, Namespace: b.Namespace, Name: b.Name}, nil
+		case err != nil:
+			return nil, nil, fmt.Errorf("reading %s: %w", b, err)
+		}
+		if _, says := r.Infer(dv.Labels); says {
+			return dv.Labels, nil, nil
+		}
+		next, err := r.NextBearer(&dv.Spec, b.Namespace)
+		return nil, &next, err
 	case instancetype.BearerDataSource:
 		source := &cdiv1.DataSource{}
 		if err := i.read(ctx, r, b, source); err != nil {
@@ -130,23 +143,6 @@ func (i Inferrer) askLabels(ctx context.Context, r *instancetype.Reference, b in
 	object.SetGroupVersionKind(kind)
 	err := i.read(ctx, r, b, object)
 	return object.Labels, nil, err
-}
-
-// If a DataVolume does not exist, the claim of its name is next.
-func (i Inferrer) askDataVolume(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer) (map[string]string, *instancetype.Bearer, error) {
-	dv := &cdiv1.DataVolume{}
-	err := i.Cluster.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Name}, dv)
-	switch {
-	case apierrors.IsNotFound(err), meta.IsNoMatchError(err):
-		return nil, &instancetype.Bearer{Kind: instancetype.BearerClaim, Namespace: b.Namespace, Name: b.Name}, nil
-	case err != nil:
-		return nil, nil, fmt.Errorf("reading %s: %w", b, err)
-	}
-	if _, says := r.Infer(dv.Labels); says {
-		return dv.Labels, nil, nil
-	}
-	next, err := r.NextBearer(&dv.Spec, b.Namespace)
-	return nil, &next, err
 }
 
 func (i Inferrer) read(ctx context.Context, r *instancetype.Reference, b instancetype.Bearer, into client.Object) error {

@@ -73,7 +73,7 @@ func (g Group) GroupVersions() []schema.GroupVersion {
 }
 
 // Resources returns the resources for discovery. Their only verb is create, which is enough for the error: components
-// that list, delete or watch every resource (the garbage collector, backup tools) ignore them.
+// that list, delete or watch every resource ignore them.
 func (g Group) Resources() []metav1.APIResource {
 	var all []metav1.APIResource
 	for _, k := range g.kinds {

@@ -29,13 +29,13 @@ import (
 // Groups are versions that the same component serves.
 type Groups struct {
 	Versions []schema.GroupVersion
-	// Yield deletes the APIServices as soon as another component serves one of the groups, by a definition or by an
-	// APIService with another backend. kube-apiserver serves no definition whose APIService somebody else created.
+	// Yield deletes the APIServices as soon as another component serves one of the groups. kube-apiserver serves no
+	// definition whose APIService somebody else created.
 	Yield bool
 }
 
-// registrar maintains the APIServices of all groups. It does not touch one with another backend, and creates Drydock's
-// when that is removed.
+// registrar maintains the APIServices of all groups. It does not touch one with another backend, and creates
+// Drydock's when that is removed.
 type registrar struct {
 	client client.Client
 	// like names an APIService whose backend is this virt-api.
@@ -43,8 +43,8 @@ type registrar struct {
 	groups []Groups
 }
 
-// Add adds the registrar to mgr. The APIServices get the Service and the authority of the APIService like, which owns
-// them (decision 605).
+// Add adds the registrar to mgr. The APIServices get the Service and the authority of like, which owns them
+// (decision 605).
 func Add(mgr manager.Manager, like string, groups ...Groups) error {
 	g := &registrar{client: mgr.GetClient(), like: like, groups: groups}
 	all := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// kube-apiserver merges an aggregated API's OpenAPI into the cluster's, which clients read. Bodies are not described:
-// their types are KubeVirt's, whose module has no OpenAPI definitions.
+// kube-apiserver merges an aggregated API's OpenAPI into the cluster's. Bodies are not described: KubeVirt's module
+// has no OpenAPI definitions.
 
 func (c Config) describe(swagger *spec.Swagger) (*spec.Swagger, error) {
 	if swagger.Paths == nil {

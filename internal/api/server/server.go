@@ -104,8 +104,7 @@ func (c Config) generic() (genericapiserver.CompletedConfig, error) {
 	generic.SecureServing = &genericapiserver.SecureServingInfo{
 		Listener: callers,
 		Cert:     certificate{c.Certificate},
-		// kube-apiserver's streams are HTTP/1.1 upgrades, and no other call is frequent enough to benefit from
-		// HTTP/2.
+		// kube-apiserver's streams are HTTP/1.1 upgrades, and no other call is frequent enough for HTTP/2.
 		DisableHTTP2: true,
 	}
 	// It has no credentials: a token here would be accepted as a privileged caller's.

@@ -17,7 +17,7 @@ import (
 
 const (
 	// strangerRoom bounds the connections of callers that are not kube-apiserver, and separately those of hosts from
-	// which kube-apiserver has called. It has room for kube-apiserver's new connections at a busy moment.
+	// which kube-apiserver has called: it has room for new ones at a busy moment.
 	strangerRoom = 128
 	// maxGreeting bounds the bytes of an unproven connection before its request is handled: the handshake and the
 	// headers. The server itself allows 1 MiB, and short lines take some twenty times their size.
@@ -33,8 +33,7 @@ type strangers struct {
 	rooms greeting.Rooms
 	// known reports whether a certificate chain is kube-apiserver's.
 	known func([]*x509.Certificate) bool
-	// open has the connections by their remote addresses.
-	open sync.Map
+	open  sync.Map
 }
 
 func newStrangers(listener net.Listener) *strangers {
@@ -54,8 +53,7 @@ func (s *strangers) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// guard lets the bodies of all requests pass. A connection of kube-apiserver keeps its freedom, any other one ends with
-// its request.
+// guard lets the bodies of all requests pass. A connection other than kube-apiserver's ends with its request.
 func (s *strangers) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		found, _ := s.open.Load(r.RemoteAddr)

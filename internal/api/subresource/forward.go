@@ -51,8 +51,8 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMac
 	s.passTo(w, r, vmi, nodeapi.Path(vmi.Namespace, vmi.Name, string(vmi.UID), verb, extra...))
 }
 
-// passTo forwards to a path of virt-handler. The caller can't override its query parameters. If the guest is not on
-// the VMI's node, the VMI is read again and the request repeated.
+// passTo forwards to a path of virt-handler. The caller can't override its query parameters. If the node does not
+// have the guest, the VMI is read again and the request repeated.
 func (s *Server) passTo(w http.ResponseWriter, r *http.Request, vmi *v1.VirtualMachineInstance, destination *url.URL) {
 	late := time.After(handoverPatience)
 	for {
@@ -142,7 +142,7 @@ func rewrite(out *http.Request, destination *url.URL) {
 
 const (
 	// handoverPatience bounds the wait for a running guest that its node does not have: a migration hands it over, or
-	// virt-handler was replaced. The VMI's status names the new node a moment later.
+	// virt-handler was replaced.
 	handoverPatience = 15 * time.Second
 	handoverPause    = 100 * time.Millisecond
 )

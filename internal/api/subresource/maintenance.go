@@ -192,7 +192,7 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 }
 
 // forceRelease asks virt-controller to remove the lock of a pod that, as the caller guarantees, writes no more. This
-// needs a separate right, since a mistake destroys the disks' content.
+// needs a separate right: a mistake destroys the disks' content.
 func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []string) error {
 	name := key(r)
 	right := authorizationv1.ResourceAttributes{
@@ -227,7 +227,6 @@ func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []s
 	return s.getMaintenance(w, r)
 }
 
-// maintenancePods lists a machine's maintenance pods, whoever created them.
 func (s *Server) maintenancePods(ctx context.Context, m lock.Machine) ([]corev1.Pod, error) {
 	pods, err := pagedlist.Pods(ctx, s.cluster, nil, func(*corev1.Pod) bool { return true }, client.InNamespace(m.GetNamespace()),
 		client.MatchingLabels{layout.MaintenanceForLabel: layout.LabelValue(m.GetName())})

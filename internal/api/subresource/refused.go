@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// refusedVerb is a subresource of KubeVirt that Drydock does not serve, with its alternative, which KubeVirt's
-// clients show to their users. Discovery does not list it.
+// refusedVerb is a subresource of KubeVirt that Drydock does not serve, with its alternative, which clients show to
+// their users. Discovery does not list it.
 type refusedVerb struct {
 	method string
 	// path is relative to a namespace's objects or, for a cluster-wide verb, to the group's version.
@@ -60,7 +60,6 @@ func (s *Server) routeRefused() {
 	}
 }
 
-// notServed is the error for an unsupported path, with an alternative if there is one.
 func notServed(r *http.Request, instead string) error {
 	message := r.Method + " " + r.URL.Path + ": " + supported.NotSupported
 	if instead != "" {

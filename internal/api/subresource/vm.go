@@ -50,7 +50,7 @@ func (s *Server) restart(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
-// Each write requires the version from which the plan was made; after a conflict everything is planned again.
+// A write requires the version from which the plan was made; after a conflict everything is planned again.
 func (s *Server) change(w http.ResponseWriter, r *http.Request, dryRun []string,
 	plan func(*v1.VirtualMachine, *v1.VirtualMachineInstance) (verb.Plan, error)) error {
 	name := key(r)

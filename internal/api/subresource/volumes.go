@@ -96,7 +96,6 @@ func (s *Server) editInstance(w http.ResponseWriter, r *http.Request, dryRun []s
 	})
 }
 
-// held refuses to change the volumes of a guest whose VM's disks are held.
 func (s *Server) held(ctx context.Context, vmi *v1.VirtualMachineInstance) (refusal, failure error) {
 	owner := metav1.GetControllerOf(vmi)
 	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {
@@ -269,8 +268,7 @@ func validRemoval(o *v1.RemoveVolumeOptions) error {
 	return nil
 }
 
-// forced reads a query parameter, since KubeVirt's options have no field for it. Other servers ignore it: there it is
-// an ordinary removal.
+// forced reads a query parameter, since KubeVirt's options have no field for it. Other servers ignore it.
 func forced(r *http.Request) (bool, error) {
 	text := r.URL.Query().Get("force")
 	if text == "" {
@@ -341,8 +339,8 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 }
 
 // unused refuses a claim that another VMI's guest writes to, unless both share it. The list is not older than the
-// VMI. The newest state would take the API server up to 100 ms when nothing else happens, and would not separate two
-// concurrent requests either.
+// VMI. The newest state would take the API server up to 100 ms at rest, and would not separate two concurrent
+// requests either.
 func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
 	since := &client.ListOptions{Raw: &metav1.ListOptions{
 		ResourceVersion: vmi.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,

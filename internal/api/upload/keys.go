@@ -19,7 +19,7 @@ import (
 )
 
 // KeysSecret names the Secret in clusterconfig.Namespace with the keys that sign tokens. An entry's name is its
-// creation time in Unix seconds. The newest signs; the others stay until all their tokens have expired.
+// creation time in Unix seconds. The newest signs; the others stay until their tokens have expired.
 const KeysSecret = "kubevirt-upload-token-keys"
 
 const (
@@ -67,7 +67,7 @@ func (k keyring) rotated(now time.Time, random func([]byte)) (keyring, bool) {
 const (
 	// ringLife is how long read keys are used, and so how long a revoked key is accepted.
 	ringLife = 5 * time.Second
-	// unknownEvery is the interval in which keys are read for a token of an unknown key, which anybody can make up.
+	// unknownEvery is the interval in which keys are read for an unknown key, which anybody can make up.
 	unknownEvery = time.Second
 	readTimeout  = 10 * time.Second
 )
@@ -84,8 +84,8 @@ type keys struct {
 	read time.Time
 }
 
-// with returns the keys, read sooner if the named one is not among them, since another virt-api may have made it.
-// Requests share a reading, which does not end with any of them.
+// with returns the keys, read sooner if another virt-api may have made the named one. Requests share a reading, which
+// does not end with any of them.
 func (k *keys) with(ctx context.Context, name string) (keyring, error) {
 	if ring, fresh := k.remembered(name); fresh {
 		return ring, nil

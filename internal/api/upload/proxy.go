@@ -42,8 +42,7 @@ const maxHeader = 16 << 10
 
 const (
 	// room bounds the connections of strangers, and separately those of hosts that have sent a valid token.
-	room = 64
-	// idleTimeout bounds the time between two requests on a connection.
+	room        = 64
 	idleTimeout = time.Minute
 )
 
@@ -57,8 +56,8 @@ type Proxy struct {
 	turns    turns
 }
 
-// NewProxy returns a Proxy. cluster must not use a cache. identity returns the TLS configuration for calls to a
-// worker of that name.
+// NewProxy returns a Proxy. cluster must not use a cache. identity returns the TLS configuration for a worker of that
+// name.
 func NewProxy(cluster client.Client, identity func(server string) *tls.Config) *Proxy {
 	return &Proxy{cluster: cluster, identity: identity, now: time.Now, patience: patience,
 		keys: &keys{cluster: cluster, now: time.Now}}
@@ -125,7 +124,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 		TLSHandshakeTimeout:   5 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		DialContext:           (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
-		// A tenant's pod may answer. There is no limit for the answer's time: it follows the image's conversion.
+		// A tenant's pod may answer. Its time is not limited: the answer follows the image's conversion.
 		MaxResponseHeaderBytes: maxHeader,
 	}
 	defer transport.CloseIdleConnections()
@@ -134,7 +133,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 		return err
 	}
 	if r.Method != http.MethodHead {
-		// No content was sent yet. The claim may no longer be to be filled, or be in use.
+		// No content was sent yet, and the claim may be in use by now.
 		claim, err := p.claim(r.Context(), allowed)
 		if err != nil {
 			return err
@@ -163,7 +162,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 	return nil
 }
 
-// await returns the address of the claim's worker. Only so many requests may wait: each reads the pod repeatedly.
+// await returns the address of the claim's worker. Few requests may wait: each reads the pod repeatedly.
 func (p *Proxy) await(ctx context.Context, transport http.RoundTripper, claim types.NamespacedName, path string) (string, error) {
 	stop, err := p.turns.wait(claim.Namespace)
 	if err != nil {

@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These bound the requests that wait for workers at a time, those of a namespace and all: each reads a pod twice in a
-// second.
+// These bound the requests that wait for workers, those of a namespace and all: each reads a pod twice in a second.
 const (
 	maxWaitingOfNamespace = 8
 	maxWaiting            = 32
@@ -17,9 +16,8 @@ const (
 
 // turns bounds the requests in progress. The zero value has none.
 type turns struct {
-	mu     sync.Mutex
-	claims map[types.NamespacedName]bool
-	// waiting counts the requests that wait, by namespace.
+	mu      sync.Mutex
+	claims  map[types.NamespacedName]bool
 	waiting map[string]int
 	all     int
 }

@@ -5,10 +5,10 @@
 //	virtctl ──UploadTokenRequest──> kube-apiserver ──> Tokens ──token──┐
 //	   └────image, bearer token──> Proxy ──mutual TLS──> worker <──claim┘
 //
-// The cluster's authorizer decides who may create token requests, before a request gets here. The proxy trusts only the
-// token, so that it can be reached from outside the cluster. The token has the claim's UID, so that it is not valid for
-// a later claim of the same name, and expires after minutes; an upload in progress goes on. The only state is the keys
-// that sign tokens, in a Secret that all virt-apis share. An upload ends with its virt-api.
+// The cluster's authorizer decides who may create token requests, before a request gets here. The proxy trusts only
+// the token, so that it can be reached from outside the cluster. The token has the claim's UID, so that it is not
+// valid for a later claim of the same name, and expires after minutes; an upload in progress goes on. The only state
+// is the keys that sign tokens, in a Secret that all virt-apis share. An upload ends with its virt-api.
 //
 // The package must not decide how a claim's worker handles the content, and must not write to claims or pods.
 package upload
@@ -32,8 +32,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// target refuses a claim that takes no upload. cluster must not use a cache: a user may request a token as soon as the
-// claim exists.
+// target reads a claim and refuses one that takes no upload. cluster must not use a cache: a user may request a token
+// as soon as the claim exists.
 func target(ctx context.Context, cluster client.Reader, name types.NamespacedName) (*corev1.PersistentVolumeClaim, error) {
 	claim := &corev1.PersistentVolumeClaim{}
 	if err := cluster.Get(ctx, name, claim); err != nil {
@@ -78,7 +78,7 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 }
 
 // inUse refuses a claim that others than its worker use. virt-controller checked that before it created the worker,
-// which may have waited long. Guests can't use a claim that is to be filled, but other pods can.
+// perhaps long ago. Guests can't use a claim that is to be filled, but other pods can.
 func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) error {
 	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: !datavolume.TakesUpload(claim)}
 	namespace := client.InNamespace(claim.Namespace)

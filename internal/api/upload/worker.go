@@ -25,10 +25,9 @@ import (
 
 const pause = 500 * time.Millisecond
 
-// answerTimeout bounds a worker's answer to a question.
 const answerTimeout = 10 * time.Second
 
-// maxUnreachable bounds the attempts to connect to a ready worker: the kubelet reaches it, so more would not help.
+// maxUnreachable bounds the attempts to connect to a worker that the kubelet reaches: more would not help.
 const maxUnreachable = 2
 
 type worker struct {
@@ -36,8 +35,7 @@ type worker struct {
 	claim   types.NamespacedName
 }
 
-// await returns the address of a worker that accepts an upload at path. It reads the pod instead of using its
-// Service, to report the reason for waiting.
+// await returns the address of a worker that accepts an upload at path. The pod shows the reason for waiting.
 func (k *worker) await(ctx context.Context, transport http.RoundTripper, path string, patience time.Duration) (string, error) {
 	var address, waiting string
 	var refusal error

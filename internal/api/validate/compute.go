@@ -97,7 +97,19 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 		errs = append(errs, amount(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
 			quantity.Share(corev1.ResourceMemory, *o.AddedOverhead, false))...)
 	}
-	return append(errs, hugepages(m.Hugepages, guest, path.Child("memory", "hugepages", "pageSize"))...)
+	if m.Hugepages == nil {
+		return errs
+	}
+	at = path.Child("memory", "hugepages", "pageSize")
+	size, err := quantity.Pages(m.Hugepages.PageSize)
+	if err != nil {
+		return append(errs, field.Invalid(at, m.Hugepages.PageSize, err.Error()))
+	}
+	if guest != nil && guest.Value()%size.Value() != 0 {
+		errs = append(errs, field.Invalid(at, m.Hugepages.PageSize,
+			fmt.Sprintf("the guest's memory, %s, must be a multiple of the page size", guest.String())))
+	}
+	return errs
 }
 
 // guestMemory returns nil if the value can't be used in comparisons.
@@ -120,21 +132,6 @@ func hasMemory(domain *v1.DomainSpec) bool { return domain.Memory != nil && doma
 
 func noMemory(path *field.Path) string {
 	return "no memory requested; set this or " + path.Child("resources", "requests", "memory").String()
-}
-
-func hugepages(pages *v1.Hugepages, guest *resource.Quantity, path *field.Path) field.ErrorList {
-	if pages == nil {
-		return nil
-	}
-	size, err := quantity.Pages(pages.PageSize)
-	if err != nil {
-		return field.ErrorList{field.Invalid(path, pages.PageSize, err.Error())}
-	}
-	if guest != nil && guest.Value()%size.Value() != 0 {
-		return field.ErrorList{field.Invalid(path, pages.PageSize,
-			fmt.Sprintf("the guest's memory, %s, must be a multiple of the page size", guest.String()))}
-	}
-	return nil
 }
 
 var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)

@@ -49,7 +49,19 @@ func DataVolume(dv, old *cdiv1.DataVolume) field.ErrorList {
 }
 
 func dataVolumeAnnotations(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
-	return append(supported.DataVolumeAnnotations(dv.Annotations, path), checksum(dv, path)...)
+	errs := supported.DataVolumeAnnotations(dv.Annotations, path)
+	sum, there := dv.Annotations[datavolume.AnnChecksum]
+	if !there {
+		return errs
+	}
+	path = path.Key(datavolume.AnnChecksum)
+	if effective := datavolume.Checksum(dv); effective != sum {
+		return append(errs, field.Invalid(path, sum, fmt.Sprintf("spec.source.http.checksum is %s: one of them is enough", effective)))
+	}
+	if dv.Spec.Source == nil || dv.Spec.Source.HTTP == nil {
+		return append(errs, field.Forbidden(path, "only what comes from an HTTP server is compared with a checksum"))
+	}
+	return append(errs, pattern(sum, path, sums, oneOfSums)...)
 }
 
 // CloneNamespace returns the path of the source's namespace in a spec.
@@ -71,21 +83,6 @@ func CloneForbidden(namespace string) string {
 var sums = regexp.MustCompile(`(?i)^(md5:[0-9a-f]{32}|sha1:[0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})$`)
 
 const oneOfSums = "must be md5:, sha1:, sha256: or sha512: and the sum in hexadecimal digits"
-
-func checksum(dv *cdiv1.DataVolume, path *field.Path) field.ErrorList {
-	sum, there := dv.Annotations[datavolume.AnnChecksum]
-	if !there {
-		return nil
-	}
-	path = path.Key(datavolume.AnnChecksum)
-	if effective := datavolume.Checksum(dv); effective != sum {
-		return field.ErrorList{field.Invalid(path, sum, fmt.Sprintf("spec.source.http.checksum is %s: one of them is enough", effective))}
-	}
-	if dv.Spec.Source == nil || dv.Spec.Source.HTTP == nil {
-		return field.ErrorList{field.Forbidden(path, "only what comes from an HTTP server is compared with a checksum")}
-	}
-	return pattern(sum, path, sums, oneOfSums)
-}
 
 // DataVolumeSpec validates the spec of a DataVolume, or of a VM's template for one.
 func DataVolumeSpec(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorList {
@@ -122,7 +119,12 @@ func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.Er
 	}{
 		{"http", source.HTTP != nil, httpSource}, {"registry", source.Registry != nil, registrySource},
 		{"upload", source.Upload != nil, nothing}, {"blank", source.Blank != nil, nothing},
-		{"pvc", source.PVC != nil, claimSource}, {"snapshot", source.Snapshot != nil, snapshotSource},
+		{"pvc", source.PVC != nil, func(s *cdiv1.DataVolumeSource, at *field.Path) field.ErrorList {
+			return cloneNames(s.PVC.Namespace, s.PVC.Name, at)
+		}},
+		{"snapshot", source.Snapshot != nil, func(s *cdiv1.DataVolumeSource, at *field.Path) field.ErrorList {
+			return cloneNames(s.Snapshot.Namespace, s.Snapshot.Name, at)
+		}},
 	} {
 		if choice.set {
 			chosen = append(chosen, choice.name)
@@ -137,14 +139,6 @@ func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.Er
 }
 
 func nothing(*cdiv1.DataVolumeSource, *field.Path) field.ErrorList { return nil }
-
-func claimSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
-	return cloneNames(source.PVC.Namespace, source.PVC.Name, path)
-}
-
-func snapshotSource(source *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
-	return cloneNames(source.Snapshot.Namespace, source.Snapshot.Name, path)
-}
 
 func cloneNames(namespace, name string, path *field.Path) field.ErrorList {
 	errs := named(name, path.Child("name"), "names what is to be cloned")

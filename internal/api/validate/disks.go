@@ -25,10 +25,18 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 	names, addresses := map[string]bool{}, map[string]bool{}
 	for i := range spec.Domain.Devices.Disks {
 		d, at := &spec.Domain.Devices.Disks[i], at.Index(i)
+		source := sources[d.Name]
 		errs = append(errs, unique(names, d.Name, at.Child("name"))...)
-		errs = append(errs, backed(d, sources[d.Name], at)...)
+		switch {
+		case d.Name == "":
+			errs = append(errs, field.Required(at.Child("name"), "is the name of the disk's volume"))
+		case source == nil && d.CDRom == nil:
+			errs = append(errs, field.Invalid(at.Child("name"), d.Name, "must be the name of a volume in spec.volumes"))
+		case source != nil && d.LUN != nil && source.PersistentVolumeClaim == nil && source.DataVolume == nil:
+			errs = append(errs, field.Forbidden(at.Child("lun"), "only the block device of a claim can be a lun"))
+		}
 		errs = append(errs, target(d, at)...)
-		errs = append(errs, canBeWritten(d, sources[d.Name], at)...)
+		errs = append(errs, canBeWritten(d, source, at)...)
 		errs = append(errs, tuning(d, at)...)
 		errs = append(errs, blockSize(d.BlockSize, at.Child("blockSize"))...)
 		if d.Disk != nil {
@@ -36,18 +44,6 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 		}
 	}
 	return errs
-}
-
-func backed(d *v1.Disk, source *v1.VolumeSource, at *field.Path) field.ErrorList {
-	switch {
-	case d.Name == "":
-		return field.ErrorList{field.Required(at.Child("name"), "is the name of the disk's volume")}
-	case source == nil && d.CDRom == nil:
-		return field.ErrorList{field.Invalid(at.Child("name"), d.Name, "must be the name of a volume in spec.volumes")}
-	case source != nil && d.LUN != nil && source.PersistentVolumeClaim == nil && source.DataVolume == nil:
-		return field.ErrorList{field.Forbidden(at.Child("lun"), "only the block device of a claim can be a lun")}
-	}
-	return nil
 }
 
 // SATA has no read-only hard disk.

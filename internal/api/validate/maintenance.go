@@ -100,26 +100,22 @@ func MaintenanceLock(vm, old *v1.VirtualMachine) field.ErrorList {
 		"only virt-controller locks a VM for maintenance")
 	errs = append(errs, unchanged(lockNotes, vm.Annotations, before.Annotations, metadata.Child("annotations"),
 		"only Drydock's components keep this record of a VM's lock")...)
-	return append(errs, startOfLocked(vm, old)...)
-}
-
-func startOfLocked(vm, old *v1.VirtualMachine) field.ErrorList {
 	if old == nil {
-		return nil
+		return errs
 	}
 	if _, locked := lock.Of(old); !locked {
-		return nil
+		return errs
 	}
-	before, _ := old.RunStrategy()
-	after, err := vm.RunStrategy()
-	if err != nil || after == before || after == v1.RunStrategyHalted {
-		return nil
+	was, _ := old.RunStrategy()
+	is, err := vm.RunStrategy()
+	if err != nil || is == was || is == v1.RunStrategyHalted {
+		return errs
 	}
 	path := field.NewPath("spec", "runStrategy")
 	if vm.Spec.Running != nil {
 		path = field.NewPath("spec", "running")
 	}
-	return field.ErrorList{field.Forbidden(path, lock.Refusal(old))}
+	return append(errs, field.Forbidden(path, lock.Refusal(old)))
 }
 
 // instanceLock keeps users from changing the record of a VMI's lock. Its label is reserved anyway.
@@ -127,8 +123,8 @@ func instanceLock(now, before map[string]string, path *field.Path) field.ErrorLi
 	return unchanged(lockNotes, now, before, path, "only Drydock's components keep this record of a VMI's lock")
 }
 
-// lasting refuses a VMI that is to have no guest for now and whose pod stays after its guest: the first requires free
-// disks, and the second keeps them.
+// lasting refuses a VMI without a guest for now whose pod stays after its guest: the first requires free disks, and
+// the second keeps them.
 func lasting(vmi *v1.VirtualMachineInstance) field.ErrorList {
 	if !lock.Wanted(vmi) || vmi.Annotations[layout.LeaveLauncherPodAnnotation] != "true" {
 		return nil

@@ -19,7 +19,17 @@ func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Erro
 		}
 	}
 	if w := devices.Watchdog; w != nil {
-		errs = append(errs, watchdog(w, at.Child("watchdog"))...)
+		at := at.Child("watchdog")
+		if w.Name == "" {
+			errs = append(errs, field.Required(at.Child("name"), "names the watchdog"))
+		}
+		switch {
+		case w.I6300ESB != nil:
+			errs = append(errs, oneOf(w.I6300ESB.Action, at.Child("i6300esb", "action"),
+				v1.WatchdogActionPoweroff, v1.WatchdogActionReset, v1.WatchdogActionShutdown)...)
+		case w.Diag288 == nil:
+			errs = append(errs, field.Required(at, "must say which watchdog it is: i6300esb"))
+		}
 	}
 	if v := devices.Video; v != nil {
 		errs = append(errs, oneOf(v.Type, at.Child("video", "type"), "vga", "virtio", "bochs", "cirrus", "ramfb")...)
@@ -31,21 +41,6 @@ func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Erro
 		if m := panicDevice.Model; m != nil {
 			errs = append(errs, oneOf(*m, at.Child("panicDevices").Index(i).Child("model"), v1.Isa, v1.Hyperv, v1.Pvpanic)...)
 		}
-	}
-	return errs
-}
-
-func watchdog(w *v1.Watchdog, at *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if w.Name == "" {
-		errs = append(errs, field.Required(at.Child("name"), "names the watchdog"))
-	}
-	switch {
-	case w.I6300ESB != nil:
-		errs = append(errs, oneOf(w.I6300ESB.Action, at.Child("i6300esb", "action"),
-			v1.WatchdogActionPoweroff, v1.WatchdogActionReset, v1.WatchdogActionShutdown)...)
-	case w.Diag288 == nil:
-		errs = append(errs, field.Required(at, "must say which watchdog it is: i6300esb"))
 	}
 	return errs
 }

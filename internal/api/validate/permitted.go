@@ -22,7 +22,16 @@ func permitted(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings c
 		}
 	}
 	errs = append(errs, bridges(spec, interfaces, settings)...)
-	return append(errs, machines(spec, path.Child("domain", "machine", "type"), settings)...)
+	if spec.Domain.Machine == nil {
+		return errs
+	}
+	// The default machine type and the substitutes for other types are always allowed.
+	name := spec.Domain.Machine.Type
+	if name == "" || name == settings.MachineType || machinetype.Allowed(settings.AllowedMachineTypes, name) || settings.MachineTypes.Gives(name) {
+		return errs
+	}
+	return append(errs, field.Invalid(path.Child("domain", "machine", "type"), name,
+		fmt.Sprintf("the KubeVirt object's emulatedMachines allow %s", strings.Join(settings.AllowedMachineTypes, ", "))))
 }
 
 func gated(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) field.ErrorList {
@@ -63,16 +72,4 @@ func bridges(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clust
 		}
 	}
 	return errs
-}
-
-// The default machine type and the substitutes for other types are always allowed.
-func machines(spec *v1.VirtualMachineInstanceSpec, at *field.Path, settings clusterconfig.Settings) field.ErrorList {
-	if spec.Domain.Machine == nil {
-		return nil
-	}
-	name := spec.Domain.Machine.Type
-	if name == "" || name == settings.MachineType || machinetype.Allowed(settings.AllowedMachineTypes, name) || settings.MachineTypes.Gives(name) {
-		return nil
-	}
-	return field.ErrorList{field.Invalid(at, name, fmt.Sprintf("the KubeVirt object's emulatedMachines allow %s", strings.Join(settings.AllowedMachineTypes, ", ")))}
 }

@@ -44,8 +44,8 @@ func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 	return append(errs, dns(spec, path)...)
 }
 
-// maxGracePeriod, in seconds, is longer than any guest lives. A larger one could overflow in nanoseconds, or with a
-// margin added: the guest would get no time at all.
+// maxGracePeriod, in seconds, is longer than any guest lives. A larger one could overflow in nanoseconds, and the
+// guest would get no time at all.
 const maxGracePeriod = math.MaxInt32
 
 func affinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
@@ -59,24 +59,19 @@ func affinity(a *corev1.Affinity, path *field.Path) field.ErrorList {
 	if p := a.PodAntiAffinity; p != nil {
 		errs = append(errs, podAffinity(p.RequiredDuringSchedulingIgnoredDuringExecution, p.PreferredDuringSchedulingIgnoredDuringExecution, path.Child("podAntiAffinity"))...)
 	}
-	return append(errs, nodeAffinity(a.NodeAffinity, path.Child("nodeAffinity"))...)
-}
-
-func nodeAffinity(node *corev1.NodeAffinity, path *field.Path) field.ErrorList {
-	if node == nil {
-		return nil
+	if a.NodeAffinity == nil {
+		return errs
 	}
-	var errs field.ErrorList
-	if required := node.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
-		at := path.Child("requiredDuringSchedulingIgnoredDuringExecution")
+	if required := a.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution; required != nil {
+		at := path.Child("nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution")
 		if len(required.NodeSelectorTerms) == 0 {
 			errs = append(errs, field.Required(at.Child("nodeSelectorTerms"), "must have at least one term"))
 		}
 		_, err := nodeaffinity.NewNodeSelector(required, field.WithPath(at))
 		errs = append(errs, fieldErrors(err, at)...)
 	}
-	if preferred := node.PreferredDuringSchedulingIgnoredDuringExecution; preferred != nil {
-		at := path.Child("preferredDuringSchedulingIgnoredDuringExecution")
+	if preferred := a.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution; preferred != nil {
+		at := path.Child("nodeAffinity", "preferredDuringSchedulingIgnoredDuringExecution")
 		_, err := nodeaffinity.NewPreferredSchedulingTerms(preferred, field.WithPath(at))
 		errs = append(errs, fieldErrors(err, at)...)
 	}
@@ -233,7 +228,7 @@ func portNumber(number int, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// A pod has only one service account, so it must be the one whose token the guest gets, if it gets one.
+// A pod has only one service account, so it must be the one whose token the guest gets.
 func serviceAccount(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	if spec.ServiceAccountName == "" {
 		return nil

@@ -26,8 +26,8 @@ func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList
 	return errs
 }
 
-// lists bounds the numbers of devices and volumes. Admission bounded those that a user wrote, but not those that were
-// added later or by an instance type.
+// lists bounds the numbers of devices and volumes. Admission did not bound those that were added later or by an
+// instance type.
 func lists(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	devices, at := &spec.Domain.Devices, path.Child("domain", "devices")
@@ -47,8 +47,8 @@ func lists(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// Added returns the errors in a VMI's spec that were not there before an addition. virt-api writes the addition under
-// its own name, so admission does not validate it again, and an error would only appear at the next start.
+// Added returns the errors in a VMI's spec that were not there before an addition. Admission does not validate
+// virt-api's writes again, and an error would only appear at the next start.
 func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	known := map[string]bool{}
 	for _, err := range complete(before, path) {

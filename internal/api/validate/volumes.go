@@ -87,8 +87,13 @@ func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
 		}
 		errs = append(errs, unique(names, v.Name, at.Child("name"))...)
 		errs = append(errs, volumeSource(&v.VolumeSource, at)...)
-		if claim, at := writable(&v.VolumeSource, at); at != nil {
-			errs = append(errs, unique(claims, claim, at)...)
+		if claim := volumeclaim.Disk(&v.VolumeSource); claim != "" {
+			// Two disks on one claim would destroy each other's data.
+			of := at.Child("persistentVolumeClaim", "claimName")
+			if v.PersistentVolumeClaim == nil {
+				of = at.Child("dataVolume", "name")
+			}
+			errs = append(errs, unique(claims, claim, of)...)
 		}
 		if kind := onlyOnce(&v.VolumeSource); kind != "" {
 			if once[kind] {
@@ -114,18 +119,6 @@ func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		return nil
 	}
 	return append(errs, exactlyOne(at, chosen, "a volume has exactly one source")...)
-}
-
-// Two disks on one claim would destroy each other's data.
-func writable(source *v1.VolumeSource, at *field.Path) (string, *field.Path) {
-	claim := volumeclaim.Disk(source)
-	switch {
-	case claim == "":
-		return "", nil
-	case source.PersistentVolumeClaim == nil:
-		return claim, at.Child("dataVolume", "name")
-	}
-	return claim, at.Child("persistentVolumeClaim", "claimName")
 }
 
 // onlyOnce names the kind of a volume of which a guest has at most one.

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 )
 
-// Obstacle returns the reason in the pod's status, or else the newest warning about the pod, since only events report
-// a volume that can't be attached or mounted. The reader must ask the API server.
+// Obstacle returns the reason in the pod's status, or else the newest warning about the pod: only events report a
+// volume that can't be attached. The reader must ask the API server.
 func Obstacle(ctx context.Context, reader client.Reader, pod *corev1.Pod) (string, error) {
 	if said := hotplugpod.Obstacle(pod); said != "" {
 		return said, nil

@@ -59,8 +59,7 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Complete(r)
 }
 
-// Reconcile installs CDI's definitions and brings the CDIConfig and the CDI objects up to date, unless CDI is
-// installed.
+// Reconcile brings CDI's definitions, the CDIConfig and the CDI objects up to date, unless CDI is installed.
 func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
 	installed, err := Installed(ctx, r.Client, r.Direct)
 	if err != nil || installed != "" {
@@ -85,17 +84,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result
 	if err := r.config(ctx, authorities, plan.Config); err != nil {
 		return ctrl.Result{}, err
 	}
-	return ctrl.Result{RequeueAfter: again}, r.report(ctx, &objects, plan.Changed)
-}
-
-func (r *Reconciler) report(ctx context.Context, all *cdiv1.CDIList, changed []*cdiv1.CDI) error {
-	for _, to := range changed {
-		from := &all.Items[slices.IndexFunc(all.Items, func(o cdiv1.CDI) bool { return o.Name == to.Name })]
+	for _, to := range plan.Changed {
+		from := &objects.Items[slices.IndexFunc(objects.Items, func(o cdiv1.CDI) bool { return o.Name == to.Name })]
 		if err := versioned.PatchStatus(ctx, r.Client, "patching the status of the CDI object", from, to); err != nil {
-			return err
+			return ctrl.Result{RequeueAfter: again}, err
 		}
 	}
-	return nil
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
 // authorities returns the authorities of the upload proxy's certificate, nil while none is published.
@@ -111,8 +106,8 @@ func (r *Reconciler) authorities(ctx context.Context) (*string, error) {
 	return nil, nil
 }
 
-// config maintains the CDIConfig, in whose status clients find the upload proxy. wanted is the spec from the CDI
-// object; nil leaves it as it is.
+// config maintains the CDIConfig, in whose status clients find the upload proxy. wanted is the spec, nil for no
+// change.
 func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cdiv1.CDIConfigSpec) error {
 	var config cdiv1.CDIConfig
 	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)
@@ -138,17 +133,13 @@ func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cd
 		}
 		config = *written
 	}
-	return r.configStatus(ctx, &config, authorities)
-}
-
-func (r *Reconciler) configStatus(ctx context.Context, config *cdiv1.CDIConfig, authorities *string) error {
 	to := config.DeepCopy()
-	to.Status = datavolume.ConfigStatus(config)
+	to.Status = datavolume.ConfigStatus(&config)
 	if authorities != nil {
 		to.Status.UploadProxyCA = authorities
 	}
 	if equality.Semantic.DeepEqual(config.Status, to.Status) {
 		return nil
 	}
-	return versioned.PatchStatus(ctx, r.Client, "patching the status of the CDIConfig", config, to)
+	return versioned.PatchStatus(ctx, r.Client, "patching the status of the CDIConfig", &config, to)
 }

@@ -6,11 +6,11 @@
 // object of CDI's API alone. All of them are watched, so that Drydock stands down and takes over without a restart.
 //
 // Drydock's manifests do not contain CDI's definitions: applied over CDI's own they would damage them.
-// virt-controller creates missing ones before its loops start and whenever one is deleted, and updates those with its
-// label; it leaves all others alone (decision 123).
+// virt-controller creates missing ones before its loops start and whenever one is deleted, and updates only those
+// with its label (decision 123).
 //
-// While CDI is not installed, Drydock serves CDI objects: their spec.config becomes the CDIConfig's spec, and their
-// status reports it (decision 123).
+// While CDI is not installed, Drydock serves CDI objects: their spec.config becomes the CDIConfig's spec
+// (decision 123).
 //
 // It owns those definitions and, while Drydock serves the API, CDIConfig's status, the part of its spec that a CDI
 // object configures, and the status of CDI objects. It must not read any DataVolume.

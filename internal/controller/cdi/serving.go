@@ -31,14 +31,13 @@ func Definition() *metav1.PartialObjectMetadata {
 	return object
 }
 
-// ownerKind is the kind of the object by which an administrator installs CDI. CDI's operator makes that object the
-// controller of everything that it deploys.
+// ownerKind is the kind of the object that controls everything that CDI's operator deploys.
 const ownerKind = "CDI"
 
-// Installed returns CDI's Deployment as "namespace/name", "" if CDI is not installed and Drydock serves DataVolumes.
-// A user who may create a Deployment in a namespace chooses its name and its owner references, so it counts only if a
-// CDI object controls it that exists and that CDI's operator operates: only an administrator can create that object
-// and write its status. cached has Deployments and definitions; direct asks the API server.
+// Installed returns CDI's Deployment as "namespace/name", "" if Drydock serves DataVolumes. A user who may create a
+// Deployment chooses its name and its owner references, so it counts only if a CDI object that CDI's operator
+// operates controls it: only an administrator can create that object and write its status. cached has Deployments and
+// definitions; direct asks the API server.
 func Installed(ctx context.Context, cached, direct client.Reader) (string, error) {
 	err := cached.Get(ctx, client.ObjectKey{Name: definitionName}, Definition())
 	if client.IgnoreNotFound(err) != nil {

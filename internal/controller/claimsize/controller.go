@@ -38,8 +38,7 @@ type Reconciler struct {
 	Client client.Client
 }
 
-// SetupWithManager needs the index of package claimusers. Grown claims wake the loop, and VMIs that list their
-// volumes for the first time.
+// SetupWithManager needs the index of package claimusers. Grown claims wake the loop, and VMIs that list new volumes.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("claimsize").
@@ -52,17 +51,15 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		})).
 		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.users), builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(event.CreateEvent) bool { return false },
-			UpdateFunc: grew,
+			UpdateFunc: func(e event.UpdateEvent) bool {
+				before, ok := e.ObjectOld.(*corev1.PersistentVolumeClaim)
+				after, alike := e.ObjectNew.(*corev1.PersistentVolumeClaim)
+				return ok && alike && !equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
+			},
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 		})).
 		WithOptions(pace).
 		Complete(r)
-}
-
-func grew(e event.UpdateEvent) bool {
-	before, ok := e.ObjectOld.(*corev1.PersistentVolumeClaim)
-	after, alike := e.ObjectNew.(*corev1.PersistentVolumeClaim)
-	return ok && alike && !equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
 }
 
 func claims(o client.Object) []string {

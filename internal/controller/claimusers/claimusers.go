@@ -1,8 +1,8 @@
 // Package claimusers finds the VMIs and the pods that use a claim, and its fillers.
 //
 // It owns the index of VMIs by claim, which several loops share, and the requests to the API server that keep a
-// claim's guests and its fillers apart. Package volumeclaim decides which claims a VMI uses, package stateclaim which
-// claim has its VM's state, and package datavolume which pods use and fill a claim. It must change nothing.
+// claim's guests and its fillers apart. Packages volumeclaim, stateclaim and datavolume decide which claims a VMI
+// uses and which pods use and fill a claim. It must change nothing.
 package claimusers
 
 import (
@@ -20,7 +20,7 @@ import (
 
 const index = "drydock.claims"
 
-// Register adds the index to a cache. It must be called once, before the loops that use the index start.
+// Register adds the index to a cache, once, before the loops that use it start.
 func Register(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &v1.VirtualMachineInstance{}, index, claims); err != nil {
 		return fmt.Errorf("indexing VMIs by claim: %w", err)
@@ -33,18 +33,15 @@ func claims(object client.Object) []string {
 	if !ok {
 		return nil
 	}
-	return append(volumeclaim.UsedBy(vmi), stateClaims(vmi)...)
-}
-
-func stateClaims(vmi *v1.VirtualMachineInstance) []string {
+	used := volumeclaim.UsedBy(vmi)
 	if claim := stateclaim.ClaimName(vmi); claim != "" {
-		return []string{claim}
+		used = append(used, claim)
 	}
-	return nil
+	return used
 }
 
-// List returns the VMIs that use the claim of an object's name and namespace, which may also be a DataVolume. They
-// belong to the cache and must not be changed.
+// List returns the VMIs that use the claim of a claim's or DataVolume's name and namespace. They belong to the cache
+// and must not be changed.
 func List(ctx context.Context, cache client.Reader, claim client.Object) ([]v1.VirtualMachineInstance, error) {
 	var list v1.VirtualMachineInstanceList
 	err := cache.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.UnsafeDisableDeepCopy,

@@ -1,5 +1,4 @@
-// Package clone is the loop of VirtualMachineClones. Package clone of the rules decides; this package observes and
-// acts.
+// Package clone is the loop of VirtualMachineClones. Package clone of the rules decides.
 //
 // It owns the status of clones, and their snapshots and restores until these are deleted. It must not decide, and it
 // must not write VMs or claims: a clone's restore does.

@@ -127,7 +127,7 @@ type report struct {
 	event bool
 }
 
-// reportLeft reports once which objects are left as they are, and again when there is a KubeVirt object.
+// reportLeft reports once which objects are left as they are, and again for a KubeVirt object.
 func (r *Reconciler) reportLeft(ctx context.Context, kv *v1.KubeVirt, kind, left string) {
 	now := report{left: left, event: kv != nil}
 	if r.told[kind] == now {

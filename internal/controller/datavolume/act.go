@@ -40,8 +40,16 @@ func (r *round) apply(ctx context.Context, plan datavolume.Plan) error {
 	if err := r.patchStatus(ctx, plan); err != nil || r.outdated {
 		return err
 	}
-	if err := r.annotateClaim(ctx, plan.AnnotateClaim); err != nil {
-		return err
+	if len(plan.AnnotateClaim) > 0 {
+		// No other loop writes these annotations, so concurrent writes don't matter.
+		to := r.claim.DeepCopy()
+		for name, value := range plan.AnnotateClaim {
+			metav1.SetMetaDataAnnotation(&to.ObjectMeta, name, value)
+		}
+		if err := r.Client.Patch(ctx, to, client.MergeFrom(r.claim)); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("annotating the claim %s/%s: %w", to.Namespace, to.Name, err)
+		}
+		r.claim = to
 	}
 	return r.remove(ctx, plan)
 }
@@ -60,8 +68,17 @@ func (r *round) make(ctx context.Context, plan datavolume.Plan) error {
 		r.restored = plan.CreateRestored
 	}
 	if plan.AdoptClaim {
-		if err := r.adoptClaim(ctx); err != nil {
+		to := r.claim.DeepCopy()
+		to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(r.dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume")))
+		metav1.SetMetaDataAnnotation(&to.ObjectMeta, datavolume.AnnPopulatedFor, r.dv.Name)
+		written, err := versioned.Write(ctx, r.Client, "adopting the claim", r.claim, to)
+		if err != nil {
 			return err
+		}
+		if written == nil {
+			r.outdated = true
+		} else {
+			r.claim = written
 		}
 	}
 	if plan.CreateWorker != nil {
@@ -89,39 +106,6 @@ func (r *round) createOrGet(ctx context.Context, claim *corev1.PersistentVolumeC
 	if err != nil {
 		return fmt.Errorf("creating the claim %s/%s: %w", claim.Namespace, claim.Name, err)
 	}
-	return nil
-}
-
-// adoptClaim makes the DataVolume the owner of a filled claim, and annotates the claim in the same write.
-func (r *round) adoptClaim(ctx context.Context) error {
-	to := r.claim.DeepCopy()
-	to.OwnerReferences = append(to.OwnerReferences, *metav1.NewControllerRef(r.dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume")))
-	metav1.SetMetaDataAnnotation(&to.ObjectMeta, datavolume.AnnPopulatedFor, r.dv.Name)
-	written, err := versioned.Write(ctx, r.Client, "adopting the claim", r.claim, to)
-	if err != nil {
-		return err
-	}
-	if written == nil {
-		r.outdated = true
-		return nil
-	}
-	r.claim = written
-	return nil
-}
-
-// No other loop writes these annotations, so concurrent writes don't matter.
-func (r *round) annotateClaim(ctx context.Context, annotations map[string]string) error {
-	if len(annotations) == 0 {
-		return nil
-	}
-	to := r.claim.DeepCopy()
-	for name, value := range annotations {
-		metav1.SetMetaDataAnnotation(&to.ObjectMeta, name, value)
-	}
-	if err := r.Client.Patch(ctx, to, client.MergeFrom(r.claim)); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("annotating the claim %s/%s: %w", to.Namespace, to.Name, err)
-	}
-	r.claim = to
 	return nil
 }
 

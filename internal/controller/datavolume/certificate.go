@@ -47,8 +47,7 @@ func (r *Reconciler) createSecretAndService(ctx context.Context, worker *datavol
 }
 
 // certify creates the certificate of a worker and replaces an existing one: Secrets in users' namespaces are never
-// read, so its quality is unknown. The kubelet updates the pod's volume, and the worker reads the certificate for
-// each connection.
+// read. The kubelet updates the pod's volume, and the worker reads the certificate for each connection.
 func (r *Reconciler) certify(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	authority, err := r.authority(ctx)
 	if err != nil {
@@ -93,7 +92,7 @@ const (
 	renewAfter = 24 * time.Hour
 )
 
-// A certificate is renewed when it is old, of another authority than the upload proxy's, or unknown to this process.
+// A certificate is renewed when it is old, of another authority, or unknown to this process.
 func (r *Reconciler) renewCertificate(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	if pod.DeletionTimestamp != nil || !r.renewals.due(c, r.Now()) {
 		return nil

@@ -1,9 +1,9 @@
 // Package datavolume is the loop that creates and fills the claims of DataVolumes. Package datavolume of the rules
-// decides; this package observes and acts.
+// decides.
 //
 // It owns a DataVolume's status, claim and workers, with their Services and Secrets, and DataSources' status, while
-// Drydock serves DataVolumes (package cdi). It must not decide: whatever depends on more than the API server's
-// response belongs to the rules.
+// Drydock serves DataVolumes (package cdi). It must not decide anything that depends on more than the API server's
+// response.
 package datavolume
 
 import (
@@ -51,8 +51,7 @@ type Reconciler struct {
 	// Namespace is Drydock's own.
 	ImporterImage string
 	Namespace     string
-	// DeniedNetworks are denied to imports in addition to those that always are. AllowedNetworks are allowed despite
-	// either.
+	// DeniedNetworks are denied to imports beside those that always are, AllowedNetworks allowed despite either.
 	DeniedNetworks, AllowedNetworks []string
 	Progress                        func(context.Context, *corev1.Pod) (*transfer.Progress, error)
 	Now                             func() time.Time
@@ -85,14 +84,13 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// ofClaim returns the DataVolume of a claim's name, whoever owns the claim. A claim from which a snapshot is copied
-// also names its DataVolume.
+// ofClaim returns the DataVolume of a claim's name, whoever owns the claim, and the one that the claim names.
 func (r *Reconciler) ofClaim(ctx context.Context, claim client.Object) []reconcile.Request {
 	return append(r.ofTarget(ctx, claim), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
 }
 
-// ofTarget returns the DataVolume that an object names. In another namespace anybody could name one: there the object
-// must be the DataVolume's by its UID, too.
+// ofTarget returns the DataVolume that an object names. In another namespace anybody could name one: there its UID
+// must match, too.
 func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []reconcile.Request {
 	target, ok := datavolume.Target(object)
 	if !ok || target.Namespace != object.GetNamespace() && !r.madeElsewhere(ctx, object) {

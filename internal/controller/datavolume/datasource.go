@@ -18,8 +18,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// snapshotEvery is how often the snapshot of a DataSource is read: snapshots are not watched, since clusters without
-// them don't have the kind.
+// snapshotEvery is how often the snapshot of a DataSource is read: clusters without snapshots can't watch them.
 const snapshotEvery = 30 * time.Second
 
 // DataSources is the loop that reports in the status of DataSources whether they can be used.

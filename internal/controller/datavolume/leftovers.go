@@ -89,11 +89,21 @@ func (l *Leftovers) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resul
 	if err != nil || !gone {
 		return ctrl.Result{RequeueAfter: leftoverEvery}, err
 	}
-	return ctrl.Result{}, l.deleteLeft(ctx, left)
+	ctrl.LoggerFrom(ctx).Info("deleting what a DataVolume left that is gone", "object", client.ObjectKeyFromObject(left),
+		"datavolume", left.GetAnnotations()[datavolume.AnnTarget])
+	if _, is := left.(*corev1.Pod); is {
+		// The pod is deleted after its Secret, which nothing else names.
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: left.GetNamespace(), Name: left.GetName()}}
+		if err := l.delete(ctx, secret); err != nil {
+			return ctrl.Result{}, err
+		}
+	}
+	_, err = deletion.Exact(ctx, l.Client, left, "what a DataVolume left that is gone,")
+	return ctrl.Result{}, err
 }
 
-// gone reports whether the API server has no DataVolume for which the object was made. A cache that has none is only a
-// reason to ask.
+// gone reports whether the API server has no DataVolume for which the object was made. The cache is only a reason to
+// ask.
 func (l *Leftovers) gone(ctx context.Context, left client.Object) (bool, error) {
 	target, uid, _ := datavolume.MadeFor(left)
 	for _, reader := range []client.Reader{l.Client, l.Reader} {
@@ -103,18 +113,4 @@ func (l *Leftovers) gone(ctx context.Context, left client.Object) (bool, error) 
 		}
 	}
 	return true, nil
-}
-
-// The pod is deleted after its Secret, which nothing else names.
-func (l *Leftovers) deleteLeft(ctx context.Context, left client.Object) error {
-	ctrl.LoggerFrom(ctx).Info("deleting what a DataVolume left that is gone", "object", client.ObjectKeyFromObject(left),
-		"datavolume", left.GetAnnotations()[datavolume.AnnTarget])
-	if _, is := left.(*corev1.Pod); is {
-		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: left.GetNamespace(), Name: left.GetName()}}
-		if err := l.delete(ctx, secret); err != nil {
-			return err
-		}
-	}
-	_, err := deletion.Exact(ctx, l.Client, left, "what a DataVolume left that is gone,")
-	return err
 }

@@ -55,8 +55,8 @@ func (r *round) observeClaim(ctx context.Context, o *datavolume.Observed) error 
 	return err
 }
 
-// resolveSource resolves the DataVolume's sourceRef: to the source for which its claim was created, or without a claim
-// to the DataSource's present one.
+// resolveSource resolves the DataVolume's sourceRef to the source for which its claim was created, or else to the
+// DataSource's present one.
 func (r *round) resolveSource(ctx context.Context, o *datavolume.Observed) error {
 	namespace, name, refers := datavolume.Refers(r.dv)
 	if !refers || datavolume.Ended(r.dv) {
@@ -108,7 +108,6 @@ func (r *round) observeRestored(ctx context.Context, o *datavolume.Observed) (er
 	return err
 }
 
-// restoredClaim reads the claim from which a snapshot is copied, nil for none.
 func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev1.PersistentVolumeClaim, error) {
 	if r.restored != nil || key.Name == "" {
 		return r.restored, nil
@@ -116,8 +115,8 @@ func (r *round) restoredClaim(ctx context.Context, key client.ObjectKey) (*corev
 	return versioned.Read[corev1.PersistentVolumeClaim](ctx, r.reader(), "the claim from which a snapshot is copied,", key)
 }
 
-// reader reads objects in the source's namespace. Before the DataVolume's finalizer is removed, the API server is asked
-// for those that the cache does not have.
+// reader reads objects in the source's namespace. Before the DataVolume's finalizer is removed, the cache is not
+// enough.
 func (r *round) reader() client.Reader {
 	ends := datavolume.Ended(r.dv) || r.dv.DeletionTimestamp != nil
 	if ends && slices.Contains(r.dv.Finalizers, datavolume.Finalizer) {
@@ -191,8 +190,7 @@ func (r *Reconciler) observeSourceClaim(ctx context.Context, key client.ObjectKe
 	return nil
 }
 
-// writer names a pod that may write to a claim, "" for none. Pods of all kinds are listed, so that they need not be
-// cached.
+// writer names a pod that may write to a claim, "" for none. Pods of all kinds are listed and not cached.
 func (r *round) writer(ctx context.Context, claim client.ObjectKey) (string, error) {
 	writers, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
 		return pod.Name, datavolume.Writes(pod, claim.Name)
@@ -238,8 +236,8 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, 
 	return snapshot, nil
 }
 
-// observeContent reads the mode of the volume of a snapshot. The content must refer to the snapshot, since users who
-// may write the snapshot's status could name another content.
+// observeContent reads the mode of a snapshot's volume. The content must refer to the snapshot: users may write the
+// snapshot's status, and name another content there.
 func (r *Reconciler) observeContent(ctx context.Context, snapshot *unstructured.Unstructured, s *datavolume.Source) error {
 	name, found, _ := unstructured.NestedString(snapshot.Object, "status", "boundVolumeSnapshotContentName")
 	if !found || name == "" {

@@ -39,7 +39,7 @@ type UploadClaims struct {
 	inUse   waits
 }
 
-// waits has the beginnings of claims' waits for their users' end.
+// waits has since when claims wait for their users' end.
 type waits struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time
@@ -76,8 +76,7 @@ func (u *UploadClaims) SetupWithManager(mgr ctrl.Manager, pace controller.Option
 		Complete(u)
 }
 
-// takesUpload selects claims that take an upload, and those that ceased to. If a claim shows neither, its worker
-// wakes the loop.
+// takesUpload selects claims that take an upload, or did. If a claim shows neither, its worker wakes the loop.
 func takesUpload() predicate.Predicate {
 	concerns := func(claim client.Object) bool { return datavolume.TakesUpload(claim) || datavolume.TookUpload(claim) }
 	passes := predicate.NewPredicateFuncs(concerns)

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 )
 
-// Exact deletes the object of that name and UID. gone means that it did not exist, or that another object has its
-// name. what names the kind in errors.
+// Exact deletes the object of that name and UID. gone means that it did not exist any more. what names the kind in
+// errors.
 func Exact(ctx context.Context, writer client.Writer, object client.Object, what string, options ...client.DeleteOption) (gone bool, err error) {
 	uid := object.GetUID()
 	err = writer.Delete(ctx, object, append(options, client.Preconditions{UID: &uid})...)
@@ -28,15 +28,14 @@ func Exact(ctx context.Context, writer client.Writer, object client.Object, what
 	return false, nil
 }
 
-// AsSeen deletes exactly the version that was seen. The error is the API server's own: of reason NotFound or Conflict
-// if that version does not exist any more.
+// AsSeen deletes exactly the version that was seen. The error is the API server's own: NotFound or Conflict if that
+// does not exist any more.
 func AsSeen(ctx context.Context, writer client.Writer, object client.Object) error {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	return writer.Delete(ctx, object, client.Preconditions{UID: &uid, ResourceVersion: &version})
 }
 
-// Once is Exact for an owner's dependent. It does nothing while the cache still shows a dependent whose deletion was
-// requested.
+// Once is Exact for an owner's dependent, unless its deletion was requested and the cache is late.
 func Once(ctx context.Context, writer client.Writer, asked *mutationcache.Deletions, owner, dependent client.Object, what string) error {
 	key := client.ObjectKeyFromObject(owner)
 	if asked.Asked(key, dependent.GetUID()) {

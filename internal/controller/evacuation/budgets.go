@@ -45,10 +45,11 @@ func (b *Budgets) SetupWithManager(mgr ctrl.Manager, pace controller.Options) er
 	namespace := handler.EnqueueRequestsFromMapFunc(func(_ context.Context, o client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: o.GetNamespace()}}}
 	})
+	ofGuests := predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == evacuation.BudgetName })
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("evictionbudget").
 		Watches(&v1.VirtualMachineInstance{}, namespace, builder.WithPredicates(needChanged())).
-		Watches(&policyv1.PodDisruptionBudget{}, namespace, builder.WithPredicates(ofGuests(), ruleChanged())).
+		Watches(&policyv1.PodDisruptionBudget{}, namespace, builder.WithPredicates(ofGuests, ruleChanged())).
 		WithOptions(pace).
 		Complete(b)
 }
@@ -66,10 +67,6 @@ func needChanged() predicate.Predicate {
 			return ok && launcherpod.Kept(vmi)
 		},
 	}
-}
-
-func ofGuests() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(o client.Object) bool { return o.GetName() == evacuation.BudgetName })
 }
 
 // A budget's status changes with every pod.

@@ -1,5 +1,5 @@
 // Package evacuation is the loop that moves guests away from nodes from which their pods are evicted. Package
-// evacuation of the rules decides; this package observes and acts.
+// evacuation of the rules decides.
 //
 // It creates migrations, deletes its own that are not needed any more and have not begun, deletes launcher pods of
 // guests that are to be stopped, and clears the mark of VMIs (status.evacuationNodeName), which virt-api sets.
@@ -44,8 +44,7 @@ type Reconciler struct {
 	Now      func() time.Time
 }
 
-// SetupWithManager registers the loop with the given options. It uses the index of the loop of migrations,
-// which must be registered, too.
+// SetupWithManager registers the loop. It uses the index of the loop of migrations, which must be registered, too.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("evacuation").
@@ -119,7 +118,6 @@ func (r *Reconciler) ask(ctx context.Context, question evacuation.Question, o *e
 	return err
 }
 
-// readNode reads the node that a VMI is marked for, nil for none.
 func readNode(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInstance) (*corev1.Node, error) {
 	if vmi.Status.EvacuationNodeName == "" {
 		return nil, nil
@@ -138,12 +136,16 @@ func readVM(ctx context.Context, from client.Reader, vmi *v1.VirtualMachineInsta
 // apply executes the plan in its order and returns when to look again.
 func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan evacuation.Plan) (time.Duration, error) {
 	for _, m := range plan.Cancel {
-		if err := r.deleteMigration(ctx, o.VMI, m); err != nil {
-			return 0, err
+		switch err := deletion.AsSeen(ctx, r.Client, m); { // A later version may have begun.
+		case apierrors.IsNotFound(err):
+		case err != nil:
+			return 0, fmt.Errorf("canceling the migration %s/%s, which is not needed any more: %w", m.Namespace, m.Name, err)
+		default:
+			r.Recorder.Eventf(o.VMI, m, corev1.EventTypeNormal, "EvacuationCanceled", "CancelMigration", "Canceled the migration %s, which had not begun: its node need not be left any more", m.Name)
 		}
 	}
 	if plan.Clear {
-		if err := r.clearMark(ctx, o.VMI); err != nil {
+		if err := versioned.Patch(ctx, r.Client, "clearing evacuationNodeName of VMI", o.VMI, evacuation.Clear(o.VMI)); err != nil {
 			return 0, err
 		}
 	}
@@ -154,23 +156,6 @@ func (r *Reconciler) apply(ctx context.Context, o *evacuation.Observed, plan eva
 		return r.createMigration(ctx, o.VMI, plan.Create)
 	}
 	return plan.After, nil
-}
-
-// A later version may have begun.
-func (r *Reconciler) deleteMigration(ctx context.Context, vmi *v1.VirtualMachineInstance, m *v1.VirtualMachineInstanceMigration) error {
-	switch err := deletion.AsSeen(ctx, r.Client, m); {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("canceling the migration %s/%s, which is not needed any more: %w", m.Namespace, m.Name, err)
-	}
-	r.Recorder.Eventf(vmi, m, corev1.EventTypeNormal, "EvacuationCanceled", "CancelMigration", "Canceled the migration %s, which had not begun: its node need not be left any more", m.Name)
-	return nil
-}
-
-// After a conflict, the newer VMI wakes the loop.
-func (r *Reconciler) clearMark(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
-	return versioned.Patch(ctx, r.Client, "clearing evacuationNodeName of VMI", vmi, evacuation.Clear(vmi))
 }
 
 // An allowed eviction does the same.

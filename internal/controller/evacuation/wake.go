@@ -49,21 +49,18 @@ func (r *Reconciler) nodeEvents() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
 		before, _ := e.ObjectOld.(*corev1.Node)
 		after, _ := e.ObjectNew.(*corev1.Node)
-		if before != nil && after != nil && before.Spec.Unschedulable && !after.Spec.Unschedulable {
-			r.enqueueMarked(ctx, after.Name, q)
+		if before == nil || after == nil || !before.Spec.Unschedulable || after.Spec.Unschedulable {
+			return
+		}
+		var list v1.VirtualMachineInstanceList
+		if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "no VMI is woken by an uncordoned node", "node", after.Name)
+			return
+		}
+		for i := range list.Items {
+			if vmi := &list.Items[i]; vmi.Status.EvacuationNodeName == after.Name {
+				q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
+			}
 		}
 	}}
-}
-
-func (r *Reconciler) enqueueMarked(ctx context.Context, node string, q queue) {
-	var list v1.VirtualMachineInstanceList
-	if err := r.Client.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "no VMI is woken by an uncordoned node", "node", node)
-		return
-	}
-	for i := range list.Items {
-		if vmi := &list.Items[i]; vmi.Status.EvacuationNodeName == node {
-			q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(vmi)})
-		}
-	}
 }

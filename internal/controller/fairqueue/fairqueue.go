@@ -19,8 +19,7 @@ func New(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) wor
 
 // Turns holds the waiting requests. It is not safe for concurrent use.
 type Turns struct {
-	// waiting has the requests of each namespace that has any. turns has these namespaces in the order in which they
-	// are served.
+	// waiting has the requests of each namespace that has any; turns is the order of these namespaces.
 	waiting map[string][]reconcile.Request
 	turns   []string
 	count   int

@@ -78,7 +78,7 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	return out
 }
 
-// knowsMoreOfClaims reports whether the status has only the name of a claim, because a migration copied a disk to it.
+// knowsMoreOfClaims reports whether the status has only the name of a claim to which a migration copied a disk.
 func (s *observation) knowsMoreOfClaims() bool {
 	return slices.ContainsFunc(s.vmi.Status.VolumeStatus, func(have v1.VolumeStatus) bool {
 		return have.HotplugVolume != nil && have.PersistentVolumeClaimInfo != nil && s.knowsMoreOf(have.PersistentVolumeClaimInfo)
@@ -169,7 +169,7 @@ func (r *Reconciler) makePod(ctx context.Context, vmi *v1.VirtualMachineInstance
 	return nil
 }
 
-// The cache may lack a pod of this loop. A foreign one is reported: only virt-controller can give a pod these labels
+// The cache may lack a pod of this loop. Only virt-controller can give a pod these labels
 // (config/rbac/pod-policy.yaml).
 func (r *Reconciler) expectOurs(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the attachment pod", client.ObjectKeyFromObject(pod))
@@ -206,7 +206,6 @@ func (r *Reconciler) blockClaims(ctx context.Context, s *observation, attachment
 	return block, nil
 }
 
-// deletePods deletes pods whose volumes are not in use any more.
 func (r *Reconciler) deletePods(ctx context.Context, vmi *v1.VirtualMachineInstance, pods []hotplug.Pod) error {
 	for _, p := range pods {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: vmi.Namespace, Name: p.Name, UID: p.UID}}

@@ -26,7 +26,7 @@ import (
 
 const actionProtect = "ProtectVolumes"
 
-// A write is not repeated while the cache may be late: a user who reverts it again and again causes no more.
+// A write is not repeated while the cache may be late, even if a user reverts it again and again.
 func (r *Reconciler) observeBudget(ctx context.Context, s *observation) error {
 	name := hotplugpod.Prefix(s.vmi)
 	if err := r.readBudget(ctx, r.Client, s); err != nil {

@@ -1,9 +1,9 @@
 // Package hotplug is the loop that maintains the attachment pods of VMIs' hotplugged volumes, and virt-controller's
-// part of these volumes' status. Package internal/rules/hotplug decides; this package observes and acts.
+// part of these volumes' status. Package internal/rules/hotplug decides.
 //
 // It owns the attachment pods, their disruption budgets and their record on a VMI, and the controller's fields of a
-// VMI's volume status (docs/architecture.md). It must not decide: whatever depends on more than the API server's
-// response belongs to internal/rules/hotplug.
+// VMI's volume status (docs/architecture.md). It must not decide anything that depends on more than the API server's
+// response.
 package hotplug
 
 import (
@@ -124,8 +124,7 @@ func (r *Reconciler) usersOfClaim(ctx context.Context, claim client.Object) []re
 	})
 }
 
-// mostRounds bounds how often one call writes the VMI and plans again: for the entries, the record, and their
-// consequences. The writes themselves enqueue the rest.
+// mostRounds bounds how often one call writes the VMI and plans again. The writes themselves enqueue the rest.
 const mostRounds = 6
 
 // Reconcile handles one VMI.
@@ -153,7 +152,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return result, err
 }
 
-// plan decides, from the API server if the caches don't suffice. It returns no observation if the VMI does not exist.
+// plan decides from the caches, or from the API server. It returns no observation if the VMI does not exist.
 func (r *Reconciler) plan(ctx context.Context, key types.NamespacedName) (*observation, hotplug.Plan, error) {
 	s, err := r.observe(ctx, key, false)
 	if err != nil {

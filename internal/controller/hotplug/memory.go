@@ -8,17 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// cacheLag bounds how long the cache may not show a new pod. The wait only saves a request that would be refused.
+// cacheLag bounds how long the cache may not show a new pod. The wait only saves a request.
 const cacheLag = 5 * time.Second
 
-// memory has the recent actions of this process. It saves requests, and keeps creation errors for the volumes' status:
-// a new process gets the error anew. The zero value is empty. It is safe for concurrent use.
+// memory has the recent actions of this process, to save requests, and its creation errors, for the volumes' status.
+// The zero value is empty. It is safe for concurrent use.
 type memory struct {
 	mu   sync.Mutex
 	vmis map[types.NamespacedName]*remembered
 }
 
-// remembered has when each pod and the disruption budget of a VMI was created, and why it could not be, by name.
+// remembered has when each pod and the budget of a VMI was created, and why it could not be, by name.
 type remembered struct {
 	objects map[string]time.Time
 	why     map[string]string

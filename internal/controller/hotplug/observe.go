@@ -30,7 +30,7 @@ import (
 
 const (
 	// stuckAfter is when an attachment pod that does not run counts as stuck: several times the start time on a busy
-	// node. A wrong guess costs a second pod.
+	// node.
 	stuckAfter = 10 * time.Second
 	// coolingFor is the age at which a pod that ended by itself is replaced: a kubelet may reject each one.
 	coolingFor = 10 * time.Second
@@ -43,8 +43,8 @@ type observation struct {
 	hotplug.Observed
 	vmi      *v1.VirtualMachineInstance
 	launcher *corev1.Pod
-	// host is the pod for which new attachment pods are created: launcher or, during a migration, the target. Nil means
-	// that it is unknown.
+	// host is the pod for which new attachment pods are created: launcher or, during a migration, the target; nil if
+	// it is unknown.
 	host   *corev1.Pod
 	budget *policyv1.PodDisruptionBudget
 	claims map[string]*corev1.PersistentVolumeClaim
@@ -56,8 +56,8 @@ func (s *observation) lookAgain(after time.Duration) {
 	s.after = backoff.Sooner(s.after, max(after, time.Millisecond))
 }
 
-// observe gathers the facts for a decision. It returns nil if the VMI does not exist. With live it asks the API server
-// for the pods before the VMI, which is then at least as new as the record of each pod.
+// observe gathers the facts for a decision, nil if the VMI does not exist. With live it asks the API server for the
+// pods before the VMI, which is then at least as new as the record of each pod.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*observation, error) {
 	s := &observation{claims: map[string]*corev1.PersistentVolumeClaim{}}
 	reader, vmi := client.Reader(r.Client), &v1.VirtualMachineInstance{}
@@ -203,9 +203,9 @@ func (r *Reconciler) locate(ctx context.Context, s *observation, pod *corev1.Pod
 	return err
 }
 
-// left reports whether no process of the guest on a node has its volumes open: no launcher pod of the VMI is there, and
-// the one for which the attachment pods were created has ended. A target pod ceases to be the VMI's when its migration
-// fails, and its QEMU ends after that.
+// left reports whether no process of the guest on a node has its volumes open: none of the VMI's launcher pods is
+// there, and the one for which the attachment pods were created has ended. A target's QEMU ends after its pod has
+// ceased to be the VMI's.
 func left(vmi *v1.VirtualMachineInstance, node string, launcher *corev1.Pod) bool {
 	for _, at := range vmi.Status.ActivePods {
 		if at == node {
@@ -302,8 +302,7 @@ func (r *Reconciler) observeDestinations(ctx context.Context, s *observation) er
 // maintenancePause is how often to look for maintenance pods that keep a volume from being plugged.
 const maintenancePause = 5 * time.Second
 
-// observeMaintainers asks the API server for the maintenance pods on the claims of volumes to be plugged, and for these
-// claims' fillers.
+// observeMaintainers asks the API server for the maintenance pods on, and the fillers of, the claims to be plugged.
 func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) error {
 	var claims []string
 	for i := range s.Wanted {
@@ -314,9 +313,18 @@ func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) err
 	}
 	s.Maintainers, s.MaintainersAsked = map[string]hotplug.Maintainer{}, true
 	for _, claim := range claims {
-		m, is, err := r.maintainer(ctx, types.NamespacedName{Namespace: s.vmi.Namespace, Name: claim})
+		key := types.NamespacedName{Namespace: s.vmi.Namespace, Name: claim}
+		rival, is, err := maintainers.OnClaim(ctx, r.Reader, key)
 		if err != nil {
 			return err
+		}
+		m := hotplug.Maintainer{Pod: rival.Pod, Of: rival.Maintains}
+		if !is {
+			filling, err := claimusers.Filling(ctx, r.Reader, key)
+			if err != nil {
+				return err
+			}
+			m, is = hotplug.Maintainer{Filling: filling}, filling != ""
 		}
 		if is {
 			s.Maintainers[claim] = m
@@ -324,16 +332,6 @@ func (r *Reconciler) observeMaintainers(ctx context.Context, s *observation) err
 		}
 	}
 	return nil
-}
-
-// maintainer asks for a maintenance pod or a filler of a claim, and reports whether there is one.
-func (r *Reconciler) maintainer(ctx context.Context, claim types.NamespacedName) (hotplug.Maintainer, bool, error) {
-	rival, is, err := maintainers.OnClaim(ctx, r.Reader, claim)
-	if err != nil || is {
-		return hotplug.Maintainer{Pod: rival.Pod, Of: rival.Maintains}, is, err
-	}
-	filling, err := claimusers.Filling(ctx, r.Reader, claim)
-	return hotplug.Maintainer{Filling: filling}, filling != "", err
 }
 
 func (r *Reconciler) readClaim(ctx context.Context, s *observation, f *hotplug.ClaimFacts) error {

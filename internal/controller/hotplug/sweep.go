@@ -23,8 +23,8 @@ import (
 // guestPause is how often to look at the attachment pods of a guest that outlives its VMI.
 const guestPause = 5 * time.Second
 
-// sweep deletes the attachment pods of deleted VMIs of a name, which would be deleted with their launcher pod after a long
-// grace period. The cache shows which pods exist; only the API server can confirm that nothing uses them.
+// sweep deletes the attachment pods of deleted VMIs of a name, which would be deleted with their launcher pod after a
+// long grace period. Only the API server can confirm that nothing uses them.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName) (ctrl.Result, error) {
 	var pods corev1.PodList
 	if err := r.listPods(ctx, key, &pods); err != nil {

@@ -57,6 +57,10 @@ type Reconciler struct {
 // SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.settled = map[string]settled{}
+	monitoring := predicate.NewPredicateFuncs(func(definition client.Object) bool {
+		return definition.GetName() == components.ServiceMonitorDefinition
+	})
+	aggregated := predicate.NewPredicateFuncs(func(role client.Object) bool { return components.AggregatedRole(role.GetName()) })
 	// Each run looks up the effective object.
 	theOne := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: clusterconfig.Name}}}
@@ -66,8 +70,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 		Watches(&v1.KubeVirt{}, theOne).
 		Watches(&appsv1.Deployment{}, theOne).
 		Watches(&appsv1.DaemonSet{}, theOne).
-		WatchesMetadata(cdi.Definition(), theOne, builder.WithPredicates(predicate.Or(cdi.Decisive(), monitoringDefinition()))).
-		WatchesMetadata(UsersRole(), theOne, builder.WithPredicates(aggregatedRole())).
+		WatchesMetadata(cdi.Definition(), theOne, builder.WithPredicates(predicate.Or(cdi.Decisive(), monitoring))).
+		WatchesMetadata(UsersRole(), theOne, builder.WithPredicates(aggregated)).
 		Complete(r)
 }
 

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/controller/cdi"
@@ -32,16 +31,9 @@ const (
 type monitors struct {
 	// nothing means that the operator's definition does not exist, and nothing that was created for it.
 	nothing bool
-	// refused says why the monitoring can't be set up.
 	refused string
 	// again is when to look again, 0 for the next event.
 	again time.Duration
-}
-
-func monitoringDefinition() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(definition client.Object) bool {
-		return definition.GetName() == components.ServiceMonitorDefinition
-	})
 }
 
 // monitor sets up the scraping of Drydock's metrics by Prometheus's operator, as the KubeVirt object, which may be
@@ -67,7 +59,13 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 	if account != nil {
 		namespace = asked.Namespace(*account)
 	}
-	if err := r.deleteMonitoringElsewhere(ctx, there, namespace); err != nil {
+	// No object stays in another namespace.
+	if there {
+		if err := r.deleteAllOfKind(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, namespace); err != nil {
+			return err
+		}
+	}
+	if err := r.deleteAllOfKind(ctx, components.AuthoritiesKind, components.MetricsAuthorities, namespace); err != nil {
 		return err
 	}
 	if account == nil {
@@ -79,7 +77,7 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 }
 
 // applyMonitoring creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has
-// created the authority of the components' certificates.
+// created the components' authority.
 func (r *Reconciler) applyMonitoring(ctx context.Context, namespace string, account types.NamespacedName) error {
 	trusted := &corev1.ConfigMap{}
 	name := client.ObjectKey{Namespace: r.Namespace, Name: certs.TrustConfigMap}
@@ -103,7 +101,6 @@ func (r *Reconciler) applyMonitoring(ctx context.Context, namespace string, acco
 	return nil
 }
 
-// monitorAccount returns Prometheus's service account, nil for none.
 func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monitoring) (*types.NamespacedName, error) {
 	for i := range asked.Accounts {
 		if asked.Named {
@@ -120,17 +117,7 @@ func (r *Reconciler) monitorAccount(ctx context.Context, asked components.Monito
 	return nil, nil
 }
 
-// deleteMonitoringElsewhere deletes the ServiceMonitors and authorities in namespaces other than but. monitors reports
-// whether the cluster has the kind ServiceMonitor.
-func (r *Reconciler) deleteMonitoringElsewhere(ctx context.Context, monitors bool, but string) error {
-	if monitors {
-		if err := r.deleteAllOfKind(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, but); err != nil {
-			return err
-		}
-	}
-	return r.deleteAllOfKind(ctx, components.AuthoritiesKind, components.MetricsAuthorities, but)
-}
-
+// deleteAllOfKind deletes Drydock's objects of a name in namespaces other than but.
 func (r *Reconciler) deleteAllOfKind(ctx context.Context, kind schema.GroupVersionKind, name, but string) error {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(kind)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/cluster/components"
@@ -23,13 +22,8 @@ func UsersRole() *metav1.PartialObjectMetadata {
 	return role
 }
 
-func aggregatedRole() predicate.Predicate {
-	return predicate.NewPredicateFuncs(func(role client.Object) bool { return components.AggregatedRole(role.GetName()) })
-}
-
-// patchUserRoles makes the ClusterRoles for users extend those of Kubernetes, or not, as the KubeVirt object
-// configures. It returns the API server's refusals. A policy (config/rbac/role-policy.yaml) allows virt-controller no
-// other change of them.
+// patchUserRoles makes the ClusterRoles for users extend those of Kubernetes, or not. It returns the API server's
+// refusals. A policy (config/rbac/role-policy.yaml) allows virt-controller no other change of them.
 func (r *Reconciler) patchUserRoles(ctx context.Context, kv *v1.KubeVirt) (refused []string, err error) {
 	roles := &metav1.PartialObjectMetadataList{}
 	roles.SetGroupVersionKind(rbacv1.SchemeGroupVersion.WithKind("ClusterRoleList"))

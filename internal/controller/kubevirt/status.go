@@ -65,7 +65,11 @@ func status(kv *v1.KubeVirt, is facts, now time.Time) v1.KubeVirtStatus {
 	rolling := failing(is.components, component.rolledOut)
 
 	set := func(kind v1.KubeVirtConditionType, isTrue bool, reason, message string) {
-		condition.Set(&out.Conditions, v1.KubeVirtCondition{Type: kind, Status: boolStatus(isTrue), Reason: reason, Message: message}, now)
+		value := corev1.ConditionFalse
+		if isTrue {
+			value = corev1.ConditionTrue
+		}
+		condition.Set(&out.Conditions, v1.KubeVirtCondition{Type: kind, Status: value, Reason: reason, Message: message}, now)
 	}
 	if missing == "" {
 		set(v1.KubeVirtConditionCreated, true, reasonAllCreated, messageAllCreated)
@@ -119,11 +123,4 @@ func failing(components []component, ok func(component) bool) string {
 		}
 	}
 	return strings.Join(out, separatorOfComponents)
-}
-
-func boolStatus(b bool) corev1.ConditionStatus {
-	if b {
-		return corev1.ConditionTrue
-	}
-	return corev1.ConditionFalse
 }

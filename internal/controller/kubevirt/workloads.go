@@ -20,8 +20,7 @@ import (
 type settled struct {
 	object, kubeVirt         types.UID
 	generation, kvGeneration int64
-	// refused says why the object can't be configured as the KubeVirt object demands.
-	refused string
+	refused                  string
 }
 
 // configure returns the refusals. kv may be nil. Each workload takes one request, so that a process that ends

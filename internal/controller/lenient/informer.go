@@ -18,9 +18,8 @@ import (
 // NewInformer is cache.NewSharedIndexInformer's signature.
 type NewInformer func(cache.ListerWatcher, runtime.Object, time.Duration, cache.Indexers) cache.SharedIndexInformer
 
-// Informers returns a NewInformer that decodes the given kinds object by object, in all namespaces, and every other
-// kind as client-go does. The keys are kinds of one version each, recognized by their Go type; the values are their
-// resources.
+// Informers returns a NewInformer that decodes the given kinds object by object, in all namespaces. The keys are
+// kinds of one version each; the values are their resources.
 func Informers(config *rest.Config, scheme *runtime.Scheme, kinds map[schema.GroupVersionKind]string) (NewInformer, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {

@@ -12,7 +12,19 @@ import (
 // ListWatch lists and watches with inner, whose client uses Serializer. It removes placeholders: an object that
 // becomes undecodable is reported as deleted.
 func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) cache.ListerWatcher {
-	readable := func(event watch.Event) (watch.Event, bool) { return filter(event, report) }
+	readable := func(event watch.Event) (watch.Event, bool) {
+		if event.Type != watch.Added && event.Type != watch.Modified {
+			return event, true
+		}
+		reason, ok := placeholderReason(event.Object)
+		if !ok {
+			return event, true
+		}
+		report(unreadable(event.Object, reason))
+		// An informer that never had the object ignores the deletion.
+		event.Type = watch.Deleted
+		return event, true
+	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return inner.ListWithContext(ctx, options)
@@ -25,18 +37,4 @@ func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) ca
 			return watch.Filter(w, readable), nil
 		},
 	}
-}
-
-// filter turns the change of an undecodable object into its deletion, which an informer that never had it ignores.
-func filter(event watch.Event, report func(Unreadable)) (watch.Event, bool) {
-	if event.Type != watch.Added && event.Type != watch.Modified {
-		return event, true
-	}
-	reason, ok := placeholderReason(event.Object)
-	if !ok {
-		return event, true
-	}
-	report(unreadable(event.Object, reason))
-	event.Type = watch.Deleted
-	return event, true
 }

@@ -20,8 +20,7 @@ type Unreadable struct {
 	Reason string
 }
 
-// unreadableAnnotation marks the placeholder of an undecodable object, between the decoder and the filter of this
-// package.
+// unreadableAnnotation marks the placeholder of an undecodable object, between the decoder and this package's lists.
 const unreadableAnnotation = "drydock.dev/unreadable"
 
 type lenientSerializer struct {
@@ -29,8 +28,8 @@ type lenientSerializer struct {
 	types []runtime.SerializerInfo
 }
 
-// Serializer decodes as inner does, except for JSON objects that inner can't decode: lists omit them, and watches
-// contain placeholders, which ListWatch removes. The scheme has the kinds.
+// Serializer decodes as inner does, except for undecodable JSON objects: lists omit them, and watches contain
+// placeholders, which ListWatch removes.
 func Serializer(inner runtime.NegotiatedSerializer, scheme *runtime.Scheme, report func(Unreadable)) runtime.NegotiatedSerializer {
 	out := lenientSerializer{NegotiatedSerializer: inner}
 	for _, info := range inner.SupportedMediaTypes() {
@@ -148,8 +147,7 @@ func brief(reason error) string {
 	return text
 }
 
-// A user may set the annotation on a decodable object, too; but that has a creation time, and a placeholder has
-// none.
+// A user may set the annotation on a decodable object, too; but only a placeholder has no creation time.
 func placeholderReason(object runtime.Object) (string, bool) {
 	o, err := meta.Accessor(object)
 	if err != nil || !o.GetCreationTimestamp().Time.IsZero() {

@@ -21,8 +21,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// On reports whether a maintenance pod from the API server may write to one of the claims. The reader must ask the
-// API server. The machine's name in the pod is any text of the pod's author.
+// On reports whether a maintenance pod may write to one of the claims. Pod and reader must be the API server's. The
+// machine's name in the pod is any text of the pod's author.
 func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmicontroller.Rival, bool, error) {
 	var of lock.Machine
 	if name := lock.For(pod); lock.Gated(pod) && len(validation.IsDNS1123Subdomain(name)) == 0 {

@@ -13,15 +13,15 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/maintenance"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
 const (
-	reasonWaiting = "Waiting"
-	reasonLocked  = "Locked"
-	// reasonBystanders is the reason of the warning about pods that no lock keeps from writing.
+	reasonWaiting    = "Waiting"
+	reasonLocked     = "Locked"
 	reasonBystanders = "MaintenanceBystanders"
 )
 
@@ -29,7 +29,16 @@ const (
 func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (again bool, err error) {
 	done, err := r.executeStep(ctx, o, plan)
 	if err != nil && plan.Step == maintenance.Provision {
-		return false, r.reportUnmade(ctx, o.Machine, plan, err)
+		// The waiting pods get the reason for the missing provisioning pod.
+		for _, w := range plan.Waits {
+			if w.First {
+				w.Why += "; " + err.Error()
+			}
+			if err := r.reportWait(ctx, o.Machine, w); err != nil {
+				return false, err
+			}
+		}
+		return false, err
 	}
 	if err != nil || !done {
 		return err == nil, err
@@ -46,29 +55,16 @@ func (r *Reconciler) apply(ctx context.Context, o maintenance.Observed, plan mai
 	return plan.Step.Again(), nil
 }
 
-// reportUnmade writes the reason for the missing provisioning pod to the waiting pods. It returns the reason for a
-// retry.
-func (r *Reconciler) reportUnmade(ctx context.Context, m lock.Machine, plan maintenance.Plan, reason error) error {
-	for _, w := range plan.Waits {
-		if w.First {
-			w.Why += "; " + reason.Error()
-		}
-		if err := r.reportWait(ctx, m, w); err != nil {
-			return err
-		}
-	}
-	return reason
-}
-
-// executeStep executes the step. It reports false if another writer was faster.
+// executeStep reports false if another writer was faster.
 func (r *Reconciler) executeStep(ctx context.Context, o maintenance.Observed, plan maintenance.Plan) (done bool, err error) {
 	switch plan.Step {
 	case maintenance.Lock, maintenance.Open, maintenance.Unlock, maintenance.Forget:
 		written, err := versioned.Write(ctx, r.Client, "to "+string(plan.Step)+" for maintenance:", o.Machine, plan.Machine)
 		return written != nil, err
 	case maintenance.Lift:
-		if done, err = r.changePod(ctx, plan, lock.Ungate); err == nil && done {
-			err = r.reportLocked(ctx, plan.Pod)
+		if done, err = r.changePod(ctx, plan, lock.Ungate); err == nil && done && podstatus.Condition(plan.Pod, layout.MaintenanceLockCondition) != nil {
+			// The pod had to wait.
+			err = r.report(ctx, plan.Pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionTrue, Reason: reasonLocked, Message: "the disks are locked for the pod"})
 		}
 		return done, err
 	case maintenance.LetGo:
@@ -96,8 +92,7 @@ func (r *Reconciler) changePod(ctx context.Context, plan maintenance.Plan, chang
 	return written != nil, err
 }
 
-// reportWait writes the reason for waiting to a pod. When the reason of the first waiting pod changes, it also emits
-// events.
+// reportWait writes the reason for waiting to a pod, and emits events when that of the first waiting pod changes.
 func (r *Reconciler) reportWait(ctx context.Context, m lock.Machine, w maintenance.Wait) error {
 	if c := podstatus.Condition(w.Pod, layout.MaintenanceLockCondition); c != nil && c.Message == w.Why {
 		return nil
@@ -109,14 +104,6 @@ func (r *Reconciler) reportWait(ctx context.Context, m lock.Machine, w maintenan
 		r.emitEvents(m, w.Pod, &maintenance.Event{Reason: "MaintenanceWaiting", Message: fmt.Sprintf("the maintenance pod %s waits: %s", w.Pod.Name, w.Why)})
 	}
 	return nil
-}
-
-// reportLocked updates the condition of a pod that had to wait.
-func (r *Reconciler) reportLocked(ctx context.Context, pod *corev1.Pod) error {
-	if podstatus.Condition(pod, layout.MaintenanceLockCondition) == nil {
-		return nil
-	}
-	return r.report(ctx, pod, corev1.PodCondition{Type: layout.MaintenanceLockCondition, Status: corev1.ConditionTrue, Reason: reasonLocked, Message: "the disks are locked for the pod"})
 }
 
 func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCondition) error {
@@ -132,7 +119,6 @@ func (r *Reconciler) report(ctx context.Context, pod *corev1.Pod, c corev1.PodCo
 	return nil
 }
 
-// emitEvents emits events of the machine and of the pod, if they exist.
 func (r *Reconciler) emitEvents(m lock.Machine, pod *corev1.Pod, e *maintenance.Event) {
 	if e == nil {
 		return
@@ -153,10 +139,15 @@ func (r *Reconciler) emitEvents(m lock.Machine, pod *corev1.Pod, e *maintenance.
 	}
 }
 
-// Bystanders use the same claims despite the lock. A failure does not affect the lock.
+// warnOfBystanders warns of other pods than Drydock's on the claims, which the lock does not keep from writing. A
+// failure does not affect the lock.
 func (r *Reconciler) warnOfBystanders(ctx context.Context, m lock.Machine, pod *corev1.Pod) {
-	names, err := r.bystanders(ctx, m.GetNamespace(), maintenance.Claims(m, pod))
+	claims := maintenance.Claims(m, pod)
+	names, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(other *corev1.Pod) (string, bool) {
+		return other.Name, len(maintenance.Bystanders(claims, []corev1.Pod{*other})) > 0
+	}, client.InNamespace(m.GetNamespace()))
 	if err != nil {
+		err = fmt.Errorf("asking for other pods on the claims: %w", err)
 		ctrl.LoggerFrom(ctx).Error(err, "looking for pods that use the disks without the lock")
 		return
 	}

@@ -1,5 +1,5 @@
-// Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them.
-// Package maintenance of the rules decides; this package observes and acts.
+// Package maintenance is the loop that locks machines for maintenance pods, lets these run, and unlocks them. Package
+// maintenance of the rules decides.
 //
 // It owns the lock on a VM or a VMI, and the gate, the finalizer, the condition and the provisioning pods of
 // maintenance pods. It must not decide, and must not let a pod run because of a cache: events are a reason to ask
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	v1 "kubevirt.io/api/core/v1"
@@ -116,8 +117,15 @@ func target(_ context.Context, pod client.Object) []reconcile.Request {
 // concerned returns a machine if it is locked or a maintenance pod waits for it, which is rare.
 func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reconcile.Request {
 	key := client.ObjectKeyFromObject(object)
-	if !r.concerns(ctx, object, key) {
-		return nil
+	if _, locked := lock.Of(object); !locked {
+		var pods corev1.PodList
+		err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{podIndex: key.Name})
+		if err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "looking for the maintenance pods of a VM", "vm", key)
+		}
+		if err == nil && len(pods.Items) == 0 {
+			return nil
+		}
 	}
 	return []reconcile.Request{{NamespacedName: key}}
 }
@@ -134,18 +142,6 @@ func (r *Reconciler) onClaim(ctx context.Context, claim client.Object) []reconci
 		out = append(out, target(ctx, &pods.Items[i])...)
 	}
 	return out
-}
-
-func (r *Reconciler) concerns(ctx context.Context, object client.Object, key types.NamespacedName) bool {
-	if _, locked := lock.Of(object); locked {
-		return true
-	}
-	var pods corev1.PodList
-	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{podIndex: key.Name})
-	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for the maintenance pods of a VM", "vm", key)
-	}
-	return err != nil || len(pods.Items) > 0
 }
 
 // Reconcile handles one machine.
@@ -181,11 +177,20 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, o *m
 	if err != nil {
 		return fmt.Errorf("asking for the maintenance pods of %s: %w", key, err)
 	}
-	o.Provisioning, err = r.provisioning(ctx, key.Name, o.Pods)
-	return err
+	for _, pod := range o.Pods {
+		name := client.ObjectKey{Namespace: pod.Namespace, Name: launcherpod.ProvisioningNameFor(key.Name, pod.UID)}
+		is, err := versioned.Read[corev1.Pod](ctx, r.Client, "the provisioning pod", name)
+		if err != nil {
+			return err
+		}
+		if is != nil && metav1.IsControlledBy(is, pod) {
+			o.Provisioning = append(o.Provisioning, is)
+		}
+	}
+	return nil
 }
 
-// withoutPrograms returns the pod without the parts that may be large and that the loop neither reads nor writes.
+// withoutPrograms returns the pod without large parts that the loop neither reads nor writes.
 func withoutPrograms(pod *corev1.Pod) (*corev1.Pod, bool) {
 	out := pod.DeepCopy()
 	out.ManagedFields = nil

@@ -25,9 +25,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for
-// the answers. Their order does not matter: a running guest is found by its pod, and one that does not run yet sees the
-// lock.
+// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits
+// for the answers. Their order does not matter: a running guest is found by its pod, and any other one sees the lock.
 func (r *Reconciler) askForObstacles(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
 	out, claims := &maintenance.Look{}, maintenance.Claims(m, pod)
 	asking, ctx := errgroup.WithContext(ctx)
@@ -62,7 +61,6 @@ func (r *Reconciler) askForObstacles(ctx context.Context, m lock.Machine, pod *c
 	return out, nil
 }
 
-// dataVolumes returns the DataVolumes of the claims, which have the claims' names.
 func (r *Reconciler) dataVolumes(ctx context.Context, namespace string, claims []string) ([]*cdiv1.DataVolume, error) {
 	var out []*cdiv1.DataVolume
 	for _, claim := range claims {
@@ -125,8 +123,7 @@ func (r *Reconciler) users(ctx context.Context, namespace string, claims []strin
 	return out, nil
 }
 
-// plugged returns another VMI's guest into which one of the claims is plugged: from the cache, or else from the API
-// server.
+// plugged returns another VMI's guest into which one of the claims is plugged, by the cache or else the API server.
 func (r *Reconciler) plugged(ctx context.Context, m lock.Machine, claims []string) (maintenance.Plugged, error) {
 	for _, claim := range claims {
 		key := &corev1.PersistentVolumeClaim{}
@@ -150,15 +147,4 @@ func (r *Reconciler) plugged(ctx context.Context, m lock.Machine, claims []strin
 		return maintenance.Plugged{}, nil
 	}
 	return into[0], nil
-}
-
-// bystanders names the pods that use one of the claims and are not Drydock's.
-func (r *Reconciler) bystanders(ctx context.Context, namespace string, claims []string) ([]string, error) {
-	out, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
-		return pod.Name, len(maintenance.Bystanders(claims, []corev1.Pod{*pod})) > 0
-	}, client.InNamespace(namespace))
-	if err != nil {
-		return nil, fmt.Errorf("asking for other pods on the claims: %w", err)
-	}
-	return out, nil
 }

@@ -19,21 +19,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-func (r *Reconciler) provisioning(ctx context.Context, machine string, of []*corev1.Pod) ([]*corev1.Pod, error) {
-	var out []*corev1.Pod
-	for _, pod := range of {
-		key := client.ObjectKey{Namespace: pod.Namespace, Name: launcherpod.ProvisioningNameFor(machine, pod.UID)}
-		is, err := versioned.Read[corev1.Pod](ctx, r.Client, "the provisioning pod", key)
-		if err != nil {
-			return nil, err
-		}
-		if is != nil && metav1.IsControlledBy(is, pod) {
-			out = append(out, is)
-		}
-	}
-	return out, nil
-}
-
 // An earlier attempt may have created it.
 func (r *Reconciler) provision(ctx context.Context, m lock.Machine, plan maintenance.Plan) error {
 	vmi, err := r.instance(ctx, m)

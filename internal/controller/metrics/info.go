@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
-// Dashboards join other metrics with these two. The labels are KubeVirt's, except run_strategy, which is Drydock's
-// own. Prometheus drops labels without a value.
+// Dashboards join other metrics with these. Only run_strategy is Drydock's own. Prometheus drops labels without a
+// value.
 var (
 	vmInfo = prometheus.NewDesc("kubevirt_vm_info",
 		"Information about virtual machines.",
@@ -38,7 +38,6 @@ func label(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "")
 }
 
-// system returns the labels of the operating system from a template's annotations.
 func system(annotations map[string]string) []string {
 	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations["vm.kubevirt.io/flavor"])}
 }

@@ -42,7 +42,7 @@ var (
 type Collector struct {
 	// Cache must not ask the API server.
 	Cache client.Reader
-	// Elected is closed when this process leads. Only the leader counts, so that sums over the processes are right.
+	// Elected is closed when this process leads. Only the leader counts.
 	Elected <-chan struct{}
 	Image   string
 }
@@ -110,7 +110,13 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 		vmi := &list.Items[i]
 		counts[key{vmi.Status.NodeName, phase(vmi)}]++
 		out <- c.instanceInfo(vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
-		c.collectEvictable(out, vmi)
+		if mustMigrate(vmi) {
+			held := 0
+			if c.held(vmi) {
+				held = 1
+			}
+			out <- gauge(nonEvictable, held, vmi.Status.NodeName, vmi.Namespace, vmi.Name)
+		}
 		if workloadupdate.Outdated(vmi, c.Image) {
 			old++
 		}
@@ -121,40 +127,26 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectEvictable reports, for a guest that must be migrated on eviction, whether it can't be migrated, not even
-// with its disks.
-func (c *Collector) collectEvictable(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
-	if !mustMigrate(vmi) {
-		return
-	}
-	held := 0
-	if c.held(vmi) {
-		held = 1
-	}
-	out <- gauge(nonEvictable, held, vmi.Status.NodeName, vmi.Namespace, vmi.Name)
-}
-
 // mustMigrate reports whether a VMI's guest runs and an eviction of its pod must migrate it.
 func mustMigrate(vmi *v1.VirtualMachineInstance) bool {
 	s := vmi.Spec.EvictionStrategy
 	return s != nil && *s == v1.EvictionStrategyLiveMigrate && vmi.Status.Phase == v1.Running
 }
 
-// held reports whether a guest that must be migrated can't be.
+// held reports whether a guest that must be migrated can't be, not even with its disks.
 func (c *Collector) held(vmi *v1.VirtualMachineInstance) bool {
-	return mustMigrate(vmi) && migration.Movable(vmi) != nil && len(evacuation.DiskMoves(c.owner(vmi), vmi)) == 0
-}
-
-// owner returns the VM of a VMI whose disks prevent its migration, nil for none.
-func (c *Collector) owner(vmi *v1.VirtualMachineInstance) *v1.VirtualMachine {
-	if !migration.HeldByDisks(vmi) {
-		return nil
+	if !mustMigrate(vmi) || migration.Movable(vmi) == nil {
+		return false
 	}
-	vm := &v1.VirtualMachine{}
-	if err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), vm, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache's only error is that it does not have the object
+	var vm *v1.VirtualMachine // whose disks prevent the migration
+	if migration.HeldByDisks(vmi) {
+		owner := &v1.VirtualMachine{}
+		err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), owner, client.UnsafeDisableDeepCopy)
+		if err == nil { // the cache's only error is that it does not have the object
+			vm = owner
+		}
 	}
-	return vm
+	return len(evacuation.DiskMoves(vm, vmi)) == 0
 }
 
 func (c *Collector) collectVMs(out chan<- prometheus.Metric) {

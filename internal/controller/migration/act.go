@@ -67,19 +67,21 @@ func (r *Reconciler) apply(ctx context.Context, o *migration.Observed, plan migr
 	return r.collect(ctx, o, plan.After)
 }
 
-// An earlier creation of this loop is as good, and a foreign pod is noticed when it is read from the API server.
-// refused is the API server's reason.
+// An earlier creation of this loop is as good, and a foreign pod is noticed when it is read. refused is the API
+// server's reason.
 func (r *Reconciler) createTarget(ctx context.Context, o *migration.Observed) (refused string, err error) {
 	target := launcherpod.Target{
 		Migration: o.Migration.UID, Name: o.Migration.Name, SourceNode: o.VMI.Status.NodeName, NodeSelector: map[string]string{},
 	}
-	node, err := r.storedNode(ctx, target.SourceNode)
-	if err != nil {
-		return "", err
-	}
 	maps.Copy(target.NodeSelector, o.Migration.Spec.AddedNodeSelector)
-	if node != nil {
-		maps.Copy(target.NodeSelector, launcherpod.SameHost(o.VMI, node.Labels))
+	if target.SourceNode != "" {
+		node, err := versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: target.SourceNode})
+		if err != nil {
+			return "", err
+		}
+		if node != nil {
+			maps.Copy(target.NodeSelector, launcherpod.SameHost(o.VMI, node.Labels))
+		}
 	}
 	pod, err := r.Render(ctx, o.VMI, target)
 	if err != nil {
@@ -119,7 +121,11 @@ func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told m
 	if o.VMI == nil {
 		return true, nil
 	}
-	to := vmicontroller.TellOfMigration(o.VMI, factsOf(o, told), o.Now)
+	facts := vmistatus.Migration{Of: o.Migration.UID, Abort: told.Abort, Failure: told.Failure}
+	if b := told.Begin; b != nil {
+		facts.Begin = (*vmistatus.MigrationBegin)(b)
+	}
+	to := vmicontroller.TellOfMigration(o.VMI, facts, o.Now)
 	if equality.Semantic.DeepEqual(o.VMI.Status, to.Status) && equality.Semantic.DeepEqual(o.VMI.Labels, to.Labels) {
 		return true, nil
 	}
@@ -135,15 +141,6 @@ func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told m
 	return true, nil
 }
 
-func factsOf(o *migration.Observed, told migration.Told) vmistatus.Migration {
-	out := vmistatus.Migration{Of: o.Migration.UID, Abort: told.Abort, Failure: told.Failure}
-	if b := told.Begin; b != nil {
-		out.Begin = (*vmistatus.MigrationBegin)(b)
-	}
-	return out
-}
-
-// writeStatus writes the migration's status on the same condition.
 func (r *Reconciler) writeStatus(ctx context.Context, o *migration.Observed, to *v1.VirtualMachineInstanceMigration) (current bool, err error) {
 	from := o.Migration
 	if equality.Semantic.DeepEqual(from.Status, to.Status) {
@@ -194,8 +191,8 @@ func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after t
 }
 
 // sweep deletes the target pods of deleted migrations of this name, or cancels the migration if the VMI was handed
-// over with one. m is the cached migration, nil for none. The cache is only a reason to ask: migration and VMI are
-// read from the API server after the pod.
+// over with one. m is the cached migration, nil for none, and only a reason to ask: migration and VMI are read from
+// the API server after the pod.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) error {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{byMigration: key.Name}, client.UnsafeDisableDeepCopy)
@@ -235,7 +232,7 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 }
 
 // cancelOrphan cancels the VMI's migration if its object is gone because a user removed its finalizer. The loop of
-// VMIs handles the target pod then. The pod's labels don't count: a user who may change pods can set them.
+// VMIs handles the target pod then. The pod's labels don't count: users can set them.
 func (r *Reconciler) cancelOrphan(ctx context.Context, key types.NamespacedName, vmi *v1.VirtualMachineInstance) error {
 	ms := vmi.Status.MigrationState
 	if ms == nil {

@@ -1,9 +1,9 @@
 // Package migration is the loop that executes VirtualMachineInstanceMigrations. Package migration of the rules
-// decides; this package observes and acts.
+// decides.
 //
 // It owns the target pods, the status and the finalizer of migrations, and the beginning and cancellation of a
 // migration in a VMI's status. The loop of VMIs (package vmi) owns where the guest runs afterwards, and the pod that
-// it left. It must not decide: whatever depends on more than the API server's response belongs to the rules.
+// it left. It must not decide anything that depends on more than the API server's response.
 package migration
 
 import (
@@ -43,8 +43,8 @@ type Reconciler struct {
 	written mutationcache.Memory[*v1.VirtualMachineInstanceMigration]
 	vmis    mutationcache.Memory[*v1.VirtualMachineInstance]
 	deleted mutationcache.Deletions
-	// starting is held from the choice of a migration until its status shows the beginning, so that two workers
-	// don't exceed the limits.
+	// starting is held from the choice of a migration until its status shows that, so that two workers don't exceed
+	// the limits.
 	starting sync.Mutex
 	choices  choices
 }
@@ -91,7 +91,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: after}, err
 }
 
-// migration returns the migration, nil if it does not exist.
 func (r *Reconciler) migration(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstanceMigration, error) {
 	m, err := versioned.Read[v1.VirtualMachineInstanceMigration](ctx, r.Client, "the migration", key)
 	if err != nil {
@@ -105,7 +104,6 @@ func (r *Reconciler) migration(ctx context.Context, key types.NamespacedName) (*
 	return r.written.Newer(m), nil
 }
 
-// decide plans, and asks the API server for the facts that the plan depends on.
 func (r *Reconciler) decide(ctx context.Context, o *migration.Observed) (migration.Plan, error) {
 	return settle.Plan(ctx, func() (migration.Plan, migration.Question) {
 		plan := migration.Decide(*o)

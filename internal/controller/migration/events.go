@@ -29,18 +29,15 @@ func eventsOf(from, to *v1.VirtualMachineInstanceMigration) []notice {
 	case to.Status.Phase == v1.MigrationFailed && to.DeletionTimestamp != nil:
 		return []notice{{corev1.EventTypeNormal, "SuccessfulAbortMigration", "AbortMigration", "The migration was canceled"}}
 	case to.Status.Phase == v1.MigrationFailed:
-		return []notice{{corev1.EventTypeWarning, "FailedMigration", "Migrate", "The migration has failed: " + reasonOf(to)}}
+		reason := ""
+		if ms := to.Status.MigrationState; ms != nil {
+			reason = ms.FailureReason
+		}
+		return []notice{{corev1.EventTypeWarning, "FailedMigration", "Migrate", "The migration has failed: " + reason}}
 	case !from.TargetIsHandedOff() && to.TargetIsHandedOff():
 		return []notice{{corev1.EventTypeNormal, "SuccessfulHandOver", "HandOver", "Migration target pod is ready for preparation by virt-handler"}}
 	}
 	return nil
-}
-
-func reasonOf(m *v1.VirtualMachineInstanceMigration) string {
-	if ms := m.Status.MigrationState; ms != nil {
-		return ms.FailureReason
-	}
-	return ""
 }
 
 // virt-handler emits the events about progress and end.

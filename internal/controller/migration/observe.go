@@ -42,15 +42,12 @@ func (r *Reconciler) observe(ctx context.Context, m *v1.VirtualMachineInstanceMi
 		o.Choice, err = r.choose(ctx, m)
 		return o, err
 	}
-	if !handedOver(&o) && o.Target != nil && o.Target.Spec.NodeName != "" {
+	ms := o.VMI.Status.MigrationState
+	handedOver := ms != nil && ms.MigrationUID == m.UID
+	if !handedOver && o.Target != nil && o.Target.Spec.NodeName != "" {
 		o.Configuration, err = r.configuration(ctx, o.VMI)
 	}
 	return o, err
-}
-
-func handedOver(o *migration.Observed) bool {
-	ms := o.VMI.Status.MigrationState
-	return ms != nil && ms.MigrationUID == o.Migration.UID
 }
 
 func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *migration.Observed) error {
@@ -79,8 +76,7 @@ func (r *Reconciler) ask(ctx context.Context, question migration.Question, o *mi
 	return err
 }
 
-// askForVMI asks the API server for the VMI, and observes the facts that depend on it again: the guest may run in
-// another pod now, or may have begun to run, so that its migration may begin.
+// askForVMI asks the API server for the VMI, and observes again the facts that depend on it.
 func (r *Reconciler) askForVMI(ctx context.Context, o *migration.Observed) error {
 	vmi, err := r.storedVMI(ctx, vmiKey(o.Migration))
 	if err != nil {
@@ -123,8 +119,8 @@ func (r *Reconciler) obstacle(ctx context.Context, vmi *v1.VirtualMachineInstanc
 	return attachmentpods.Obstacle(ctx, r.Reader, pod)
 }
 
-// configuration returns the effective configuration of the VMI's migrations. It is needed twice in a migration's
-// life, for the target pod and for the VMI's status, so it is not cached.
+// configuration returns the effective configuration of the VMI's migrations, which is needed only twice in a
+// migration's life.
 func (r *Reconciler) configuration(ctx context.Context, vmi *v1.VirtualMachineInstance) (migration.Configuration, error) {
 	settings, err := r.Settings(ctx)
 	if err != nil {
@@ -153,14 +149,6 @@ func (r *Reconciler) storedVMI(ctx context.Context, key types.NamespacedName) (*
 		return nil, nil
 	}
 	return versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", key)
-}
-
-// storedNode asks the API server for a node, nil for none.
-func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node, error) {
-	if name == "" {
-		return nil, nil
-	}
-	return versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: name})
 }
 
 func vmiKey(m *v1.VirtualMachineInstanceMigration) types.NamespacedName {

@@ -15,9 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// addUserfaultfd gives a target pod userfaultfd if the migration may need it and no node that the pod may run on lacks
-// the means for it (decision 363). It is best effort: without it, a guest is stopped that could have moved before its
-// memory.
+// addUserfaultfd gives a target pod userfaultfd if the migration may need it and no node that the pod may run on
+// lacks the means for it (decision 363). Without it, a guest is stopped that could have moved before its memory.
 func (r *Reconciler) addUserfaultfd(ctx context.Context, o *migration.Observed, source string, pod *corev1.Pod) error {
 	configuration, err := r.configuration(ctx, o.VMI)
 	if err != nil || !*configuration.AllowPostCopy {
@@ -43,8 +42,7 @@ func (r *Reconciler) addUserfaultfd(ctx context.Context, o *migration.Observed, 
 	return nil
 }
 
-// anyNode reports whether the selector matches a schedulable node other than the guest's. One is enough, however many
-// there are.
+// anyNode asks about schedulable nodes other than the guest's.
 func (r *Reconciler) anyNode(ctx context.Context, selected labels.Selector, source string) (bool, error) {
 	var nodes corev1.NodeList
 	err := r.Reader.List(ctx, &nodes, client.Limit(1), client.MatchingLabelsSelector{Selector: selected}, client.MatchingFieldsSelector{

@@ -103,7 +103,6 @@ func podEvents() handler.EventHandler {
 	})
 }
 
-// limitEvents enqueues the migrations that may begin when the limits change.
 func (r *Reconciler) limitEvents() handler.EventHandler {
 	return handler.Funcs{UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) {
 		r.choices.forget()

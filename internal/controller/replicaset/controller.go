@@ -90,8 +90,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		return ctrl.Result{}, reconcile.TerminalError(fmt.Errorf("reading the selector of replica set %s: %w", req.NamespacedName, err))
 	}
 	var list v1.VirtualMachineInstanceList
-	// The VMIs of the whole namespace are only read: copying them all for every event of one would cost more than the
-	// decision itself.
+	// The VMIs are only read: copying all of a namespace would cost more than the decision.
 	if err := r.Client.List(ctx, &list, client.InNamespace(req.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return ctrl.Result{}, fmt.Errorf("listing the VMIs of replica set %s: %w", req.NamespacedName, err)
 	}
@@ -100,21 +99,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		vmis[i] = &list.Items[i]
 	}
 	p := replicaset.Decide(rs, selector, vmis, r.Now())
-	if current, err := r.confirm(ctx, rs, p); err != nil || !current {
-		return ctrl.Result{}, err
+	if len(p.Adopt)+len(p.Remove) > 0 {
+		// A replica set that is deleted with orphaned dependents has released its VMIs, and one of them that was
+		// adopted again would be deleted by the garbage collector. A newer version wakes the loop.
+		if current, err := versioned.Current(ctx, r.Reader, "the replica set", rs); err != nil || !current {
+			return ctrl.Result{}, err
+		}
 	}
 	failure := r.apply(ctx, rs, p)
 	return ctrl.Result{RequeueAfter: p.After}, errors.Join(failure, r.patchStatus(ctx, rs, p.Reported(failure, r.Now())))
-}
-
-// confirm reports whether the replica set is current, if the plan adopts or removes VMIs; otherwise its event wakes the
-// loop. A replica set that is deleted with orphaned dependents has released its VMIs, and one of them that was adopted
-// again would be deleted by the garbage collector.
-func (r *Reconciler) confirm(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, p replicaset.Plan) (bool, error) {
-	if len(p.Adopt)+len(p.Remove) == 0 {
-		return true, nil
-	}
-	return versioned.Current(ctx, r.Reader, "the replica set", rs)
 }
 
 // A failure for one VMI does not stop the others.
@@ -132,7 +125,12 @@ func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceRep
 		failures = append(failures, r.patchOwners(ctx, vmi, free))
 	}
 	for _, vmi := range p.Remove {
-		failures = append(failures, r.remove(ctx, rs, vmi))
+		// In the version in which the replica set owned it. After a conflict, the other write wakes the loop.
+		deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi))
+		if failures = append(failures, err); deleted {
+			r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
+				"Stopped the virtual machine by deleting the virtual machine instance %s", vmi.Name)
+		}
 	}
 	for _, vmi := range p.Create {
 		failures = append(failures, r.create(ctx, rs, vmi))
@@ -142,17 +140,6 @@ func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceRep
 
 func (r *Reconciler) patchOwners(ctx context.Context, from, to *v1.VirtualMachineInstance) error {
 	return versioned.Patch(ctx, r.Client, "changing the owner of VMI", from, to)
-}
-
-// remove deletes a VMI in the version in which the replica set owned it: it may have been released since. After a
-// conflict, the other write wakes the loop.
-func (r *Reconciler) remove(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {
-	if deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi)); err != nil || !deleted {
-		return err
-	}
-	r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",
-		"Stopped the virtual machine by deleting the virtual machine instance %s", vmi.Name)
-	return nil
 }
 
 func (r *Reconciler) create(ctx context.Context, rs *v1.VirtualMachineInstanceReplicaSet, vmi *v1.VirtualMachineInstance) error {

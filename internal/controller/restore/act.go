@@ -33,7 +33,8 @@ func (r *Reconciler) apply(ctx context.Context, o restore.Observed, plan restore
 		return !restore.Failed(o.Restore) && restore.Failed(plan.Restore), nil
 	}
 	err = r.executeStep(ctx, o, plan)
-	if refused(err) {
+	// A quota or an admission rule would refuse a retry, too.
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) {
 		to := restore.Refused(o, plan, err.Error())
 		_, werr := r.writeStatus(ctx, plan.Restore, to)
 		r.emitEvents(plan.Restore, to)
@@ -65,9 +66,6 @@ func (r *Reconciler) warn(of *snapshotv1.VirtualMachineRestore, why string) {
 	r.Recorder.Eventf(of, nil, corev1.EventTypeWarning, "VirtualMachineRestoreError", "Restore", "%s", why)
 }
 
-// A quota or an admission rule would refuse a retry, too.
-func refused(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) }
-
 func (r *Reconciler) executeStep(ctx context.Context, o restore.Observed, plan restore.Plan) error {
 	switch plan.Step {
 	case restore.Release:
@@ -93,7 +91,11 @@ func (r *Reconciler) executeStep(ctx context.Context, o restore.Observed, plan r
 	case restore.DropClaims:
 		return r.dropClaims(ctx, o, plan.Claims)
 	case restore.Own:
-		return r.own(ctx, o, plan.Claims)
+		for _, claim := range plan.Claims {
+			if err := versioned.Patch(ctx, r.Client, "making VM "+o.VM.Name+" the owner of the claim", o.Claims[claim.Name], claim); err != nil {
+				return err
+			}
+		}
 	case restore.Hold, restore.Rest:
 	}
 	return nil
@@ -125,15 +127,6 @@ func (r *Reconciler) dropClaims(ctx context.Context, o restore.Observed, claims 
 	return nil
 }
 
-func (r *Reconciler) own(ctx context.Context, o restore.Observed, claims []*corev1.PersistentVolumeClaim) error {
-	for _, claim := range claims {
-		if err := versioned.Patch(ctx, r.Client, "making VM "+o.VM.Name+" the owner of the claim", o.Claims[claim.Name], claim); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // lock sets status.restoreInProgress of the VM, nil for none.
 func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *string) error {
 	to := vm.DeepCopy()
@@ -147,8 +140,8 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the restore", from, to)
 }
 
-// emitEvents emits an event when the restore ends or begins to wait. As in KubeVirt, it is VirtualMachineRestoreError
-// for every obstacle but a target that runs.
+// emitEvents emits an event when the restore ends or begins to wait: as in KubeVirt, VirtualMachineRestoreError for
+// every obstacle but a running target.
 func (r *Reconciler) emitEvents(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):

@@ -1,9 +1,8 @@
-// Package restore is the loop of VirtualMachineRestores. Package restore of the rules decides; this package observes
-// and acts.
+// Package restore is the loop of VirtualMachineRestores. Package restore of the rules decides.
 //
 // It owns the status and the finalizer of restores, their claims until a VM has them, status.restoreInProgress of
-// VMs, and the single write by which a VM gets a snapshot's manifest or is created. It must not decide: whatever
-// depends on more than the API server's response belongs to the rules.
+// VMs, and the single write by which a VM gets a snapshot's manifest or is created. It must not decide anything that
+// depends on more than the API server's response.
 //
 // A restore in progress is observed in the API server and never in a cache (decision 421).
 package restore
@@ -44,8 +43,7 @@ type Reconciler struct {
 // most bounds the consecutive steps for one restore, so that others have their turn.
 const most = 12
 
-// SetupWithManager registers the loop. A waiting restore is enqueued with growing delays, and by events of its VM
-// and its snapshot.
+// SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("virtualmachinerestore").
@@ -56,7 +54,6 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options)
 		Complete(r)
 }
 
-// waiting returns the restores to a VM, or of a snapshot, that have not ended.
 func (r *Reconciler) waiting(ctx context.Context, of client.Object) []reconcile.Request {
 	return waiting.For(ctx, r.Client, &snapshotv1.VirtualMachineRestoreList{}, of)
 }
@@ -98,24 +95,21 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (res
 	if err := r.Reader.Get(ctx, key, &of); err != nil {
 		return o, client.IgnoreNotFound(err)
 	}
-	if err := r.observeTarget(ctx, &of, &o); err != nil {
+	target := client.ObjectKey{Namespace: of.Namespace, Name: of.Spec.Target.Name}
+	var err error
+	if o.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", target); err != nil {
 		return o, err
 	}
+	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", target)
+	if err != nil {
+		return o, err
+	}
+	o.Guest = vmi != nil && !vmi.IsFinal()
 	if err := r.observeSource(ctx, &of, &o); err != nil {
 		return o, err
 	}
 	o.Restore = &of
 	return o, r.observeClaims(ctx, &o)
-}
-
-func (r *Reconciler) observeTarget(ctx context.Context, of *snapshotv1.VirtualMachineRestore, o *restore.Observed) (err error) {
-	key := client.ObjectKey{Namespace: of.Namespace, Name: of.Spec.Target.Name}
-	if o.VM, err = versioned.Read[v1.VirtualMachine](ctx, r.Reader, "VM", key); err != nil {
-		return err
-	}
-	vmi, err := versioned.Read[v1.VirtualMachineInstance](ctx, r.Reader, "VMI", key)
-	o.Guest = vmi != nil && !vmi.IsFinal()
-	return err
 }
 
 func (r *Reconciler) observeSource(ctx context.Context, of *snapshotv1.VirtualMachineRestore, o *restore.Observed) (err error) {
@@ -148,22 +142,18 @@ func (r *Reconciler) observeClaims(ctx context.Context, o *restore.Observed) err
 		if owner := metav1.GetControllerOf(claim); owner != nil && owner.Kind == "DataVolume" && owner.Name == name {
 			o.Fillers[name] = owner.UID
 		}
-		if err := r.observeClass(ctx, claim.Spec.StorageClassName, o.Waits); err != nil {
+		class := claim.Spec.StorageClassName
+		if class == nil || o.Waits[*class] {
+			continue
+		}
+		found, err := versioned.Read[storagev1.StorageClass](ctx, r.Reader, "the storage class", client.ObjectKey{Name: *class})
+		if err != nil {
 			return err
 		}
+		if found != nil {
+			o.Waits[*class] = found.VolumeBindingMode != nil && *found.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+		}
 	}
-	return nil
-}
-
-func (r *Reconciler) observeClass(ctx context.Context, name *string, waits map[string]bool) error {
-	if name == nil || waits[*name] {
-		return nil
-	}
-	class, err := versioned.Read[storagev1.StorageClass](ctx, r.Reader, "the storage class", client.ObjectKey{Name: *name})
-	if err != nil || class == nil {
-		return err
-	}
-	waits[*name] = class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 	return nil
 }
 

@@ -1,8 +1,8 @@
-// Package rivals finds the guests and maintenance pods that must not run beside a guest or beside a maintainer of
-// a machine's disks.
+// Package rivals finds the guests and maintenance pods that must not run beside a guest or beside a maintainer of a
+// machine's disks.
 //
-// It owns the lookups: by labels, which a policy protects, and also by facts that nobody can change.
-// vmicontroller decides which pods count. It must change nothing.
+// It owns the lookups: by labels, which a policy protects, and by facts that nobody can change. vmicontroller decides
+// which pods count. It must change nothing.
 package rivals
 
 import (
@@ -75,9 +75,9 @@ type Question struct {
 	Maintenance bool
 }
 
-// Ask returns the rivals. The API server's lists are complete as long as the pods keep their labels. Pods that lost
-// them are found by the machine's name and by the VMIs that write to the claims. Both come from a cache, so each pod
-// is read from the API server then.
+// Ask returns the rivals. The API server's lists are complete as long as the pods keep their labels. Others are found
+// in the cache, by the machine's name and by the VMIs that write to the claims, and each is read from the API server
+// then.
 func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmicontroller.Rival, error) {
 	s := &search{reader: reader, cache: cache, q: q, seen: map[string]bool{}}
 	for _, step := range []func(context.Context) error{s.byLabels, s.byName, s.byClaims} {
@@ -110,9 +110,10 @@ func (s *search) byLabels(ctx context.Context) error {
 	for _, claim := range s.q.Claims {
 		selectors = append(selectors, client.MatchingLabels{launcherpod.ClaimLabel(claim): ""})
 	}
+	counts := func(pod *corev1.Pod) bool { return launcherpod.IsLauncher(pod) || lock.For(pod) != "" }
 	for _, selector := range selectors {
 		// Any pod may have the label of a claim.
-		pods, err := pagedlist.Pods(ctx, s.reader, s.q.Claims, s.counts, client.InNamespace(s.q.Namespace), selector)
+		pods, err := pagedlist.Pods(ctx, s.reader, s.q.Claims, counts, client.InNamespace(s.q.Namespace), selector)
 		if err != nil {
 			return fmt.Errorf("asking for pods: %w", err)
 		}
@@ -123,11 +124,6 @@ func (s *search) byLabels(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-// counts reports whether a pod is of a kind that may be a rival.
-func (s *search) counts(pod *corev1.Pod) bool {
-	return launcherpod.IsLauncher(pod) || lock.For(pod) != ""
 }
 
 // A pod of neither kind may be another VMI's.
@@ -179,8 +175,8 @@ func (s *search) byName(ctx context.Context) error {
 // manyPods is the number of pods from which listing their names costs less than reading each.
 const manyPods = 8
 
-// byClaims judges the pods of other VMIs that have lost the label of a claim that their guest writes to. Any number
-// of VMIs may wait for each other, all without a pod.
+// byClaims judges the pods of other VMIs that have lost the label of a claim. Any number of VMIs may wait, without a
+// pod.
 func (s *search) byClaims(ctx context.Context) error {
 	owners := map[string]*v1.VirtualMachineInstance{}
 	for _, claim := range s.q.Claims {
@@ -239,7 +235,6 @@ func (s *search) existing(ctx context.Context, names []string) ([]string, error)
 	return there, nil
 }
 
-// pod reads a pod from the API server, nil for none.
 func (s *search) pod(ctx context.Context, name string) (*corev1.Pod, error) {
 	return versioned.Read[corev1.Pod](ctx, s.reader, "pod", types.NamespacedName{Namespace: s.q.Namespace, Name: name})
 }

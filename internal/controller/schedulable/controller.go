@@ -1,5 +1,5 @@
 // Package schedulable is the loop that sets the label kubevirt.io/schedulable of nodes that virt-handler has left to
-// false. Package schedulable of the rules decides; this package observes and acts.
+// false. Package schedulable of the rules decides.
 //
 // It changes that label from true to false, and nothing else of a node: a policy (config/rbac/node-policy.yaml)
 // enforces that. Every other change of the label is virt-handler's. It must not touch pods, nor the DaemonSet.
@@ -14,8 +14,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/controller/settle"
@@ -37,7 +39,12 @@ type Reconciler struct {
 
 // SetupWithManager registers the loop.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
-	return r.wakeups(ctrl.NewControllerManagedBy(mgr)).
+	// None of these events happens at rest. The kubelet writes its node at least every five minutes, which bounds any
+	// delay of the loop.
+	return ctrl.NewControllerManagedBy(mgr).
+		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(away())).
+		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(itsNode), builder.WithPredicates(guestEnded())).
+		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(r.candidates), builder.WithPredicates(otherNodes())).
 		Named("schedulable").
 		WithOptions(pace).
 		Complete(r)

@@ -7,10 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -19,16 +17,6 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/schedulable"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
-
-// wakeups registers the watches: virt-handler is away from a node, its last guest may have gone, or virt-handler's
-// DaemonSet may select other nodes. None of these happens at rest. The kubelet writes its node at least every five
-// minutes, so any other obstacle delays the loop for no longer than that.
-func (r *Reconciler) wakeups(b *builder.Builder) *builder.Builder {
-	return b.
-		Watches(&corev1.Node{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(away())).
-		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(itsNode), builder.WithPredicates(guestEnded())).
-		Watches(&appsv1.DaemonSet{}, handler.EnqueueRequestsFromMapFunc(r.candidates), builder.WithPredicates(otherNodes()))
-}
 
 func away() predicate.Predicate {
 	candidate := func(o client.Object) bool {
@@ -65,8 +53,8 @@ func itsNode(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{{NamespacedName: client.ObjectKey{Name: pod.Spec.NodeName}}}
 }
 
-// otherNodes selects virt-handler's DaemonSet when it may select other nodes, or when a pod has gone from a node that
-// it does not select. None of its pods changes these fields in a rollout.
+// otherNodes selects virt-handler's DaemonSet when it may select other nodes, or has lost a pod on one that it does
+// not select. No rollout changes these fields.
 func otherNodes() predicate.Predicate {
 	handlers := func(o client.Object) (*appsv1.DaemonSet, bool) {
 		ds, ok := o.(*appsv1.DaemonSet)

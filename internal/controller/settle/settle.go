@@ -13,9 +13,8 @@ import (
 	"time"
 )
 
-// Plan decides until there is no question left, and returns the plan. decide returns a plan and the question that it
-// depends on, the zero value for none. ask stores the answer for the next decision. If an answered question comes up
-// again, Plan returns an error that names it.
+// Plan decides until there is no question left. decide returns a plan and the question that it depends on, the zero
+// value for none. ask stores the answer for the next decision. An answered question that comes up again is an error.
 func Plan[P any, Q comparable](ctx context.Context, decide func() (P, Q), ask func(context.Context, Q) error) (P, error) {
 	var none Q
 	asked := map[Q]bool{}
@@ -50,7 +49,7 @@ func Rounds(ctx context.Context, most int, round func(context.Context) (again bo
 const again = time.Millisecond
 
 // Turns is Rounds for a loop whose plan returns when to look again, 0 for the next event. It returns the last round's
-// value, or a short pause if the loop has not come to rest.
+// value, or a short pause if there is more to do.
 func Turns(ctx context.Context, most int, round func(context.Context) (again bool, after time.Duration, err error)) (time.Duration, error) {
 	var after time.Duration
 	rests, err := Rounds(ctx, most, func(ctx context.Context) (goes bool, err error) {

@@ -43,7 +43,8 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 		}
 	}
 	err = r.executeStep(ctx, o, plan)
-	if refused(err) {
+	// A quota, an admission rule or a size would refuse a retry, too.
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err) {
 		to := snapshot.Refused(o, plan, err.Error())
 		_, werr := r.writeStatus(ctx, plan.Snapshot, to)
 		r.emitEnd(plan.Snapshot, to)
@@ -55,11 +56,6 @@ func (r *Reconciler) apply(ctx context.Context, o snapshot.Observed, plan snapsh
 		}
 	}
 	return true, err
-}
-
-// A quota, an admission rule or a size would refuse a retry, too.
-func refused(err error) bool {
-	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsRequestEntityTooLargeError(err)
 }
 
 func (r *Reconciler) executeStep(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) error {
@@ -143,7 +139,7 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 	return versioned.Patch(ctx, r.Client, "changing the finalizers of the snapshot", from, to)
 }
 
-// lock sets status.snapshotInProgress of the VM, nil for none. A conflict is no error: the other write enqueues the
+// lock sets status.snapshotInProgress of the VM, nil for none. After a conflict the other write enqueues the
 // snapshot.
 func (r *Reconciler) lock(ctx context.Context, vm *v1.VirtualMachine, name *string) error {
 	to := vm.DeepCopy()

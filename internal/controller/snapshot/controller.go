@@ -1,9 +1,8 @@
-// Package snapshot is the loop of VirtualMachineSnapshots. Package snapshot of the rules decides; this package
-// observes and acts.
+// Package snapshot is the loop of VirtualMachineSnapshots. Package snapshot of the rules decides.
 //
 // It owns the status and the finalizer of snapshots, their VirtualMachineSnapshotContents, the VolumeSnapshots of
-// those, their owner references in ControllerRevisions, and status.snapshotInProgress of VMs. It must not decide:
-// whatever depends on more than the API server's response belongs to the rules.
+// those, their owner references in ControllerRevisions, and status.snapshotInProgress of VMs. It must not decide
+// anything that depends on more than the API server's response.
 //
 // A snapshot in progress is observed in the API server and never in a cache, repeatedly: there are few at a time,
 // each for seconds (decision 421).
@@ -49,8 +48,7 @@ type Reconciler struct {
 // most bounds the consecutive steps for one snapshot, so that others have their turn.
 const most = 12
 
-// Content is the kind of contents in the cache. Only their metadata is cached, since each has a whole VM in it and
-// only its existence matters.
+// Content is the kind of contents in the cache, only by metadata, since each has a whole VM in it.
 func Content() *metav1.PartialObjectMetadata {
 	object := &metav1.PartialObjectMetadata{}
 	object.SetGroupVersionKind(snapshotv1.SchemeGroupVersion.WithKind("VirtualMachineSnapshotContent"))
@@ -172,7 +170,7 @@ func (r *Reconciler) source(ctx context.Context, s *snapshotv1.VirtualMachineSna
 	return vm, vmi, err
 }
 
-// observeStorage observes the disks while there is no content, and its VolumeSnapshots afterwards.
+// observeStorage observes the disks or, with a content, its VolumeSnapshots.
 func (r *Reconciler) observeStorage(ctx context.Context, o snapshot.Observed) (snapshot.Observed, error) {
 	if o.Content != nil {
 		return r.observeTaken(ctx, o)
@@ -220,13 +218,11 @@ func (r *Reconciler) observeTaken(ctx context.Context, o snapshot.Observed) (sna
 	if o.Revisions, err = r.observeRevisions(ctx, o); err != nil {
 		return o, err
 	}
-	// The hold must be read last: a guest that is still held when all cuts are known to be taken was held for all
-	// of them.
+	// The hold must be read last: a guest that is still held when all cuts are known to be taken was held for all.
 	o.Hold = r.holdOn(ctx, o)
 	return o, nil
 }
 
-// disk observes the claim of a volume, its DataVolume and its CSI driver.
 func (r *Reconciler) disk(ctx context.Context, namespace string, volume [2]string, classes []snapshot.Class) (snapshot.Disk, error) {
 	key := client.ObjectKey{Namespace: namespace, Name: volume[1]}
 	claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", key)

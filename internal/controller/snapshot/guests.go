@@ -78,8 +78,7 @@ func answer(ctx context.Context, r *rest.Request) (hold launch.Hold, err error) 
 }
 
 const (
-	// silence bounds the requests for a guest's hold, for which its node may ask the agent, and for its release after
-	// the cuts.
+	// silence bounds the requests for a guest's hold and for its release after the cuts.
 	silence = 5 * time.Second
 	// patience bounds the request to quiesce the guest.
 	patience = 30 * time.Second
@@ -121,8 +120,7 @@ func (r *Reconciler) quiesce(ctx context.Context, o snapshot.Observed, plan snap
 	return nil, forGood, err
 }
 
-// letGo releases the guest, if there is one. virt-launcher does so by itself at the requested deadline, so that an
-// unreachable node holds no guest for longer.
+// letGo releases the guest, if there is one. virt-launcher does so itself at the requested deadline.
 func (r *Reconciler) letGo(ctx context.Context, o snapshot.Observed) {
 	if o.VMI == nil {
 		return

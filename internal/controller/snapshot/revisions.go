@@ -34,7 +34,6 @@ func owns(content *snapshotv1.VirtualMachineSnapshotContent, revision *appsv1.Co
 	return slices.ContainsFunc(revision.OwnerReferences, func(owner metav1.OwnerReference) bool { return owner.UID == content.UID })
 }
 
-// revision reads a revision of the content's namespace, nil for none.
 func (r *Reconciler) revision(ctx context.Context, content *snapshotv1.VirtualMachineSnapshotContent, name string) (*appsv1.ControllerRevision, error) {
 	key := client.ObjectKey{Namespace: content.Namespace, Name: name}
 	return versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", key)

@@ -1,9 +1,8 @@
 // Package versioned reads objects, absent ones as nil, and writes them unless somebody else wrote in between. A
 // conflict or a missing object is no error: the caller's loop reconciles again.
 //
-// Together with deletion (deletes the object that was seen), mutationcache (remembers own writes) and settle (reads a
-// plan's inputs from the API server) it is the kit of all loops. It must not decide the content of a write,
-// or whether it is retried.
+// Together with deletion, mutationcache (remembers own writes) and settle (reads a plan's inputs from the API server)
+// it is the kit of all loops. It must not decide the content of a write, or whether it is retried.
 package versioned
 
 import (
@@ -28,8 +27,7 @@ func Read[T any, P interface {
 	return object, nil
 }
 
-// Find is Read into an object of the caller's, which may have a kind that Go does not know. It reports whether the
-// object exists.
+// Find is Read into an object of the caller's, whose kind Go may not know. It reports whether the object exists.
 func Find(ctx context.Context, reader client.Reader, what string, key client.ObjectKey, into client.Object) (bool, error) {
 	err := reader.Get(ctx, key, into)
 	if client.IgnoreNotFound(err) != nil {
@@ -42,8 +40,7 @@ func Find(ctx context.Context, reader client.Reader, what string, key client.Obj
 	return err == nil, nil
 }
 
-// CacheFirst returns a reader that gets an object from the API server if the cache does not have it: it may be too new
-// for the cache. Lists are the cache's.
+// CacheFirst returns a reader that gets an object from the API server if the cache lacks it. Lists are the cache's.
 func CacheFirst(cache, server client.Reader) client.Reader { return cacheFirst{cache, server} }
 
 type cacheFirst struct {
@@ -73,15 +70,15 @@ func Current[T any, P interface {
 	return err == nil && stored.GetUID() == seen.GetUID() && stored.GetResourceVersion() == seen.GetResourceVersion(), nil
 }
 
-// Write writes the difference and returns the written version, zero if another writer was faster. doing begins
-// the error.
+// Write writes the difference and returns the written version, zero if another writer was faster. doing begins the
+// error.
 func Write[T client.Object](ctx context.Context, c client.Client, doing string, from, to T) (T, error) {
 	written := replica(to)
 	return result(written, doing, c.Patch(ctx, written, difference(from)))
 }
 
-// Replace is Write for the whole object. After a patch the API server reads the object from JSON, which changes raw data
-// that have spaces in them; a replacement has them as they were read.
+// Replace is Write for the whole object. A patch would change raw data with spaces, since the API server reads the
+// object from JSON then.
 func Replace[T client.Object](ctx context.Context, c client.Client, doing string, to T) (T, error) {
 	written := replica(to)
 	return result(written, doing, c.Update(ctx, written))
@@ -105,8 +102,8 @@ func PatchStatus(ctx context.Context, c client.Client, doing string, from, to cl
 	return err
 }
 
-// FollowStatus is PatchStatus for callers that write more of the object afterwards: to gets the written version. It
-// reports false when another writer was faster, so that to is not the API server's object.
+// FollowStatus is PatchStatus for callers that write more afterwards: to gets the written version. It reports false
+// when another writer was faster.
 func FollowStatus(ctx context.Context, c client.Client, doing string, from, to client.Object) (bool, error) {
 	if equality.Semantic.DeepEqual(from, to) {
 		return true, nil
@@ -135,8 +132,7 @@ func result[T client.Object](written T, doing string, err error) (T, error) {
 	return written, nil
 }
 
-// Outcome reports whether a conditional write of an object took place, from the API server's answer. No error and
-// false mean that another writer was faster.
+// Outcome reports whether a conditional write took place. No error and false mean that another writer was faster.
 func Outcome(doing string, object client.Object, answer error) (wrote bool, _ error) {
 	if Overtaken(answer) {
 		return false, nil
@@ -147,13 +143,13 @@ func Outcome(doing string, object client.Object, answer error) (wrote bool, _ er
 	return true, nil
 }
 
-// Overtaken reports whether a request was refused because the object is not the caller's version any more, or is gone.
+// Overtaken reports whether the object is gone, or is not the caller's version any more.
 func Overtaken(answer error) bool {
 	return apierrors.IsConflict(answer) || apierrors.IsNotFound(answer)
 }
 
-// HeldUp reports whether the API server refuses a write for now, because another admission webhook denies it or does
-// not answer. Conflicts and permanent refusals are not such errors.
+// HeldUp reports whether the API server refuses a write for now, since another admission webhook denies it or does not
+// answer.
 func HeldUp(err error) bool {
 	var status apierrors.APIStatus
 	return errors.As(err, &status) && !Overtaken(err) && !apierrors.IsForbidden(err) && !apierrors.IsInvalid(err)

@@ -1,9 +1,9 @@
-// Package vm is the loop that starts and stops VirtualMachines according to their run strategies. Package vmcontroller
-// decides; this package observes and acts.
+// Package vm is the loop that starts and stops VirtualMachines according to their run strategies. Package
+// vmcontroller decides.
 //
-// It owns the existence and the owner of a VM's VMI and of the DataVolumes of its dataVolumeTemplates, the DataVolumes
-// to which a drain moves its disks, with their names in its template, its ControllerRevisions and its status. It must
-// not touch pods or claims, nor the status of the VMI or of a DataVolume.
+// It owns the existence and the owner of a VM's VMI and of the DataVolumes of its dataVolumeTemplates, the
+// DataVolumes to which a drain moves its disks, with their names in its template, its ControllerRevisions and its
+// status. It must not touch pods or claims, nor the status of the VMI or of a DataVolume.
 package vm
 
 import (
@@ -120,8 +120,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// ask answers a question from the API server. wanted is the planned VM. Afterwards the VM is nil if it is gone or is not
-// the newest version.
+// ask answers a question from the API server. wanted is the planned VM. Afterwards the VM is nil if it is gone or is
+// not the newest version.
 func (r *Reconciler) ask(ctx context.Context, question vmcontroller.Question, o *vmcontroller.Observed, wanted *v1.VirtualMachine) error {
 	switch question {
 	case vmcontroller.NeedStored, vmcontroller.NeedTemplate:
@@ -179,8 +179,7 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmc
 	return o, r.observeDrainDisks(ctx, &o)
 }
 
-// vmi returns the VMI of that name, nil for none. If this process created it, one that the cache does not have is read
-// from the API server: it is too new for the cache, or deleted already.
+// vmi returns the VMI of that name, nil for none. If this process created it, it may be too new for the cache.
 func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.VirtualMachineInstance, error) {
 	from := client.Reader(r.Client)
 	if r.created.Has(key) {
@@ -198,8 +197,8 @@ func (r *Reconciler) vmi(ctx context.Context, key types.NamespacedName) (*v1.Vir
 	return r.created.Newer(vmi), nil
 }
 
-// startedFrom returns the template from which the VMI was created, of an expanded VM. A revision is read once, and none
-// while the VM's template is the same.
+// startedFrom returns the template from which the VMI was created, of an expanded VM. A revision is read once, if the
+// VM's template differs.
 func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (*v1.VirtualMachineInstanceSpec, error) {
 	if vm == nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
 		return nil, nil
@@ -227,8 +226,8 @@ func (r *Reconciler) startedFrom(ctx context.Context, vm *v1.VirtualMachine, vmi
 	return spec, nil
 }
 
-// writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is nil if another writer was
-// faster, which wakes the loop, or if this write completed its deletion, and else confirmed as the newest.
+// writeOutsideStatus writes the planned changes outside the status. Afterwards the VM is confirmed as the newest, or
+// nil if another writer was faster or if this write completed its deletion.
 func (r *Reconciler) writeOutsideStatus(ctx context.Context, o *vmcontroller.Observed, to *v1.VirtualMachine) error {
 	wanted := to.DeepCopy()
 	o.VM.Status.DeepCopyInto(&wanted.Status)
@@ -301,8 +300,17 @@ func (r *Reconciler) takeOwnership(ctx context.Context, o vmcontroller.Observed,
 			return err
 		}
 	}
-	if err := r.keepRevisions(ctx, o.VM, plan.Keep); err != nil {
-		return r.reportFailedCreate(ctx, o, plan, err)
+	// The revisions are created or held before anything is created from them.
+	for _, keep := range plan.Keep {
+		var err error
+		if keep.Make != nil {
+			err = r.makeRevision(ctx, o.VM, keep.Make)
+		} else {
+			err = r.holdRevision(ctx, o.VM, keep)
+		}
+		if err != nil {
+			return r.reportFailedCreate(ctx, o, plan, err)
+		}
 	}
 	if !plan.Adopt {
 		return nil
@@ -312,8 +320,8 @@ func (r *Reconciler) takeOwnership(ctx context.Context, o vmcontroller.Observed,
 	return versioned.Patch(ctx, r.Client, "adopting VMI", o.VMI, to)
 }
 
-// create creates the VMI after the revision with its template. It reports false if a VMI of the name exists, whose event
-// wakes the loop.
+// create creates the VMI after the revision with its template. It reports false if a VMI of the name exists, whose
+// event wakes the loop.
 func (r *Reconciler) create(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) (bool, error) {
 	revision := plan.Revision
 	if err := r.Client.Create(ctx, revision); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -396,8 +404,8 @@ func (r *Reconciler) deleteVMI(ctx context.Context, o vmcontroller.Observed) err
 	var gone bool
 	var err error
 	if o.VM.DeletionTimestamp != nil {
-		// In the version in which the VM owned it: if the VM is deleted with orphaned dependents, the garbage collector
-		// removes the owner reference, and the VM does not show that any more afterwards.
+		// The garbage collector removes the owner reference if the VM is deleted with orphaned dependents, and the VM
+		// does not show that any more afterwards: the VMI is deleted in the version in which the VM owned it.
 		var deleted bool
 		deleted, err = versioned.Outcome("deleting VMI", o.VMI, deletion.AsSeen(ctx, r.Client, o.VMI))
 		gone = !deleted && err == nil

@@ -32,7 +32,7 @@ func dataVolumeNames(object client.Object) []string {
 	return append(names, namedOnly(vm)...)
 }
 
-// namedOnly returns the DataVolumes that the template's volumes name and that the VM does not create.
+// namedOnly returns the DataVolumes that the template's volumes name and the VM does not create.
 func namedOnly(vm *v1.VirtualMachine) []string {
 	if vm.Spec.Template == nil {
 		return nil

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// observeDrainDisks observes the DataVolumes to which a drain may move the VMI's disks and, during a drain, the disks'
-// claims.
+// observeDrainDisks observes the DataVolumes to which a drain may move the VMI's disks and, during a drain, the
+// disks' claims.
 func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmcontroller.Observed) error {
 	o.DrainDisks = nil
 	if o.VMI == nil || !metav1.IsControlledBy(o.VMI, o.VM) {

@@ -27,8 +27,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
-// revisions remembers the content of VMs' revisions: VMs are reconciled often, and a revision never changes. The zero
-// value is empty. It is safe for concurrent use.
+// revisions remembers the content of VMs' revisions, which never changes. The zero value is empty. It is safe for
+// concurrent use.
 type revisions struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]map[string]*vmcontroller.Referred
@@ -100,22 +100,6 @@ func ownerIs(vm *v1.VirtualMachine) func(metav1.OwnerReference) bool {
 	return func(owner metav1.OwnerReference) bool { return owner.UID == vm.UID }
 }
 
-// keepRevisions creates or holds the VM's revisions, before anything is created from them.
-func (r *Reconciler) keepRevisions(ctx context.Context, vm *v1.VirtualMachine, keeps []vmcontroller.Keep) error {
-	for _, keep := range keeps {
-		var err error
-		if keep.Make != nil {
-			err = r.makeRevision(ctx, vm, keep.Make)
-		} else {
-			err = r.holdRevision(ctx, vm, keep)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // An existing revision must be the same.
 func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wanted *appsv1.ControllerRevision) error {
 	err := r.Client.Create(ctx, wanted.DeepCopy())
@@ -165,8 +149,8 @@ func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMach
 	}
 }
 
-// dropRevision removes the VM from a revision's owners, and deletes a revision without other owners in the version that
-// was read, since another VM may be about to hold it.
+// dropRevision removes the VM from a revision's owners, and deletes a revision without others in the version that was
+// read, since another VM may be about to hold it.
 func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
 	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})
 	if err != nil || is == nil || !slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) {
@@ -181,8 +165,8 @@ func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, na
 	return client.IgnoreNotFound(deletion.AsSeen(ctx, r.Client, is))
 }
 
-// releaseRevisions removes the VM from the owners of unsorted revisions, which earlier versions and other tools created:
-// when the VM's dependents are orphaned, the garbage collector would retry those forever (package controllerrevision).
+// releaseRevisions removes the VM from the owners of unsorted revisions, which earlier versions and other tools
+// created: the garbage collector would retry forever to orphan those (package controllerrevision).
 func (r *Reconciler) releaseRevisions(ctx context.Context, vm *v1.VirtualMachine) error {
 	toRelease := func(is *appsv1.ControllerRevision) bool {
 		return slices.ContainsFunc(is.OwnerReferences, ownerIs(vm)) && !controllerrevision.Sorted(is)

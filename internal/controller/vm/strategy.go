@@ -26,7 +26,7 @@ func newStrategy() predicate.Funcs {
 	}
 }
 
-// running returns the VMs that have a VMI: the rollout strategy decides which changes of their templates reach it.
+// running returns the VMs that have a VMI: the strategy decides which changes of their templates reach it.
 func (r *Reconciler) running(ctx context.Context, _ client.Object) []reconcile.Request {
 	var vms v1.VirtualMachineList
 	// Only their names count: no copies.

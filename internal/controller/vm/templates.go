@@ -7,9 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// templates remembers the template from which a VMI was created once its VM's template differs: the VM is reconciled
-// with each change of its VMI. A record's name is derived from its content, so an entry stays valid. The zero value is
-// empty. It is safe for concurrent use.
+// templates remembers the template from which a VMI was created once its VM's template differs. A record's name is
+// derived from its content, so an entry stays valid. The zero value is empty. It is safe for concurrent use.
 type templates struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]template
@@ -20,7 +19,7 @@ type template struct {
 	spec   *v1.VirtualMachineInstanceSpec
 }
 
-// get returns the content of the record, nil if it is not remembered. The caller must not change it.
+// get returns the content of the record, nil if unknown. The caller must not change it.
 func (t *templates) get(vm types.NamespacedName, record string) *v1.VirtualMachineInstanceSpec {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,8 +1,7 @@
-// Package vmi is the loop that starts VirtualMachineInstances on nodes and stops them. Package vmicontroller decides;
-// this package observes and acts.
+// Package vmi is the loop that starts VirtualMachineInstances on nodes and stops them. Package vmicontroller decides.
 //
-// It owns the launcher pods and the controller's fields of a VMI (docs/architecture.md). It must not decide: whatever
-// depends on more than the API server's response belongs to vmicontroller.
+// It owns the launcher pods and the controller's fields of a VMI (docs/architecture.md). It must not decide anything
+// that depends on more than the API server's response.
 package vmi
 
 import (
@@ -102,7 +101,6 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{RequeueAfter: plan.After}, nil
 }
 
-// ask asks the API server for a fact that the plan depends on.
 func (r *Reconciler) ask(ctx context.Context, question vmicontroller.Question, o *vmicontroller.Observed) (err error) {
 	switch question {
 	case vmicontroller.NeedPod:
@@ -110,7 +108,12 @@ func (r *Reconciler) ask(ctx context.Context, question vmicontroller.Question, o
 		o.Pod, err = r.storedPod(ctx, o.VMI, launcherpod.CurrentName(o.VMI))
 		o.PodAsked = err == nil
 	case vmicontroller.NeedOther:
-		err = r.askForOther(ctx, o)
+		name := launcherpod.OtherName(o.VMI)
+		if o.Other, err = r.storedPod(ctx, o.VMI, name); err != nil {
+			return err
+		}
+		gone := o.Other == nil || launcherpod.BondOf(o.Other, o.VMI) != launcherpod.Chosen
+		o.OtherAsked, o.OtherMissed = true, r.missed.since(client.ObjectKeyFromObject(o.VMI), name, gone, o.Now)
 	case vmicontroller.NeedOtherNode:
 		o.OtherNode, err = r.storedNode(ctx, launcherpod.OtherNode(o.VMI))
 		o.OtherNodeAsked = err == nil
@@ -170,26 +173,13 @@ func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName) (vmi
 	return o, r.observeDisks(ctx, &o)
 }
 
-// observePod returns a launcher pod of the VMI from the cache, or its last state if it ended before it was deleted,
-// else nil.
+// observePod returns a launcher pod of the VMI from the cache, or its last state if it had ended, else nil.
 func (r *Reconciler) observePod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
 	pod, err := versioned.Read[corev1.Pod](ctx, r.Client, "the launcher pod", types.NamespacedName{Namespace: vmi.Namespace, Name: name})
 	if err != nil || pod != nil {
 		return pod, err
 	}
 	return r.ended.of(vmi, name), nil
-}
-
-// askForOther asks the API server for the other launcher pod, and remembers since when it is gone.
-func (r *Reconciler) askForOther(ctx context.Context, o *vmicontroller.Observed) error {
-	name := launcherpod.OtherName(o.VMI)
-	pod, err := r.storedPod(ctx, o.VMI, name)
-	if err != nil {
-		return err
-	}
-	o.OtherAsked, o.Other = true, pod
-	o.OtherMissed = r.missed.since(client.ObjectKeyFromObject(o.VMI), name, pod == nil || launcherpod.BondOf(pod, o.VMI) != launcherpod.Chosen, o.Now)
-	return nil
 }
 
 func (r *Reconciler) storedPod(ctx context.Context, vmi *v1.VirtualMachineInstance, name string) (*corev1.Pod, error) {
@@ -256,8 +246,8 @@ func (r *Reconciler) describePods(ctx context.Context, o vmicontroller.Observed,
 	return r.annotateNetworks(ctx, o.Pod, *plan.Networks)
 }
 
-// openGate makes the pod in which the guest now runs count as ready for the kubelet, with the label and annotation by
-// which network plugins redirect the guest's traffic.
+// openGate makes the pod in which the guest now runs ready for the kubelet, and lets network plugins redirect its
+// traffic.
 func (r *Reconciler) openGate(ctx context.Context, pod *corev1.Pod) error {
 	open := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	data, err := json.Marshal(map[string]any{
@@ -287,8 +277,8 @@ func (r *Reconciler) patchMetadata(ctx context.Context, pod *corev1.Pod, action,
 	return err
 }
 
-// reportFailedCreate writes to the VMI's status why an object could not be created. It returns the error for a retry,
-// unless the namespace is terminating.
+// reportFailedCreate writes a failure to the VMI's status and returns it for a retry, unless the namespace is
+// terminating.
 func (r *Reconciler) reportFailedCreate(ctx context.Context, vmi *v1.VirtualMachineInstance, what string, cause error) error {
 	if apierrors.HasStatusCause(cause, corev1.NamespaceTerminatingCause) {
 		// The VMI is deleted with its namespace, which wakes the loop.
@@ -325,7 +315,7 @@ func (r *Reconciler) createPod(ctx context.Context, o vmicontroller.Observed) er
 		return err
 	}
 	// An earlier creation of this loop is as good, and a pod that was tampered with is judged when it is observed. A
-	// foreign pod may never be observed, so that is an error.
+	// foreign pod may never be observed.
 	existing, err := versioned.Read[corev1.Pod](ctx, r.Reader, "the launcher pod", client.ObjectKeyFromObject(pod))
 	if existing != nil && launcherpod.BondOf(existing, o.VMI) == launcherpod.Foreign {
 		return fmt.Errorf("a pod %s exists that does not belong to VMI %s", pod.Name, o.VMI.Name)

@@ -17,8 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// Destinations asks the API server for the claims to which a VMI's disks are copied, and for guests that may
-// write to them.
+// Destinations asks the API server for the claims to which a VMI's disks are copied, and for their other users.
 func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]volumemigration.Destination, error) {
 	target := volumemigration.Target(vmi)
 	claims, err := readClaims(ctx, r.Reader, target, volumeclaim.Destinations(vmi))
@@ -41,8 +40,8 @@ func (r *Reconciler) Destinations(ctx context.Context, vmi *v1.VirtualMachineIns
 	return out, nil
 }
 
-// userOf names a VMI or a maintenance pod that may write to a claim, "" for none. Guests into which the claim is
-// plugged are from the cache, all others from the API server.
+// userOf names a VMI or a maintenance pod that may write to a claim, "" for none: from the cache if the claim is
+// plugged in, else from the API server.
 func (r *Reconciler) userOf(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string) (string, error) {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: vmi.Namespace, Name: vmi.Name, Claims: []string{claim},

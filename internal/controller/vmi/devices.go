@@ -32,7 +32,7 @@ func (r *Reconciler) facts(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 }
 
 // devices asks the API server for the resources of the networks that give the VMI a device of its node. Nothing is
-// cached: pods are created rarely, and a new definition must count.
+// cached: pods are created rarely.
 func (r *Reconciler) devices(ctx context.Context, vmi *v1.VirtualMachineInstance) (map[string]corev1.ResourceName, error) {
 	out := map[string]corev1.ResourceName{}
 	for _, network := range launcherpod.DeviceNetworks(vmi) {

@@ -40,7 +40,7 @@ func (r *Reconciler) observeDisks(ctx context.Context, o *vmicontroller.Observed
 	return err
 }
 
-// A claim that was created together with its VMI is not reported missing because the cache is late.
+// A claim created together with its VMI is not reported missing because the cache is late.
 func (r *Reconciler) claims(ctx context.Context, vmi *v1.VirtualMachineInstance) ([]placement.Claim, error) {
 	return readClaims(ctx, versioned.CacheFirst(r.Client, r.Reader), vmi, launcherpod.StartClaims(vmi))
 }
@@ -71,9 +71,22 @@ func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInst
 	if err != nil {
 		return err
 	}
-	class, profile, err := r.stateClass(ctx, settings.VMStateStorageClass)
-	if err != nil {
-		return err
+	// The default is the storage class of VMs' disks.
+	class := settings.VMStateStorageClass
+	if class == "" {
+		var list storagev1.StorageClassList
+		if err := r.Client.List(ctx, &list); err != nil {
+			return fmt.Errorf("listing the storage classes: %w", err)
+		}
+		if found := datavolume.Class(list.Items, nil); found != nil {
+			class = found.Name
+		}
+	}
+	var profile *cdiv1.StorageProfile
+	if class != "" {
+		if profile, err = versioned.Read[cdiv1.StorageProfile](ctx, r.Client, "the StorageProfile", types.NamespacedName{Name: class}); err != nil {
+			return err
+		}
 	}
 	claim := stateclaim.Claim(vmi, class, profile)
 	if err := r.Client.Create(ctx, claim); err != nil && !apierrors.IsAlreadyExists(err) {
@@ -82,32 +95,34 @@ func (r *Reconciler) createState(ctx context.Context, vmi *v1.VirtualMachineInst
 	return nil
 }
 
-// stateClass returns the storage class for claims of VMs' states, by default that of VMs' disks, with its profile.
-func (r *Reconciler) stateClass(ctx context.Context, own string) (name string, profile *cdiv1.StorageProfile, err error) {
-	name = own
-	if name == "" {
-		var list storagev1.StorageClassList
-		if err := r.Client.List(ctx, &list); err != nil {
-			return "", nil, fmt.Errorf("listing the storage classes: %w", err)
-		}
-		class := datavolume.Class(list.Items, nil)
-		if class == nil {
-			return "", nil, nil
-		}
-		name = class.Name
-	}
-	profile, err = versioned.Read[cdiv1.StorageProfile](ctx, r.Client, "the StorageProfile", types.NamespacedName{Name: name})
-	return name, profile, err
-}
-
-// Places asks the API server for claims with the DataVolumes that fill them, and the topologies of the bound ones.
+// Places asks the API server for claims, with the DataVolumes that fill them, and the bound ones' topologies.
 func (r *Reconciler) Places(ctx context.Context, vmi *v1.VirtualMachineInstance, names []string) ([]placement.Claim, []placement.Topology, error) {
 	claims, err := readClaims(ctx, r.Reader, vmi, names)
 	if err != nil {
 		return nil, nil, err
 	}
-	required, err := r.topologies(ctx, claims)
-	return claims, required, err
+	volumes := map[string]*corev1.PersistentVolume{}
+	for i := range claims {
+		c := &claims[i]
+		if c.Claim == nil || c.Claim.Status.Phase != corev1.ClaimBound {
+			continue
+		}
+		pv, err := versioned.Read[corev1.PersistentVolume](ctx, r.Reader, "the volume", types.NamespacedName{Name: c.Claim.Spec.VolumeName})
+		if err != nil {
+			return claims, nil, err
+		}
+		if pv != nil {
+			volumes[c.Name] = pv
+		}
+	}
+	if placement.SameTopology(volumes) {
+		return claims, nil, nil
+	}
+	var nodes corev1.NodeList
+	if err := r.Reader.List(ctx, &nodes); err != nil {
+		return claims, nil, fmt.Errorf("listing the nodes to find one that has all of a VMI's disks: %w", err)
+	}
+	return claims, placement.Topologies(claims, volumes, nodes.Items), nil
 }
 
 // RenderProvisioningFor renders the provisioning pod of a maintenance pod, for a VMI that is not to start.
@@ -125,31 +140,6 @@ func (r *Reconciler) RenderProvisioningFor(ctx context.Context, vmi *v1.VirtualM
 		return nil, fmt.Errorf("rendering the provisioning pod of the maintenance pod %s: %w", pod.Name, err)
 	}
 	return out, nil
-}
-
-func (r *Reconciler) topologies(ctx context.Context, claims []placement.Claim) ([]placement.Topology, error) {
-	volumes := map[string]*corev1.PersistentVolume{}
-	for i := range claims {
-		c := &claims[i]
-		if c.Claim == nil || c.Claim.Status.Phase != corev1.ClaimBound {
-			continue
-		}
-		pv, err := versioned.Read[corev1.PersistentVolume](ctx, r.Reader, "the volume", types.NamespacedName{Name: c.Claim.Spec.VolumeName})
-		if err != nil {
-			return nil, err
-		}
-		if pv != nil {
-			volumes[c.Name] = pv
-		}
-	}
-	if placement.SameTopology(volumes) {
-		return nil, nil
-	}
-	var nodes corev1.NodeList
-	if err := r.Reader.List(ctx, &nodes); err != nil {
-		return nil, fmt.Errorf("listing the nodes to find one that has all of a VMI's disks: %w", err)
-	}
-	return placement.Topologies(claims, volumes, nodes.Items), nil
 }
 
 func (r *Reconciler) provision(ctx context.Context, o vmicontroller.Observed, plan vmicontroller.Plan) error {

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// requireHotplugTopology restricts a pod to the nodes of the disks that are plugged once its guest runs. A claim that
-// is missing or not bound does not delay the pod: it is bound to the guest's node later.
+// requireHotplugTopology restricts a pod to the nodes of the disks that are plugged once its guest runs. An unbound
+// claim does not delay the pod: it is bound to the guest's node later.
 func (r *Reconciler) requireHotplugTopology(ctx context.Context, vmi *v1.VirtualMachineInstance, pod *corev1.Pod) error {
 	var required []*corev1.NodeSelector
 	for i := range vmi.Spec.Volumes {

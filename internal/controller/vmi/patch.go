@@ -11,8 +11,8 @@ import (
 )
 
 // difference returns the merge patch between two versions of a VMI, on condition that nobody wrote in between, nil if
-// they are equal. Of the spec only the volumes may differ. Computing the patch encodes both versions, so equal parts,
-// usually most of the VMI, are left out first.
+// they are equal. Of the spec only the volumes may differ. Equal parts are left out first, since the patch encodes
+// both versions.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	a, b := *from, *to
 	moved := !equal(&a.Spec.Volumes, &b.Spec.Volumes)
@@ -40,8 +40,7 @@ func volumesOf(spec *v1.VirtualMachineInstanceSpec, differ bool) v1.VirtualMachi
 	return v1.VirtualMachineInstanceSpec{Volumes: spec.Volumes}
 }
 
-// Nil and empty lists are equal. Most values are identical, which package reflect finds in a quarter of the time
-// of package equality.
+// Nil and empty lists are equal. Most values are identical, which reflect finds in a quarter of equality's time.
 func equal[T any](a, b *T) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

@@ -75,18 +75,16 @@ func (r *Reconciler) enqueueWaiting(ctx context.Context, pod *corev1.Pod, q queu
 	}
 }
 
-// endedPods remembers each VMI's launcher pods that had ended before they were deleted. A VMI need not wait for those
-// as for a pod that was deleted by force; after a restart of this process it waits longer.
-// The zero value is empty. It is safe for concurrent use.
+// endedPods remembers each VMI's launcher pods that had ended before they were deleted: a VMI need not wait for
+// those. The zero value is empty. It is safe for concurrent use.
 type endedPods struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName][]*corev1.Pod
 }
 
-// rememberedPods is how many ended pods of a VMI are remembered: as many as it has at a time, and one more.
+// rememberedPods is how many pods of a VMI are remembered: as many as it has at a time, and one more.
 const rememberedPods = 3
 
-// note remembers a deleted pod if it had ended.
 func (e *endedPods) note(pod *corev1.Pod) {
 	if !podstatus.Terminal(pod) {
 		return
@@ -119,8 +117,8 @@ func (e *endedPods) forget(vmi types.NamespacedName) {
 	delete(e.pods, vmi)
 }
 
-// missedPods remembers since when a VMI's other launcher pod is known to be gone. After a restart of this process, the
-// wait starts anew. The zero value is empty. It is safe for concurrent use.
+// missedPods remembers since when a VMI's other launcher pod is known to be gone. The zero value is empty. It is safe
+// for concurrent use.
 type missedPods struct {
 	mu   sync.Mutex
 	pods map[types.NamespacedName]missedPod
@@ -131,7 +129,7 @@ type missedPod struct {
 	since time.Time
 }
 
-// since returns when the pod was found to be gone, now if that is new, and the zero time if it exists.
+// since returns when the pod was found to be gone, zero if it exists.
 func (m *missedPods) since(vmi types.NamespacedName, pod string, gone bool, now time.Time) time.Time {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -155,8 +153,8 @@ func (m *missedPods) forget(vmi types.NamespacedName) {
 	delete(m.pods, vmi)
 }
 
-// askForRivals asks the API server for the guests and maintenance pods beside which the VMI's guest must not run, and
-// for the fillers of its claims.
+// askForRivals asks the API server for guests and maintenance pods beside which the guest must not run, and for the
+// fillers of its claims.
 func (r *Reconciler) askForRivals(ctx context.Context, o *vmicontroller.Observed) error {
 	found, err := rivals.Ask(ctx, r.Reader, r.Client, rivals.Question{
 		Namespace: o.VMI.Namespace, Name: o.VMI.Name, SameName: true, Claims: launcherpod.ExclusiveClaims(o.VMI),
@@ -166,11 +164,6 @@ func (r *Reconciler) askForRivals(ctx context.Context, o *vmicontroller.Observed
 		return err
 	}
 	o.Rivals, o.RivalsAsked = found, true
-	return r.askForFillers(ctx, o)
-}
-
-// askForFillers asks the API server which of the VMI's claims are not filled yet.
-func (r *Reconciler) askForFillers(ctx context.Context, o *vmicontroller.Observed) error {
 	for _, claim := range launcherpod.StartClaims(o.VMI) {
 		filling, err := claimusers.Filling(ctx, r.Reader, types.NamespacedName{Namespace: o.VMI.Namespace, Name: claim})
 		if err != nil {
@@ -187,8 +180,8 @@ func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node,
 	return versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: name})
 }
 
-// sweep deletes abandoned launcher pods of a VMI's name, whose VMIs do not exist any more. instance is the UID of the
-// VMI in the cache, which is only a reason to ask: the VMI is read from the API server after the pods were observed.
+// sweep deletes the launcher pods of deleted VMIs of a name. instance is the UID of the VMI in the cache, which is
+// only a reason to ask: the VMI is read from the API server after the pods were observed.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instance types.UID) error {
 	pods, err := rivals.Named(ctx, r.Client, key)
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/podcreation"
-	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podlimits"
 	"drydock.dev/drydock/internal/rules/pod/podresize"
@@ -29,11 +28,7 @@ func (r *Reconciler) askForResources(ctx context.Context, o *vmicontroller.Obser
 		return fmt.Errorf("finding out what the launcher pod of VMI %s/%s is to have: %w", o.VMI.Namespace, o.VMI.Name, err)
 	}
 	o.Resources = &resources
-	return r.keepLimits(ctx, o, settings)
-}
-
-// keepLimits adds the limits that the namespace required to the pod's new resources.
-func (r *Reconciler) keepLimits(ctx context.Context, o *vmicontroller.Observed, settings clusterconfig.Settings) error {
+	// The limits that the namespace required stay.
 	if o.Pod == nil {
 		return nil
 	}
@@ -53,8 +48,8 @@ func (r *Reconciler) keepLimits(ctx context.Context, o *vmicontroller.Observed, 
 	return nil
 }
 
-// resize requests the launcher pod's new resources. A refusal, for example by a quota, is reported in the VMI's
-// status and returned for a retry. vmi is the version just written.
+// resize requests the launcher pod's new resources. A refusal, for example by a quota, is also reported in the status
+// of vmi, the version just written.
 func (r *Reconciler) resize(ctx context.Context, o vmicontroller.Observed, vmi *v1.VirtualMachineInstance) error {
 	patch, err := podresize.Patch(o.Pod, *o.Resources)
 	if err != nil {

@@ -34,12 +34,11 @@ const (
 	actionRelease  = "ReleaseSelectedNode"
 )
 
-// SelectedNodes is the loop that removes the selected node of a claim of VMIs and DataVolumes if the node is lost before
-// the claim is bound. Package placement decides. It changes nothing else of a claim.
+// SelectedNodes is the loop that removes the selected node of a claim of VMIs and DataVolumes if the node is lost
+// before the claim is bound. It changes nothing else of a claim.
 type SelectedNodes struct{ *Reconciler }
 
-// SetupWithManager registers the loop. Claims with a selected node wake it, and VMIs, whose claims may have an
-// old one.
+// SetupWithManager registers the loop. VMIs wake it, too, since their claims may have an old node.
 func (s *SelectedNodes) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	chosen := predicate.NewPredicateFuncs(func(claim client.Object) bool {
 		c, ok := claim.(*corev1.PersistentVolumeClaim)
@@ -123,7 +122,7 @@ func (s *SelectedNodes) used(ctx context.Context, claim *corev1.PersistentVolume
 }
 
 // askForClaim asks the API server for the pods with the claim, and then for the claim, which must be at least as new
-// as the pods that bind it. A claim with another selected node counts as none: the newer version wakes this loop.
+// as the pods that bind it. A claim with another selected node counts as none.
 func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) error {
 	seen := c.Claim
 	holders, err := pagedlist.Collect(ctx, s.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
@@ -146,8 +145,7 @@ func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) er
 	return nil
 }
 
-// The scheduler selects again. A provisioner that binds the claim at the same time writes it, too: the later
-// write conflicts and is retried.
+// A provisioner that binds the claim at the same time writes it, too: the later write conflicts and is retried.
 func (s *SelectedNodes) release(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	node := placement.SelectedNode(claim)
 	to := claim.DeepCopy()

@@ -21,8 +21,7 @@ import (
 const (
 	groupAPI          = "groupsnapshot.storage.k8s.io"
 	defaultGroupClass = "groupsnapshot.storage.kubernetes.io/is-default-class"
-	// maxMembers bounds how many VolumeSnapshots are examined as members of a group; any user can make some that
-	// claim to be.
+	// maxMembers bounds how many VolumeSnapshots are examined as members of a group; any user can make some.
 	maxMembers = 256
 )
 
@@ -38,8 +37,7 @@ func groupKind(c client.Client, kind string) (schema.GroupVersionKind, bool, err
 	return mapping.GroupVersionKind, true, nil
 }
 
-// GroupClasses lists the VolumeGroupSnapshotClasses. There are none if the cluster does not serve
-// VolumeGroupSnapshots.
+// GroupClasses lists the VolumeGroupSnapshotClasses, none if the cluster does not serve VolumeGroupSnapshots.
 func GroupClasses(ctx context.Context, c client.Client, reader client.Reader) ([]snapshot.Class, error) {
 	kind, served, err := groupKind(c, "VolumeGroupSnapshotClass")
 	if err != nil || !served {
@@ -94,9 +92,8 @@ func Group(ctx context.Context, c client.Client, reader client.Reader, key clien
 	return group, findMembers(ctx, reader, object, group, snapshots)
 }
 
-// groupFacts extracts the facts from a VolumeGroupSnapshot and its content, and returns the driver's handles of the
-// snapshots in Cuts. Users may write the status of a VolumeGroupSnapshot, so its content counts only if it refers
-// back.
+// groupFacts extracts the facts from a VolumeGroupSnapshot and its content, and the driver's handles of the snapshots
+// in Cuts. Users may write a VolumeGroupSnapshot's status, so its content counts only if it refers back.
 func groupFacts(object, content *unstructured.Unstructured) (group *snapshot.Group, snapshots []string) {
 	group = &snapshot.Group{Ends: object.GetDeletionTimestamp() != nil, Token: object.GetAnnotations()[snapshot.TokenAnnotation], Error: errorOf(object)}
 	if owner := metav1.GetControllerOf(object); owner != nil {
@@ -133,8 +130,8 @@ func groupFacts(object, content *unstructured.Unstructured) (group *snapshot.Gro
 	return group, snapshots
 }
 
-// findMembers finds the VolumeSnapshots of a group's cuts, whose names the cluster's snapshot-controller chooses:
-// they refer to the group, and each is bound to the content of one of the group's snapshots, which no user can write.
+// findMembers finds the VolumeSnapshots of a group's cuts, whose names snapshot-controller chooses. Each must refer
+// to the group and be bound to the content of one of its snapshots, which no user can write.
 func findMembers(ctx context.Context, reader client.Reader, object *unstructured.Unstructured, group *snapshot.Group, snapshots []string) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(version.WithKind("VolumeSnapshotList"))

@@ -1,8 +1,8 @@
 // Package volumesnapshot reads and creates the cluster's VolumeSnapshots (snapshot.storage.k8s.io) and
 // VolumeGroupSnapshots (groupsnapshot.storage.k8s.io), for the loops that snapshot and restore VMs.
 //
-// It always asks the API server: without watches there is neither memory nor load while nothing is snapshotted, and a
-// cluster without the definitions needs no special case (decision 421). It must not decide anything.
+// It always asks the API server: without watches there is neither memory nor load at rest, and a cluster without the
+// definitions needs no special case (decision 421). It must not decide anything.
 package volumesnapshot
 
 import (
@@ -99,7 +99,6 @@ func facts(object *unstructured.Unstructured) snapshot.VolumeSnapshot {
 	return v
 }
 
-// errorOf returns the driver's error for an unfinished object.
 func errorOf(object *unstructured.Unstructured) string {
 	message, _, _ := unstructured.NestedString(object.Object, "status", "error", "message")
 	return strings.ToValidUTF8(message[:min(len(message), maxError)], "")

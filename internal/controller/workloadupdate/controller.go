@@ -1,5 +1,5 @@
 // Package workloadupdate is the loop that moves guests into pods of the newest image. Package workloadupdate of the
-// rules decides; this package observes and acts.
+// rules decides.
 //
 // It creates migrations and evictions, and owns the label kubevirt.io/outdatedLauncherImage of VMIs and the number of
 // outdated ones in the KubeVirt object's status. Its only key is that object, and it has one worker.
@@ -156,7 +156,10 @@ func (r *Reconciler) apply(ctx context.Context, kv *v1.KubeVirt, plan workloadup
 		}
 	}
 	for _, m := range plan.Cancel {
-		failed = append(failed, r.cancel(ctx, m))
+		// A later version may have begun.
+		if err := deletion.AsSeen(ctx, r.Client, m); client.IgnoreNotFound(err) != nil {
+			failed = append(failed, fmt.Errorf("canceling the migration %s/%s, whose reason was taken back: %w", m.Namespace, m.Name, err))
+		}
 	}
 	if len(plan.Evict) > 0 {
 		r.lastBatch = r.Now()
@@ -183,15 +186,6 @@ func (r *Reconciler) report(ctx context.Context, kv *v1.KubeVirt, outdated int) 
 // After a conflict, the newer VMI wakes the loop.
 func (r *Reconciler) label(ctx context.Context, vmi *v1.VirtualMachineInstance, outdated bool) error {
 	return versioned.Patch(ctx, r.Client, "labeling VMI", vmi, workloadupdate.Labeled(vmi, outdated))
-}
-
-// A later version may have begun.
-func (r *Reconciler) cancel(ctx context.Context, m *v1.VirtualMachineInstanceMigration) error {
-	err := deletion.AsSeen(ctx, r.Client, m)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("canceling the migration %s/%s, whose reason was taken back: %w", m.Namespace, m.Name, err)
-	}
-	return nil
 }
 
 // An existing migration of that name is from an earlier attempt.
