@@ -30,17 +30,6 @@ func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.D
 	return &told
 }
 
-func (b *builder) metricsChannel() {
-	if b.spec.Devices.DownwardMetrics == nil {
-		return
-	}
-	b.socket("char-"+metricsID, layout.MetricsSocket)
-	b.device(Properties{
-		"driver": "virtserialport", "id": metricsID, "bus": channelsID + ".0", "nr": metricsNumber,
-		"chardev": "char-" + metricsID, "name": metricsPort,
-	})
-}
-
 // metricsNode needs no cache mode: only virt-launcher writes, through the page cache.
 func (b *builder) metricsNode(d disk, v *v1.Volume) (node, bool) {
 	switch {

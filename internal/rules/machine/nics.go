@@ -38,8 +38,8 @@ func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	return false
 }
 
-// BuildNIC returns the backend and the device of an interface to plug, behind the port of the next
-// start. The backend is nil for a device of the node.
+// BuildNIC returns the backend and the device of an interface to plug, behind the port of the next start. The backend
+// is nil for a device of the node.
 func BuildNIC(in Input, iface string) (netdev, device Properties, err error) {
 	b := newBuilder(in)
 	b.ports()
@@ -83,10 +83,15 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	}
 	b.named(path, spec.Name)
 	if spec.SRIOV != nil {
-		b.deviceNIC(spec, path, host, port)
+		if host.Device == "" {
+			b.refuse(path+".sriov", "which device of the node interface %q is has not been found out", spec.Name)
+			return
+		}
+		device := behindPort(Properties{"driver": "vfio-pci", "id": NICID(spec.Name), "host": host.Device}, port)
+		b.seat(spec, device)
+		b.device(device)
 		return
 	}
-	virtio := driver == nicDrivers[v1.VirtIO]
 	netdev := Properties{
 		"type": "tap", "id": NetdevID(spec.Name), "ifname": host.Tap, "script": "no", "downscript": "no",
 	}
@@ -97,22 +102,11 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	device := behindPort(Properties{
 		"driver": driver, "id": NICID(spec.Name), "netdev": NetdevID(spec.Name), "mac": normalMAC(mac),
 	}, port)
-	if virtio {
+	if driver == nicDrivers[v1.VirtIO] {
 		b.virtioNIC(netdev, b.virtio(device), host)
 	}
 	b.seat(spec, device)
 	b.netdev(netdev)
-	b.device(device)
-}
-
-// deviceNIC passes a device of the node through, with its own model and MAC address.
-func (b *builder) deviceNIC(spec *v1.Interface, path string, host NIC, port int) {
-	if host.Device == "" {
-		b.refuse(path+".sriov", "which device of the node interface %q is has not been found out", spec.Name)
-		return
-	}
-	device := behindPort(Properties{"driver": "vfio-pci", "id": NICID(spec.Name), "host": host.Device}, port)
-	b.seat(spec, device)
 	b.device(device)
 }
 
@@ -141,8 +135,7 @@ func (b *builder) virtioNIC(netdev, device Properties, host NIC) {
 	if queues := Queues(&b.vmi.Spec); queues > 1 {
 		netdev["queues"] = queues
 		device["mq"] = true
-		// A vector for each direction of each queue, one for changes of the configuration and one for the control
-		// queue.
+		// A vector for each direction of each queue, one for the configuration and one for the control queue.
 		device["vectors"] = 2*queues + 2
 	}
 }
