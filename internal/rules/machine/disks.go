@@ -11,7 +11,7 @@ const (
 	sataPorts          = 6
 	maxSATAControllers = 9
 
-	// USB disks follow the inputs on the controller's ports.
+	// USB disks follow the inputs.
 	firstUSBDiskPort = 8
 	lastUSBPort      = 15
 )

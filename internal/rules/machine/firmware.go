@@ -55,7 +55,7 @@ func VariablesTemplate(spec *v1.VirtualMachineInstanceSpec) string {
 	return ovmfVars
 }
 
-// nvram returns the VM's own file, or an overlay on the template, so that guests don't share variables.
+// nvram returns the VM's own variables, or an overlay on the template: guests don't share variables.
 func nvram(vmi *v1.VirtualMachineInstance) (launch.Image, bool) {
 	template := VariablesTemplate(&vmi.Spec)
 	if template == "" {

@@ -75,7 +75,7 @@ func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) 
 	return Slot{}, fmt.Errorf("the bus %s is full: this machine takes at most %d more disks than it started with", bus, len(all))
 }
 
-// slots returns all slots for hotplugged disks on the bus of a volume's disk, in order.
+// slots returns all slots on the bus of a volume's hotplugged disk, in order.
 func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Slot) {
 	bus := v1.DiskBus("")
 	for i := range spec.Domain.Devices.Disks {
@@ -196,7 +196,7 @@ func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// IsDrive reports whether the volume is a medium in a permanent drive.
+// IsDrive reports whether the volume is a drive's medium.
 func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	for i := range spec.Domain.Devices.Disks {
 		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {
@@ -206,7 +206,7 @@ func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// DetachedNode returns the name of the block node that replaces the disk of a volume that is removed by force.
+// DetachedNode returns the name of the block node that replaces a forcibly removed disk.
 func DetachedNode(volume string) string { return nodeName("x-", volume) }
 
 // PlugNodes returns the names of a plug's block nodes, in the order of Blockdevs.

@@ -36,8 +36,8 @@ func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	return append(images, kernelImages(vmi)...)
 }
 
-// kernelImages returns the files that QEMU reads directly: virt-launcher only checks that they are in the kernel's
-// image. No volume can have their names.
+// kernelImages returns the files that QEMU reads directly: virt-launcher only checks them. No volume can have their
+// names.
 func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 	f := vmi.Spec.Domain.Firmware
 	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil {

@@ -18,7 +18,7 @@ const (
 	// ramID is the name by which a migration finds the guest's memory.
 	ramID = "ram0"
 
-	// MemoryDevice is the id of the device that plugs memory into a running guest.
+	// MemoryDevice is the id of the device that plugs memory.
 	MemoryDevice = "memory0"
 	roomID       = "ram1"
 	// MemoryBlock is the device's block size, the smallest that Linux releases.
@@ -46,7 +46,7 @@ func GuestMemory(spec *v1.VirtualMachineInstanceSpec) int64 {
 	return 0
 }
 
-// BootMemory returns the memory in bytes with which the VMI's guest was or will be started.
+// BootMemory returns the memory in bytes with which the guest was or will be started.
 func BootMemory(vmi *v1.VirtualMachineInstance) int64 {
 	if m := vmi.Status.Memory; m != nil && m.GuestAtBoot != nil {
 		return m.GuestAtBoot.Value()
@@ -90,7 +90,7 @@ func (b *builder) memory() {
 	}
 }
 
-// room adds an empty device for size bytes, neither allocated nor reserved before the guest uses them.
+// room adds an empty device, whose memory is neither allocated nor reserved before the guest uses it.
 func (b *builder) room(size int64) {
 	b.object(Properties{"qom-type": "memory-backend-ram", "id": roomID, "size": size, "reserve": false})
 	b.device(onRootBus(Properties{
@@ -98,7 +98,7 @@ func (b *builder) room(size int64) {
 	}, slotMemory))
 }
 
-// MemoryRoom returns how many bytes can be plugged into a guest that started with boot bytes.
+// MemoryRoom returns how many bytes can be plugged, besides boot bytes.
 func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	m := spec.Domain.Memory
 	if m == nil || m.MaxGuest == nil || m.Hugepages != nil {
@@ -107,7 +107,7 @@ func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	return min(max(m.MaxGuest.Value()-boot, 0), MostRoom) / MemoryBlock * MemoryBlock
 }
 
-// PluggedMemory returns how many bytes the spec wants plugged into a guest that was started with boot bytes.
+// PluggedMemory returns how many bytes the spec wants plugged, besides boot bytes.
 func PluggedMemory(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	more := min(max(GuestMemory(spec)-boot, 0), MostRoom)
 	return min(roundUp(more, MemoryBlock), MemoryRoom(spec, boot))

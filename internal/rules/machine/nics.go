@@ -28,7 +28,7 @@ func IsDevice(iface *v1.Interface) bool {
 	return iface.SRIOV != nil && iface.State != v1.InterfaceStateAbsent
 }
 
-// HasDevices reports whether the guest gets any device of the node.
+// HasDevices reports whether IsDevice is true for any interface.
 func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	for i := range spec.Domain.Devices.Interfaces {
 		if IsDevice(&spec.Domain.Devices.Interfaces[i]) {
@@ -103,7 +103,19 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 		"driver": driver, "id": NICID(spec.Name), "netdev": NetdevID(spec.Name), "mac": normalMAC(mac),
 	}, port)
 	if driver == nicDrivers[v1.VirtIO] {
-		b.virtioNIC(netdev, b.virtio(device), host)
+		b.virtio(device)
+		if host.VhostNet {
+			netdev["vhost"] = true
+		}
+		if host.MTU != 0 {
+			device["host_mtu"] = host.MTU
+		}
+		if queues := Queues(&b.vmi.Spec); queues > 1 {
+			netdev["queues"] = queues
+			device["mq"] = true
+			// A vector for each direction of each queue, one for the configuration and one for the control queue.
+			device["vectors"] = 2*queues + 2
+		}
 	}
 	b.seat(spec, device)
 	b.netdev(netdev)
@@ -124,21 +136,6 @@ func (b *builder) seat(spec *v1.Interface, device Properties) {
 
 // maxQueues is the kernel's limit for a tap device.
 const maxQueues = 256
-
-func (b *builder) virtioNIC(netdev, device Properties, host NIC) {
-	if host.VhostNet {
-		netdev["vhost"] = true
-	}
-	if host.MTU != 0 {
-		device["host_mtu"] = host.MTU
-	}
-	if queues := Queues(&b.vmi.Spec); queues > 1 {
-		netdev["queues"] = queues
-		device["mq"] = true
-		// A vector for each direction of each queue, one for the configuration and one for the control queue.
-		device["vectors"] = 2*queues + 2
-	}
-}
 
 // Queues returns the number of queue pairs of each virtio interface and its tap device.
 func Queues(spec *v1.VirtualMachineInstanceSpec) int {
