@@ -16,15 +16,15 @@ import (
 // ClaimLabel returns the key of the label of launcher pods that write to a claim.
 func ClaimLabel(claim string) string { return layout.ClaimLabel(claim) }
 
-// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Unlike InstanceID, its value is the same
-// in every version, so it selects all pods that may have a second guest; IsNamedFor filters them.
+// NameLabel selects, with NameLabelValue, all launcher pods of VMIs of a name: unlike InstanceID, its value is the same
+// in every version. IsNamedFor filters them.
 const NameLabel = v1.DeprecatedVirtualMachineNameLabel
 
 // NameLabelValue returns the value of NameLabel.
 func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
 
 // InstanceID returns the value of the label vmi.kubevirt.io/id, by which others find a VMI's launcher pods. As in
-// KubeVirt, a name that is too long ends in eight digits of its SHA-1.
+// KubeVirt, a long name ends in eight digits of its SHA-1.
 func InstanceID(vmi string) string {
 	const digits = 8
 	if len(vmi) <= validation.LabelValueMaxLength {

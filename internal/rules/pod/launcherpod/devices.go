@@ -17,7 +17,7 @@ type DeviceNetwork struct {
 	Attachment
 }
 
-// DeviceNetworks returns the VMI's device networks in the order of its networks.
+// DeviceNetworks returns them in the order of the VMI's networks.
 func DeviceNetworks(vmi *v1.VirtualMachineInstance) []DeviceNetwork {
 	var out []DeviceNetwork
 	for i := range vmi.Spec.Networks {

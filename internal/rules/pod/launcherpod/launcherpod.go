@@ -37,8 +37,7 @@ type Facts struct {
 	Devices map[string]corev1.ResourceName
 }
 
-// Render returns the VMI's launcher pod. It fails only for a VMI that admission should have refused; the error names
-// the field.
+// Render returns the VMI's launcher pod. It fails only for a VMI that admission should have refused.
 func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
@@ -165,7 +164,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	}
 }
 
-// ports declares the ports of the guest's interfaces, so that Services can name them.
+// Services can name these ports.
 func ports(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
 	var out []corev1.ContainerPort
 	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {

@@ -18,7 +18,7 @@ const ProvisioningPrefix = "virt-provisioning-"
 // on a stale view, gives one pod (decision 002).
 func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
 
-// NameStem returns the names of the VMI's launcher pods without their suffix. Very long VMI names share a stem.
+// NameStem returns the names of the VMI's launcher pods without their suffix. Very long names share a stem.
 func NameStem(vmi string) string {
 	return nameStem(layout.PodName(layout.LauncherPrefix, vmi, "-"+layout.Digest("")))
 }

@@ -29,7 +29,7 @@ type Attachment struct {
 	Args      *Args  `json:"cni-args,omitempty"`
 }
 
-// Args are for a network binding's plugin.
+// Args are for a binding's plugin.
 type Args struct {
 	LogicNetworkName string `json:"logicNetworkName"`
 }

@@ -50,7 +50,7 @@ func LetPostCopy(pod *corev1.Pod) error {
 			},
 		}})
 	for i := range pod.Spec.Containers {
-		// The pod's own profile stays for the runtime's other processes.
+		// The runtime's other processes keep the pod's own profile.
 		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
 			c.SecurityContext.SeccompProfile = &corev1.SeccompProfile{
 				Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new(layout.LauncherSeccompProfile),

@@ -72,7 +72,6 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 		return 0, err
 	}
 	bytes += bindings
-	// Whole mebibytes read better in `kubectl describe`.
 	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
 }
 
@@ -80,7 +79,7 @@ func vcpus(vmi *v1.VirtualMachineInstance) int64 {
 	return int64(machine.VCPUs(machine.Topology(&vmi.Spec)))
 }
 
-// Requests returns the requests of the guest's pod, without its devices.
+// Requests returns the requests of the guest's pod, without devices.
 func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceList, error) {
 	resources, err := computeResources(vmi, settings)
 	if err != nil {

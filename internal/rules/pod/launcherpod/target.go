@@ -28,8 +28,7 @@ type Target struct {
 	NodeSelector map[string]string
 }
 
-// RenderTarget renders the target pod of a migration: the VMI's pod, on another node, with room for all resources of
-// the guest.
+// RenderTarget renders the VMI's pod for a migration: on another node, with room for all resources of the guest.
 func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	pod, err := Render(withItsOwn(vmi), settings, launcherImage, facts)
 	if err != nil {

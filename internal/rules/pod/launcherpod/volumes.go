@@ -122,7 +122,7 @@ func (s *storage) image(name, dir, reference string, policy corev1.PullPolicy, p
 	s.pullSecrets = append(s.pullSecrets, corev1.LocalObjectReference{Name: pullSecret})
 }
 
-// claim adds a PersistentVolumeClaim: as a device for a block volume, else as a folder.
+// claim mounts a PersistentVolumeClaim, as a device or as a folder.
 func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	v := corev1.Volume{Name: layout.PodVolume(volume), VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name, ReadOnly: claim.ReadOnly},
