@@ -16,7 +16,7 @@ const (
 	// Foreign means that the pod has only the name. It is neither used nor deleted.
 	Foreign Bond = iota
 	// Damaged means that the pod was made for the VMI, or claims so, and lost its owner reference or label before a
-	// guest could run in it. It is created again.
+	// guest could run in it. It is deleted and created again.
 	Damaged
 	// Whole means that the pod is as Render made it. Until the handover, a guest starts only in such a pod.
 	Whole
