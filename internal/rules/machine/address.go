@@ -28,9 +28,8 @@ const (
 	portsPerSlot  = 8
 	maxPorts      = (slotLastPort - slotFirstPort + 1) * portsPerSlot
 
-	// minPorts is the minimum number of root ports: eight for interfaces and eight for virtio
-	// disks, plugged at start or later. A port costs half a millisecond of QEMU's start and half a
-	// mebibyte of its memory.
+	// minPorts has eight root ports for interfaces and eight for virtio disks. A port costs half a millisecond of QEMU's
+	// start and half a mebibyte of its memory.
 	minPorts = 16
 	// spareDisks is the number of further virtio disks if those ports are in use.
 	spareDisks = 4
@@ -41,10 +40,9 @@ const rootBus = "pcie.0"
 // PortID returns the id of a root port, which is also its bus.
 func PortID(port int) string { return fmt.Sprintf("port%d", port) }
 
-// Interfaces and virtio disks take the root ports alternately: the first interface is behind port
-// 0, the first virtio disk behind port 1, and so on. The ports have no gaps, so the firmware
-// numbers their buses in order, and the guest always sees port n as bus n+1. A hotplugged device is
-// where the next start will put it.
+// Interfaces and virtio disks take the root ports alternately: the first interface is behind port 0, the first virtio
+// disk behind port 1, and so on. The ports have no gaps, so the firmware numbers their buses in order: port n is bus
+// n+1. A hotplugged device is where the next start will put it.
 const (
 	firstNICPort  = 0
 	firstDiskPort = 1
@@ -62,7 +60,7 @@ type pin struct {
 	path, address string
 }
 
-// place assigns pinned ports first, then the others in order.
+// place assigns pinned ports first.
 func place(nics, disks []pin) (placement, []error) {
 	pinned := make(map[int]string)
 	var errs []error
@@ -130,7 +128,7 @@ func inTurn(devices []pin, first int, pinned map[int]string) []int {
 	return ports
 }
 
-// parsePCIAddress returns the root port that gives a device this address in the guest, such as 0000:05:00.0.
+// parsePCIAddress returns the root port of an address in the guest, such as 0000:05:00.0.
 func parsePCIAddress(address string) (int, error) {
 	const form = "%q: give it as 0000:BB:00.0, where BB is a bus from 01 to %02x"
 	bus, ok := strings.CutPrefix(address, "0000:")
@@ -172,7 +170,7 @@ func (b *builder) ports() {
 	}
 }
 
-// HasNICPort reports whether a running machine has the root port where the next start would put the interface.
+// HasNICPort reports whether a running machine has the interface's root port of the next start.
 func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
 	with := spec.DeepCopy()
 	before := min(at, len(with.Domain.Devices.Interfaces))

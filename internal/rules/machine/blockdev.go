@@ -15,7 +15,7 @@ const (
 	maxNodeName = 31
 )
 
-// NodeName returns the name of a disk's top block node. A name that is too long for QEMU is cut and gets a hash.
+// NodeName returns the name of a disk's top block node, cut and with a hash if it is too long for QEMU.
 func NodeName(volume string) string { return nodeName("n-", volume) }
 
 func nodeName(prefix, volume string) string {
@@ -29,7 +29,7 @@ func nodeName(prefix, volume string) string {
 
 type node struct {
 	name string
-	// writeCache is the device's property: the guest sees a volatile cache and flushes it.
+	// writeCache makes the guest see a volatile cache and flush it.
 	writeCache bool
 	readOnly   bool
 }
@@ -52,7 +52,7 @@ func (b *builder) source(d disk, v *v1.Volume) (node, bool) {
 	if isoVolume(v) {
 		// SATA disks can't be read-only. The image is deleted with the pod, so writes do no harm.
 		readOnly := !isSATADisk(d.spec)
-		file := fileNode{name: nodeName("f-", v.Name), path: isoFile(v), readOnly: readOnly, caching: caching{noFlush: !readOnly}}
+		file := fileNode{name: nodeName("f-", v.Name), path: layout.ISOFile(v.Name), readOnly: readOnly, caching: caching{noFlush: !readOnly}}
 		b.file(file)
 		b.blockdev(format(formatRaw, NodeName(v.Name), file.name, readOnly))
 		return node{name: NodeName(v.Name), writeCache: true, readOnly: readOnly}, true
@@ -127,8 +127,8 @@ func isReadOnly(d *v1.Disk) bool {
 	return d.CDRom != nil || d.LUN != nil && d.LUN.ReadOnly || d.Disk != nil && d.Disk.ReadOnly
 }
 
-// An overlay is deleted with the pod, so it needs no flushes and is fast in the page cache. A lasting disk bypasses
-// the page cache if the storage supports it, and otherwise writes through it, which is safe on every storage.
+// By default an overlay, which is deleted with the pod, is not flushed. A lasting disk bypasses the page cache if the
+// storage supports it, and otherwise writes through it, which is safe on every storage.
 func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (caching, bool) {
 	switch d.spec.Cache {
 	case "":
@@ -157,8 +157,8 @@ func (b *builder) caching(d disk, image launch.PreparedImage, readOnly bool) (ca
 	return caching{}, false
 }
 
-// The kernel's asynchronous I/O requires direct I/O, and blocks the guest when a file grows; so it is the default for
-// block devices only.
+// The kernel's asynchronous I/O requires direct I/O, and blocks the guest when a file grows: only block devices have
+// it by default.
 func (b *builder) native(d disk, image launch.PreparedImage, mode caching) bool {
 	switch d.spec.IO {
 	case "", v1.DriverIO("default"):

@@ -9,15 +9,15 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// Markers are objects without effect in QEMU (-object, object-add). They keep state that QEMU has
-// no run state for, since virt-handler has no journal across restarts.
+// Markers are objects without effect in QEMU (-object, object-add). They keep state for which QEMU has no run state,
+// since virt-handler has no journal across restarts.
 const (
-	// WaitMarker exists from QEMU's start until the guest's CPUs are started, if they wait for
-	// hotplugged volumes (decision 230) or for a link that is down from the start (decision 391).
+	// WaitMarker exists from QEMU's start to that of the guest's CPUs, if they wait for hotplugged volumes (decision 230)
+	// or for a link that is down from the start (decision 391).
 	WaitMarker = "waits-for-volumes"
 	// PauseMarker exists while a user wants a guest paused that is stopped for another reason (decision 200).
 	PauseMarker = "paused-by-user"
-	// MarkerType is the type of all markers, including those of migrations.
+	// MarkerType is the QOM type of all markers.
 	MarkerType = launch.MarkerType
 )
 
@@ -43,8 +43,8 @@ func AwaitedVolumes(spec *v1.VirtualMachineInstanceSpec) []Awaited {
 	return awaited
 }
 
-// bootsWithout reports whether a guest without a boot order can boot from a source that is not
-// hotpluggable: a kernel, or a disk that is neither initially empty nor made by Drydock.
+// bootsWithout reports whether a guest without a boot order can boot from a source that is not hotpluggable: a kernel,
+// or a disk that is neither initially empty nor made by Drydock.
 func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil {
 		return true
@@ -59,20 +59,20 @@ func bootsWithout(spec *v1.VirtualMachineInstanceSpec) bool {
 	})
 }
 
-// startsLinked reports whether all links are up at the start, as in a new QEMU.
-func startsLinked(spec *v1.VirtualMachineInstanceSpec) bool {
-	return !slices.ContainsFunc(spec.Domain.Devices.Interfaces, func(i v1.Interface) bool { return i.State == v1.InterfaceStateLinkDown })
-}
-
-// halt starts QEMU with stopped CPUs if the user wants that, or if volumes have to be plugged or
-// links set down before the firmware runs. A migrated guest has started already.
+// halt starts QEMU with stopped CPUs for a migration, for a user, or to plug volumes or set links down before the
+// firmware runs.
 func (b *builder) halt() {
 	if b.in.Incoming != "" {
-		b.arrive()
+		b.named("migration", string(b.in.Incoming))
+		b.option("S", "")
+		b.option("incoming", "defer")
+		b.object(Properties{"qom-type": MarkerType, "id": IncomingMarker(b.in.Incoming)})
 		return
 	}
 	paused := b.vmi.Spec.StartStrategy != nil && *b.vmi.Spec.StartStrategy == v1.StartStrategyPaused
-	waits := len(AwaitedVolumes(&b.vmi.Spec)) > 0 || !startsLinked(&b.vmi.Spec)
+	// All links of a new QEMU are up.
+	waits := len(AwaitedVolumes(&b.vmi.Spec)) > 0 || slices.ContainsFunc(b.spec.Devices.Interfaces,
+		func(i v1.Interface) bool { return i.State == v1.InterfaceStateLinkDown })
 	if paused || waits {
 		b.option("S", "")
 	}
@@ -91,9 +91,9 @@ type BootIndex struct {
 	Index  int
 }
 
-// BootIndexes returns the boot order of the disks that a guest has before its CPUs start, with the plugged ones.
-// First every device is removed from the order: the spec may have changed since QEMU started, and QEMU refuses two
-// devices with one place.
+// BootIndexes returns the boot order of the disks of a guest, with the plugged ones, before its CPUs start. First it
+// removes every device from the order: the spec may have changed since QEMU started, and QEMU refuses two devices with
+// one place.
 func BootIndexes(spec *v1.VirtualMachineInstanceSpec, plugged map[string]bool) []BootIndex {
 	b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
 	var none, places []BootIndex

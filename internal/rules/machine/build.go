@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// builder builds one machine. Each of its parts adds the devices of one concern, or errors. The
-// parts' order matters only to QEMU (an object before the device that names it).
+// builder builds one machine. Each part adds the devices of one concern, or errors. The parts' order matters only to
+// QEMU (an object before the device that names it).
 type builder struct {
 	Machine
 	in   Input
@@ -60,34 +60,24 @@ func (b *builder) basics() {
 	// programs.
 	b.option("sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny")
 	b.option("display", "none")
-	b.option("action", "shutdown=poweroff,reboot="+b.rebootAction()+",panic=shutdown"+b.watchdogAction())
-	b.debugLogs()
+	reboot := "reset"
+	if p := b.spec.RebootPolicy; p != nil && *p == v1.RebootPolicyTerminate {
+		reboot = "shutdown"
+	}
+	b.option("action", "shutdown=poweroff,reboot="+reboot+",panic=shutdown"+b.watchdogAction())
+	if b.vmi.Labels[DebugLogsLabel] == "true" {
+		// A guest can't make QEMU log much by these.
+		b.option("msg", "timestamp=on")
+		b.option("trace", "vm_state_notify")
+		b.option("trace", "migrate_set_state")
+	}
 	b.halt()
 }
 
 // DebugLogsLabel "true" on a VMI makes virt-launcher log more. Upstream it enables libvirt's logs.
 const DebugLogsLabel = "debugLogs"
 
-// debugLogs traces the guest's starts and stops, and the steps of its migrations. A guest can't make QEMU log much by
-// these.
-func (b *builder) debugLogs() {
-	if b.vmi.Labels[DebugLogsLabel] != "true" {
-		return
-	}
-	b.option("msg", "timestamp=on")
-	b.option("trace", "vm_state_notify")
-	b.option("trace", "migrate_set_state")
-}
-
-func (b *builder) rebootAction() string {
-	if p := b.spec.RebootPolicy; p != nil && *p == v1.RebootPolicyTerminate {
-		return "shutdown"
-	}
-	return "reset"
-}
-
-// socket adds a character device that listens on a socket of the pod. -chardev is the only option
-// with nested values that accepts no JSON.
+// socket adds a character device that listens on a socket of the pod. -chardev accepts no JSON.
 func (b *builder) socket(id, name string) {
 	b.option("chardev", "socket,id="+id+",path="+layout.Socket(name)+",server=on,wait=off")
 }

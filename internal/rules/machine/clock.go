@@ -12,11 +12,31 @@ const rtcTime = "2006-01-02T15:04:05"
 
 func (b *builder) clock() {
 	value := "base=" + b.clockBase()
-	c := b.spec.Clock
-	if c != nil && c.Timer != nil {
-		value += b.rtcTimer(c.Timer.RTC)
-		b.hpet(c.Timer.HPET)
-		b.pit(c.Timer.PIT)
+	var timers v1.Timer
+	if c := b.spec.Clock; c != nil && c.Timer != nil {
+		timers = *c.Timer
+	}
+	value += b.rtcTimer(timers.RTC)
+	if t := timers.HPET; t != nil {
+		b.machineOption("hpet", onOff(!isFalse(t.Enabled)))
+		if t.TickPolicy != "" && t.TickPolicy != v1.HPETTickPolicyDelay {
+			b.refuse("clock.timer.hpet.tickPolicy", "QEMU's HPET knows the policy delay only")
+		}
+	}
+	if t := timers.PIT; t != nil {
+		if isFalse(t.Enabled) {
+			b.machineOption("pit", "off")
+		}
+		switch t.TickPolicy {
+		case "":
+		case v1.PITTickPolicyDelay, v1.PITTickPolicyDiscard:
+			// Only KVM's timer has this option; the emulated one delays.
+			if b.in.KVM {
+				b.option("global", "driver=kvm-pit,property=lost_tick_policy,value="+string(t.TickPolicy))
+			}
+		default:
+			b.refuse("clock.timer.pit.tickPolicy", "%q is none of delay, discard", t.TickPolicy)
+		}
 	}
 	b.option("rtc", value)
 }
@@ -61,33 +81,4 @@ func (b *builder) rtcTimer(t *v1.RTCTimer) string {
 		text += ",driftfix=none"
 	}
 	return text
-}
-
-func (b *builder) hpet(t *v1.HPETTimer) {
-	if t == nil {
-		return
-	}
-	b.machineOption("hpet", onOff(!isFalse(t.Enabled)))
-	if t.TickPolicy != "" && t.TickPolicy != v1.HPETTickPolicyDelay {
-		b.refuse("clock.timer.hpet.tickPolicy", "QEMU's HPET knows the policy delay only")
-	}
-}
-
-func (b *builder) pit(t *v1.PITTimer) {
-	if t == nil {
-		return
-	}
-	if isFalse(t.Enabled) {
-		b.machineOption("pit", "off")
-	}
-	switch t.TickPolicy {
-	case "":
-	case v1.PITTickPolicyDelay, v1.PITTickPolicyDiscard:
-		// Only KVM's timer has this option; the emulated one delays.
-		if b.in.KVM {
-			b.option("global", "driver=kvm-pit,property=lost_tick_policy,value="+string(t.TickPolicy))
-		}
-	default:
-		b.refuse("clock.timer.pit.tickPolicy", "%q is none of delay, discard", t.TickPolicy)
-	}
 }

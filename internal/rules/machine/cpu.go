@@ -20,8 +20,8 @@ const (
 // MaxVCPUs is the maximum of a q35 machine without hardware virtualization.
 const MaxVCPUs = 255
 
-// Topology returns the guest's CPU topology at boot. Without one in spec.domain.cpu, the CPU limit,
-// or else the CPU request, is the number of sockets, rounded up.
+// Topology returns the guest's CPU topology at boot. Without one in spec.domain.cpu, the number of sockets is the CPU
+// limit, or else the CPU request, rounded up.
 func Topology(spec *v1.VirtualMachineInstanceSpec) v1.CPUTopology {
 	t := v1.CPUTopology{Sockets: 1, Cores: 1, Threads: 1}
 	cpu := spec.Domain.CPU
@@ -53,7 +53,25 @@ func (b *builder) cpu() {
 	}
 	b.option("smp", fmt.Sprintf("cpus=%d,maxcpus=%d,sockets=%d,cores=%d,threads=%d",
 		VCPUs(t), maximum, sockets, t.Cores, t.Threads))
-	b.option("cpu", strings.Join(append([]string{b.cpuModel()}, b.cpuFlags()...), ","))
+	cpu := []string{b.cpuModel()}
+	enforce := false
+	if b.spec.CPU != nil {
+		for i, f := range b.spec.CPU.Features {
+			on, err := featureState(f)
+			if err != nil {
+				b.refuse(fmt.Sprintf("cpu.features[%d]", i), "%v", err)
+				continue
+			}
+			cpu = append(cpu, f.Name+"="+onOff(on))
+			enforce = enforce || f.Policy == "" || f.Policy == policyRequire
+		}
+	}
+	cpu = append(cpu, b.platformFlags()...)
+	// QEMU checks all features or none, and without KVM almost no model is complete.
+	if enforce && b.in.KVM {
+		cpu = append(cpu, "enforce=on")
+	}
+	b.option("cpu", strings.Join(cpu, ","))
 }
 
 // QEMU has no host-model; with KVM the nearest is host, which omits features that can't be migrated. Without KVM max
@@ -78,29 +96,6 @@ func (b *builder) cpuModel() string {
 		b.refuse("cpu.model", "%q is not the name of a CPU model", model)
 	}
 	return model
-}
-
-func (b *builder) cpuFlags() []string {
-	var flags []string
-	enforce := false
-	if b.spec.CPU != nil {
-		for i, f := range b.spec.CPU.Features {
-			on, err := featureState(f)
-			if err != nil {
-				b.refuse(fmt.Sprintf("cpu.features[%d]", i), "%v", err)
-				continue
-			}
-			flags = append(flags, f.Name+"="+onOff(on))
-			enforce = enforce || f.Policy == "" || f.Policy == policyRequire
-		}
-	}
-	flags = append(flags, b.platformFlags()...)
-	// QEMU checks all features or none, and without KVM almost no model is complete; so 'require'
-	// is enforced only with KVM.
-	if enforce && b.in.KVM {
-		flags = append(flags, "enforce=on")
-	}
-	return flags
 }
 
 func featureState(f v1.CPUFeature) (bool, error) {

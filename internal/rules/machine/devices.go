@@ -2,6 +2,7 @@ package machine
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -26,7 +27,7 @@ const AgentPort = agentID
 // AgentChardev is the label of the port's socket.
 const AgentChardev = layout.AgentChardev
 
-// The SCSI controller always exists, since a disk can be plugged later.
+// Unless hotplug is disabled, the SCSI controller exists for disks that are plugged later.
 func (b *builder) controllers() {
 	count := make(map[v1.DiskBus]int)
 	for i := range b.spec.Devices.Disks {
@@ -49,7 +50,7 @@ func (b *builder) controllers() {
 		controller["multifunction"] = extra == 1
 		b.device(controller)
 	}
-	if count[v1.DiskBusUSB] > 0 || b.hasUSBInput() {
+	if count[v1.DiskBusUSB] > 0 || slices.ContainsFunc(b.allInputs(), func(in v1.Input) bool { return in.Bus != v1.InputBusVirtio }) {
 		b.device(onRootBus(Properties{
 			"driver": "qemu-xhci", "id": usbID, "p2": lastUSBPort, "p3": lastUSBPort,
 		}, slotUSB))
@@ -65,7 +66,13 @@ func (b *builder) channels() {
 		"driver": "virtserialport", "id": agentID, "bus": channelsID + ".0", "nr": agentNumber,
 		"chardev": AgentChardev, "name": "org.qemu.guest_agent.0",
 	})
-	b.metricsChannel()
+	if b.spec.Devices.DownwardMetrics != nil {
+		b.socket("char-"+metricsID, layout.MetricsSocket)
+		b.device(Properties{
+			"driver": "virtserialport", "id": metricsID, "bus": channelsID + ".0", "nr": metricsNumber,
+			"chardev": "char-" + metricsID, "name": metricsPort,
+		})
+	}
 	if !isFalse(b.spec.Devices.AutoattachSerialConsole) {
 		b.socket("char-"+serialID, layout.SerialSocket)
 		b.device(Properties{"driver": "isa-serial", "id": serialID, "chardev": "char-" + serialID, "index": 0})
@@ -126,7 +133,22 @@ func (b *builder) peripherals() {
 		}
 		b.device(onRootBus(Properties{"driver": "i6300esb", "id": watchdogID}, slotWatchdog))
 	}
-	b.panicDevices()
+	if len(b.spec.Devices.PanicDevices) == 0 {
+		b.device(Properties{"driver": "pvpanic", "id": "panic0"})
+	}
+	for i, d := range b.spec.Devices.PanicDevices {
+		id := fmt.Sprintf("panic%d", i)
+		switch {
+		case d.Model == nil || *d.Model == v1.Isa:
+			b.device(Properties{"driver": "pvpanic", "id": id})
+		case *d.Model == v1.Pvpanic:
+			b.device(onRootBus(Properties{"driver": "pvpanic-pci", "id": id}, slotPanic))
+		case *d.Model == v1.Hyperv:
+			// This one is a CPU property.
+		default:
+			b.refuse(fmt.Sprintf("devices.panicDevices[%d].model", i), "%q is none of isa, hyperv, pvpanic", *d.Model)
+		}
+	}
 	b.inputs()
 }
 
@@ -147,42 +169,12 @@ func (b *builder) watchdogAction() string {
 	return ",watchdog=" + string(action)
 }
 
-// panicDevices adds the ISA device by default.
-func (b *builder) panicDevices() {
-	devices := b.spec.Devices.PanicDevices
-	if len(devices) == 0 {
-		b.device(Properties{"driver": "pvpanic", "id": "panic0"})
-	}
-	for i, d := range devices {
-		id := fmt.Sprintf("panic%d", i)
-		switch {
-		case d.Model == nil || *d.Model == v1.Isa:
-			b.device(Properties{"driver": "pvpanic", "id": id})
-		case *d.Model == v1.Pvpanic:
-			b.device(onRootBus(Properties{"driver": "pvpanic-pci", "id": id}, slotPanic))
-		case *d.Model == v1.Hyperv:
-			// This one is a CPU property.
-		default:
-			b.refuse(fmt.Sprintf("devices.panicDevices[%d].model", i), "%q is none of isa, hyperv, pvpanic", *d.Model)
-		}
-	}
-}
-
 func (b *builder) allInputs() []v1.Input {
 	inputs := b.spec.Devices.Inputs
 	if isTrue(b.spec.Devices.AutoattachInputDevice) && len(inputs) == 0 {
 		inputs = []v1.Input{{Name: "default-0", Type: v1.InputTypeTablet, Bus: v1.InputBusUSB}}
 	}
 	return inputs
-}
-
-func (b *builder) hasUSBInput() bool {
-	for _, in := range b.allInputs() {
-		if in.Bus != v1.InputBusVirtio {
-			return true
-		}
-	}
-	return false
 }
 
 func (b *builder) inputs() {
@@ -208,7 +200,10 @@ func (b *builder) inputs() {
 			device["addr"] = fmt.Sprintf("%#x.%d", slotInputs, nth[bus])
 			device["multifunction"] = nth[bus] == 0
 		case v1.InputBusUSB:
-			device["driver"], device["bus"], device["port"] = usbInput(in.Type), usbBus, fmt.Sprint(nth[bus]+1)
+			device["driver"], device["bus"], device["port"] = "usb-tablet", usbBus, fmt.Sprint(nth[bus]+1)
+			if in.Type == v1.InputTypeKeyboard {
+				device["driver"] = "usb-kbd"
+			}
 		default:
 			b.refuse(path+".bus", "%q is none of usb, virtio", in.Bus)
 			continue
@@ -216,11 +211,4 @@ func (b *builder) inputs() {
 		nth[bus]++
 		b.device(device)
 	}
-}
-
-func usbInput(t v1.InputType) string {
-	if t == v1.InputTypeKeyboard {
-		return "usb-kbd"
-	}
-	return "usb-tablet"
 }

@@ -4,8 +4,6 @@ import (
 	"fmt"
 
 	v1 "kubevirt.io/api/core/v1"
-
-	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 const (
@@ -13,7 +11,7 @@ const (
 	sataPorts          = 6
 	maxSATAControllers = 9
 
-	// USB disks follow the inputs on the controller's ports.
+	// USB disks follow the inputs.
 	firstUSBDiskPort = 8
 	lastUSBPort      = 15
 )
@@ -31,7 +29,8 @@ func DiskID(volume string) string { return "disk-" + volume }
 
 func isVirtio(d *v1.Disk) bool { return d.Disk != nil && d.Disk.Bus == v1.DiskBusVirtio }
 
-// diskBus is SATA by default, which every guest supports, or SCSI for a LUN, which SATA does not support.
+// diskBus returns the spec's bus, by default SATA, which every guest supports, or SCSI for a LUN, which SATA
+// does not support.
 func diskBus(d *v1.Disk) v1.DiskBus {
 	var bus v1.DiskBus
 	switch {
@@ -72,7 +71,7 @@ func (b *builder) disks() {
 	for i := range b.spec.Devices.Disks {
 		spec := &b.spec.Devices.Disks[i]
 		if b.hot[spec.Name] {
-			continue // it is plugged later
+			continue
 		}
 		d := disk{spec: spec, path: fmt.Sprintf("devices.disks[%d]", i), bus: diskBus(spec), index: i}
 		d.nth = nth[d.bus]
@@ -117,7 +116,16 @@ func (b *builder) attach(d disk, device Properties) {
 			b.refuse(d.path, "only a disk can be on the bus virtio; a cdrom takes sata or scsi, a lun scsi")
 			return
 		}
-		b.attachVirtio(d, device)
+		device["driver"] = "virtio-blk-pci"
+		behindPort(b.virtio(device), b.placement.disks[d.nth])
+		queues := 1
+		if isTrue(b.spec.Devices.BlockMultiQueue) {
+			queues = VCPUs(b.topology)
+		}
+		device["num-queues"] = queues
+		if thread := b.threads[d.index]; thread != "" {
+			device["iothread"] = thread
+		}
 	case v1.DiskBusSATA:
 		if d.spec.LUN != nil {
 			b.refuse(d.path+".lun.bus", "a lun must be on the bus scsi")
@@ -146,19 +154,6 @@ func (b *builder) attach(d disk, device Properties) {
 		}
 	default:
 		b.refuse(d.path, "the bus %q is none of virtio, sata, scsi, usb", d.bus)
-	}
-}
-
-func (b *builder) attachVirtio(d disk, device Properties) {
-	device["driver"] = "virtio-blk-pci"
-	behindPort(b.virtio(device), b.placement.disks[d.nth])
-	queues := 1
-	if isTrue(b.spec.Devices.BlockMultiQueue) {
-		queues = VCPUs(b.topology)
-	}
-	device["num-queues"] = queues
-	if thread := b.threadOf(d.index); thread != "" {
-		device["iothread"] = thread
 	}
 }
 
@@ -232,8 +227,8 @@ func (b *builder) blockSize(d disk, device Properties) {
 	}
 }
 
-// If any disk or interface has a bootOrder, only those with one are tried, otherwise all disks in the spec's order.
-// place is -1 for an interface.
+// If any disk or interface has a bootOrder, the guest tries only those with one, otherwise all disks in the spec's
+// order. place is -1 for an interface.
 func (b *builder) bootIndex(order *uint, place int) (int, bool) {
 	if b.bootOrdered() {
 		if order == nil {
@@ -272,5 +267,3 @@ func isoVolume(v *v1.Volume) bool {
 	return v.CloudInitNoCloud != nil || v.CloudInitConfigDrive != nil || v.ConfigMap != nil ||
 		v.Secret != nil || v.DownwardAPI != nil || v.ServiceAccount != nil || v.Sysprep != nil
 }
-
-func isoFile(v *v1.Volume) string { return layout.ISOFile(v.Name) }

@@ -9,14 +9,14 @@ import (
 
 const (
 	metricsID = "metrics0"
-	// metricsPort is the port's name for software in the guest.
+	// metricsPort is the name for software in the guest.
 	metricsPort = "org.github.vhostmd.1"
 	// agentNumber and metricsNumber are fixed, so that no port moves another.
 	agentNumber   = 1
 	metricsNumber = 2
 )
 
-// DownwardMetrics returns virt-launcher's task, nil for none. node is the node's name.
+// DownwardMetrics returns virt-launcher's task, nil for none. node is its name.
 func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.DownwardMetrics {
 	told := launch.DownwardMetrics{HostName: node, Channel: spec.Domain.Devices.DownwardMetrics != nil}
 	for i := range spec.Volumes {
@@ -28,17 +28,6 @@ func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.D
 		return nil
 	}
 	return &told
-}
-
-func (b *builder) metricsChannel() {
-	if b.spec.Devices.DownwardMetrics == nil {
-		return
-	}
-	b.socket("char-"+metricsID, layout.MetricsSocket)
-	b.device(Properties{
-		"driver": "virtserialport", "id": metricsID, "bus": channelsID + ".0", "nr": metricsNumber,
-		"chardev": "char-" + metricsID, "name": metricsPort,
-	})
 }
 
 // metricsNode needs no cache mode: only virt-launcher writes, through the page cache.

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// The UEFI firmware in the launcher's image, and the templates of its variables: with Microsoft's
-// keys for Secure Boot, empty without.
+// The UEFI firmware in the launcher's image, and the templates of its variables: with Microsoft's keys for Secure Boot,
+// empty without.
 const (
 	ovmfCode       = layout.UEFICode
 	ovmfVars       = layout.UEFIVars
@@ -18,8 +18,7 @@ const (
 	ovmfSecureVars = "/usr/share/OVMF/OVMF_VARS_4M.ms.fd"
 )
 
-// nvramImage is the name of the UEFI variables among the images. A volume can't have it, since
-// volume names have no slash.
+// nvramImage is the name of the UEFI variables among the images. Volume names have no slash.
 const nvramImage = "firmware/nvram"
 
 // SMBIOS defaults, by which guests and their tools recognize a KubeVirt machine.
@@ -56,7 +55,7 @@ func VariablesTemplate(spec *v1.VirtualMachineInstanceSpec) string {
 	return ovmfVars
 }
 
-// nvram returns the VM's own file, or an overlay on the template, so that guests don't share variables.
+// nvram returns the VM's own variables, or an overlay on the template: guests don't share variables.
 func nvram(vmi *v1.VirtualMachineInstance) (launch.Image, bool) {
 	template := VariablesTemplate(&vmi.Spec)
 	if template == "" {
@@ -73,8 +72,9 @@ func (b *builder) firmware() {
 	b.option("boot", "strict=on")
 	if e := efi(&b.vmi.Spec); e != nil {
 		b.uefi(e)
-	} else {
-		b.bios()
+	} else if f := b.spec.Firmware; f != nil && f.Bootloader != nil && f.Bootloader.BIOS != nil && isTrue(f.Bootloader.BIOS.UseSerial) {
+		// SeaBIOS uses the serial port if there is no graphics.
+		b.machineOption("graphics", "off")
 	}
 	if Ignition(b.vmi) != "" {
 		b.option("fw_cfg", "name=opt/com.coreos/config,file="+layout.IgnitionFile())
@@ -82,18 +82,9 @@ func (b *builder) firmware() {
 	b.kernelBoot()
 }
 
-// Ignition returns the configuration of a CoreOS guest, "" for none. It is passed in a file: a
-// process's arguments are public and limited in length.
+// Ignition returns the configuration of a CoreOS guest, "" for none. It is passed in a file: a process's arguments are
+// public and limited in length.
 func Ignition(vmi *v1.VirtualMachineInstance) string { return vmi.Annotations[v1.IgnitionAnnotation] }
-
-func (b *builder) bios() {
-	f := b.spec.Firmware
-	if f == nil || f.Bootloader == nil || f.Bootloader.BIOS == nil || !isTrue(f.Bootloader.BIOS.UseSerial) {
-		return
-	}
-	// SeaBIOS uses the serial port if there is no graphics.
-	b.machineOption("graphics", "off")
-}
 
 func (b *builder) uefi(e *v1.EFI) {
 	image, ok := b.in.Images[nvramImage]
@@ -112,24 +103,20 @@ func (b *builder) uefi(e *v1.EFI) {
 	}
 	b.file(fileNode{name: "uefi-code-file", path: code, readOnly: true})
 	b.blockdev(format(formatRaw, "uefi-code", "uefi-code-file", true))
-	b.variables(image)
-	b.machineOption("pflash0", "uefi-code")
-	b.machineOption("pflash1", "uefi-vars")
-}
-
-// The firmware never flushes, so persistent variables bypass the page cache if the storage supports it.
-func (b *builder) variables(image launch.PreparedImage) {
 	if image.Overlay == "" {
+		// The firmware never flushes, so persistent variables bypass the page cache if the storage supports it.
 		b.file(fileNode{name: "uefi-vars-file", path: image.Source, caching: caching{direct: image.DirectIO}})
 		b.blockdev(format(formatRaw, "uefi-vars", "uefi-vars-file", false))
-		return
+	} else {
+		b.file(fileNode{name: "uefi-vars-base-file", path: image.Source, readOnly: true})
+		b.blockdev(format(formatRaw, "uefi-vars-base", "uefi-vars-base-file", true))
+		b.file(fileNode{name: "uefi-vars-file", path: image.Overlay})
+		top := format(formatQCOW2, "uefi-vars", "uefi-vars-file", false)
+		top["backing"] = "uefi-vars-base"
+		b.blockdev(top)
 	}
-	b.file(fileNode{name: "uefi-vars-base-file", path: image.Source, readOnly: true})
-	b.blockdev(format(formatRaw, "uefi-vars-base", "uefi-vars-base-file", true))
-	b.file(fileNode{name: "uefi-vars-file", path: image.Overlay})
-	top := format(formatQCOW2, "uefi-vars", "uefi-vars-file", false)
-	top["backing"] = "uefi-vars-base"
-	b.blockdev(top)
+	b.machineOption("pflash0", "uefi-code")
+	b.machineOption("pflash1", "uefi-vars")
 }
 
 func (b *builder) smbios() {

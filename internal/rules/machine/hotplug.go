@@ -12,8 +12,8 @@ import (
 // maxSCSIDisks is the number of LUNs that guests scan by default. QEMU supports more.
 const maxSCSIDisks = 256
 
-// Hotpluggable reports whether a volume is plugged into a running guest: it is not in the launcher
-// pod, and no machine starts with it.
+// Hotpluggable reports whether a volume is plugged into a running guest: the launcher pod and the machine start
+// without it.
 func Hotpluggable(v *v1.Volume) bool {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -46,8 +46,7 @@ type Slot struct {
 	Number int        `json:"number"`
 }
 
-// FreeSlot returns a slot for a volume's disk: if possible the one of the spec's order, so that a
-// restarted guest finds its disks in the same places.
+// FreeSlot returns a slot for a volume's disk: if possible that of the spec's order, where a restarted guest finds it.
 func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) (Slot, error) {
 	bus, all := slots(spec, volume)
 	used := map[Slot]bool{}
@@ -76,7 +75,7 @@ func FreeSlot(spec *v1.VirtualMachineInstanceSpec, volume string, taken []Slot) 
 	return Slot{}, fmt.Errorf("the bus %s is full: this machine takes at most %d more disks than it started with", bus, len(all))
 }
 
-// slots returns all slots for hotplugged disks on the bus of a volume's disk, in order.
+// slots returns all slots on the bus of a volume's hotplugged disk, in order.
 func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Slot) {
 	bus := v1.DiskBus("")
 	for i := range spec.Domain.Devices.Disks {
@@ -87,7 +86,14 @@ func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Sl
 	var all []Slot
 	switch bus {
 	case v1.DiskBusSCSI:
-		for lun := startedWith(spec, bus); lun < maxSCSIDisks; lun++ {
+		// The first LUNs are those of disks with which the machine starts.
+		lun, hot := 0, hotDisks(spec)
+		for i := range spec.Domain.Devices.Disks {
+			if d := &spec.Domain.Devices.Disks[i]; !hot[d.Name] && HotBus(d) == bus {
+				lun++
+			}
+		}
+		for ; lun < maxSCSIDisks; lun++ {
 			all = append(all, Slot{bus, lun})
 		}
 	case v1.DiskBusVirtio:
@@ -100,17 +106,7 @@ func slots(spec *v1.VirtualMachineInstanceSpec, volume string) (v1.DiskBus, []Sl
 	return bus, all
 }
 
-func startedWith(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
-	count, hot := 0, hotDisks(spec)
-	for i := range spec.Domain.Devices.Disks {
-		if d := &spec.Domain.Devices.Disks[i]; !hot[d.Name] && HotBus(d) == bus {
-			count++
-		}
-	}
-	return count
-}
-
-// HotBus returns the bus of a hotplugged disk. The default is SCSI, which supports many disks and needs no PCI ports.
+// HotBus returns the bus of a hotplugged disk, by default SCSI, which supports many disks and needs no PCI ports.
 func HotBus(d *v1.Disk) v1.DiskBus {
 	if d.CDRom == nil && (d.Disk == nil || d.Disk.Bus == "") && (d.LUN == nil || d.LUN.Bus == "") {
 		return v1.DiskBusSCSI
@@ -118,7 +114,7 @@ func HotBus(d *v1.Disk) v1.DiskBus {
 	return diskBus(d)
 }
 
-// Room returns how many disks can be plugged into the bus, besides those that the machine starts with.
+// Room returns how many disks can be plugged into the bus.
 func Room(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	probe := spec.DeepCopy()
 	const name = "room"
@@ -182,14 +178,9 @@ func (b *builder) plug(d disk, source *v1.Volume) {
 	b.attach(d, device)
 	b.describe(d, device)
 	if d.spec.Serial == "" && d.spec.LUN == nil {
-		device["serial"] = volumeSerial(d)
+		device["serial"] = d.spec.Name[:min(len(d.spec.Name), MaxSerial[d.bus])]
 	}
 	b.device(device)
-}
-
-// volumeSerial is the default serial: the volume's name, as far as the bus can transfer it.
-func volumeSerial(d disk) string {
-	return d.spec.Name[:min(len(d.spec.Name), MaxSerial[d.bus])]
 }
 
 // ReadOnly reports whether the guest may only read a volume.
@@ -205,7 +196,7 @@ func ReadOnly(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// IsDrive reports whether the volume is a medium in a permanent drive.
+// IsDrive reports whether the volume is a drive's medium.
 func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	for i := range spec.Domain.Devices.Disks {
 		if d := &spec.Domain.Devices.Disks[i]; d.Name == volume {
@@ -215,7 +206,7 @@ func IsDrive(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 	return false
 }
 
-// DetachedNode returns the name of the block node that replaces a volume's disk that is removed by force.
+// DetachedNode returns the name of the block node that replaces a forcibly removed disk.
 func DetachedNode(volume string) string { return nodeName("x-", volume) }
 
 // PlugNodes returns the names of a plug's block nodes, in the order of Blockdevs.

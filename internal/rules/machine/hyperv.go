@@ -6,13 +6,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// HypervNeed says that an enlightenment needs something else. Both are paths below spec.domain.
+// HypervNeed is an enlightenment's need for another setting. Both are paths below spec.domain.
 type HypervNeed struct {
 	Of, Needs []string
 }
 
-// CompleteHyperv switches on the requirements of the guest's Hyper-V enlightenments, where the spec does not say
-// otherwise: QEMU starts no guest without them. An emulated guest has no enlightenments, and the rest does it no harm.
+// CompleteHyperv switches on the requirements of the guest's Hyper-V enlightenments, unless the spec says otherwise:
+// QEMU starts no guest without them. They do no harm to an emulated guest, which has no enlightenments.
 func CompleteHyperv(domain *v1.DomainSpec) {
 	for _, d := range hypervDependencies(domain) {
 		if d.asked() && d.on.missing() {
@@ -21,7 +21,7 @@ func CompleteHyperv(domain *v1.DomainSpec) {
 	}
 }
 
-// UnmetHyperv returns the enlightenments of a completed spec that need something which is switched off.
+// UnmetHyperv returns the enlightenments of a completed spec whose need is switched off.
 func UnmetHyperv(domain *v1.DomainSpec) []HypervNeed {
 	var out []HypervNeed
 	for _, d := range hypervDependencies(domain) {
@@ -96,7 +96,7 @@ func hypervClock(domain *v1.DomainSpec) requirement {
 	}
 }
 
-// virtualization is the CPU feature with which a guest has guests. Enlightened VMCS are for these only.
+// virtualization requires the CPU feature for nested guests. Enlightened VMCS are for these only.
 func virtualization(domain *v1.DomainSpec) requirement {
 	const vmx = "vmx"
 	policy := func() (string, bool) {

@@ -10,8 +10,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Hostname returns the guest's host name for its pod, DHCP and cloud-init: the spec's, or the first
-// part of the VMI's name, cut to the length of a DNS label.
+// Hostname returns the guest's host name for its pod, DHCP and cloud-init: the first part of the spec's, or else of the
+// VMI's name, cut to the length of a DNS label.
 func Hostname(vmi *v1.VirtualMachineInstance) string {
 	name := vmi.Spec.Hostname
 	if name == "" {
@@ -25,8 +25,8 @@ func Hostname(vmi *v1.VirtualMachineInstance) string {
 }
 
 // MAC returns the spec's address, or one made from the firmware UUID and the interface's name: it survives restarts,
-// migrations and the loss of the status, and a clone with its new UUID gets another. An invalid address in the spec
-// is returned unchanged; admission refuses it.
+// migrations and the loss of the status, and a clone gets another. It returns an invalid address unchanged; admission
+// refuses it.
 func MAC(vmi *v1.VirtualMachineInstance, iface string) string {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		spec := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -34,17 +34,14 @@ func MAC(vmi *v1.VirtualMachineInstance, iface string) string {
 			return normalMAC(spec.MacAddress)
 		}
 	}
-	sum := sha256.Sum256([]byte("drydock mac\x00" + identity(vmi) + "\x00" + iface))
+	// Admission gives every VMI a firmware UUID; the name is for objects that bypassed it.
+	guest := vmi.Namespace + "/" + vmi.Name
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.UUID != "" {
+		guest = string(f.UUID)
+	}
+	sum := sha256.Sum256([]byte("drydock mac\x00" + guest + "\x00" + iface))
 	// Locally administered, unicast.
 	return fmt.Sprintf("02:%02x:%02x:%02x:%02x:%02x", sum[0], sum[1], sum[2], sum[3], sum[4])
-}
-
-// Admission gives every VMI a firmware UUID; the fallback is for objects that bypassed it.
-func identity(vmi *v1.VirtualMachineInstance) string {
-	if f := vmi.Spec.Domain.Firmware; f != nil && f.UUID != "" {
-		return string(f.UUID)
-	}
-	return vmi.Namespace + "/" + vmi.Name
 }
 
 // normalMAC returns an address in the form of QEMU and Linux: DE-AD… becomes de:ad….

@@ -11,8 +11,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Images returns the files that virt-launcher has to prepare for the machine: those of disks and their overlays, in
-// the order of spec.volumes.
+// Images returns the files that virt-launcher has to prepare for the machine, in the order of spec.volumes.
 func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	readOnly := make(map[string]bool)
 	for i := range vmi.Spec.Domain.Devices.Disks {
@@ -37,8 +36,8 @@ func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	return append(images, kernelImages(vmi)...)
 }
 
-// kernelImages returns the files that QEMU reads directly. They are prepared only to check that
-// they are in the kernel's image. Their names can't be volumes' names.
+// kernelImages returns the files that QEMU reads directly: virt-launcher only checks them. No volume can have their
+// names.
 func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 	f := vmi.Spec.Domain.Firmware
 	if f == nil || f.KernelBoot == nil || f.KernelBoot.Container == nil {
@@ -56,14 +55,14 @@ func kernelImages(vmi *v1.VirtualMachineInstance) []launch.Image {
 	return images
 }
 
-// volumeImage is false if virt-launcher has nothing to prepare: virt-handler makes ISO images, and virt-launcher
-// makes the disk of downward metrics when QEMU starts.
+// volumeImage returns false for ISO images, which virt-handler makes, and for the disk of downward metrics, which
+// virt-launcher makes when QEMU starts.
 func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	image := launch.Image{Name: v.Name}
 	switch {
 	case v.ContainerDisk != nil:
 		image.Root = layout.VolumeDir(v.Name)
-		image.Source = path.Join(image.Root, path.Join("/", containerDiskPath(v.ContainerDisk)))
+		image.Source = path.Join(image.Root, path.Join("/", or(v.ContainerDisk.Path, layout.ContainerDiskDir)))
 		image.Overlay = layout.OverlayFile(v.Name)
 	case v.EmptyDisk != nil:
 		image.Overlay = layout.OverlayFile(v.Name)
@@ -83,18 +82,11 @@ func volumeImage(v *v1.Volume) (launch.Image, bool) {
 	return image, true
 }
 
-// claimImage sets the disk in a claim: the block device, or disk.img in the file system. Both are
-// raw, so that a guest's content can't be taken for another format (decision 031).
+// claimImage sets the disk in a claim: the block device, or disk.img in the file system. Both are raw, so that a
+// guest's content can't be taken for another format (decision 031).
 func claimImage(image *launch.Image) {
 	image.Root = layout.VolumeDir(image.Name)
 	image.Source = path.Join(image.Root, layout.DiskImage)
 	image.Device = layout.VolumeDevice(image.Name)
 	image.Format = formatRaw
-}
-
-func containerDiskPath(d *v1.ContainerDiskSource) string {
-	if d.Path != "" {
-		return d.Path
-	}
-	return layout.ContainerDiskDir
 }

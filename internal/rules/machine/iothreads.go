@@ -35,20 +35,16 @@ func (b *builder) ioThreads() {
 			pooled = append(pooled, i)
 		}
 	}
-	pool := b.threadsOfPool(policy)
+	pool := 1
+	switch t := b.spec.IOThreads; {
+	case policy == v1.IOThreadsPolicyAuto:
+		pool = 2 * VCPUs(b.topology)
+	case policy == v1.IOThreadsPolicySupplementalPool && t != nil && t.SupplementalPoolThreadCount != nil:
+		pool = int(max(*t.SupplementalPoolThreadCount, 1))
+	}
 	for n, i := range pooled {
 		b.thread(fmt.Sprintf("iothread%d", n%pool+1), i)
 	}
-}
-
-func (b *builder) threadsOfPool(policy v1.IOThreadsPolicy) int {
-	switch t := b.spec.IOThreads; {
-	case policy == v1.IOThreadsPolicyAuto:
-		return 2 * VCPUs(b.topology)
-	case policy == v1.IOThreadsPolicySupplementalPool && t != nil && t.SupplementalPoolThreadCount != nil:
-		return int(max(*t.SupplementalPoolThreadCount, 1))
-	}
-	return 1
 }
 
 func (b *builder) thread(id string, index int) {
@@ -61,5 +57,3 @@ func (b *builder) thread(id string, index int) {
 	b.threads[index] = id
 	b.object(Properties{"qom-type": "iothread", "id": id})
 }
-
-func (b *builder) threadOf(index int) string { return b.threads[index] }

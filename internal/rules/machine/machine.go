@@ -23,7 +23,7 @@ type NIC struct {
 	MAC string
 	// MTU is offered to the guest by virtio-net; 0 leaves it to DHCP.
 	MTU int
-	// Device is the PCI address of a device of the node, without a tap. It is "" for an emulated interface.
+	// Device is the PCI address of a device of the node, "" for an emulated interface.
 	Device string
 	// VhostNet means that the pod can open /dev/vhost-net.
 	VhostNet bool
@@ -32,29 +32,28 @@ type NIC struct {
 // Input is the input of Build.
 type Input struct {
 	VMI *v1.VirtualMachineInstance
-	// KVM means that the node's probe found KVM usable; otherwise the guest is emulated (TCG).
+	// KVM means that the node has usable KVM; otherwise the guest is emulated (TCG).
 	KVM bool
 	// MachineType and CPUModel are the cluster's defaults; "" means q35 and host-model.
 	MachineType, CPUModel string
 	SMBIOS                *v1.SMBiosConfiguration
-	// Images are virt-launcher's results for Images().
+	// Images are virt-launcher's, for Images().
 	Images map[string]launch.PreparedImage
 	NICs   map[string]NIC
-	// Now is the start of the guest's clock, for a spec.domain.clock with an offset or a time zone.
+	// Now starts the guest's clock, for a spec.domain.clock with an offset or a time zone.
 	Now time.Time
 	// Incoming is the UID of the migration that brings the guest, "" for a new start.
 	Incoming types.UID
-	// Sockets is the number with CPUs at QEMU's start, as at the source for a migrated guest; 0 means the spec's.
+	// Sockets is the number with CPUs at QEMU's start: the source's for a migrated guest; 0 means the spec's.
 	Sockets uint32
-	// Memory is the boot memory in bytes of a migrated guest; 0 means the spec's. Memory that was
-	// plugged since arrives with the guest.
+	// Memory is the boot memory in bytes of a migrated guest; 0 means the spec's. Plugged memory arrives with the guest.
 	Memory int64
 }
 
-// Properties are a JSON object on QEMU's command line or in the arguments of a QMP command.
+// Properties are a JSON object for QEMU's command line or QMP.
 type Properties map[string]any
 
-// Machine is a QEMU machine, for the command line and for QMP (object-add, blockdev-add, netdev_add, device_add).
+// Machine is a QEMU machine, for the command line and for QMP.
 type Machine struct {
 	// QEMU must create these in order.
 	Objects, Blockdevs, Netdevs, Devices []Properties

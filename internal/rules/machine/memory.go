@@ -12,28 +12,28 @@ import (
 const (
 	kibibyte = 1 << 10
 	mebibyte = 1 << 20
-	// odd is added to an emulated guest's memory: QEMU loses writes to a memory of whole 256 KiB
-	// during migration (decision 302). QEMU rounds to it.
+	// odd is added to an emulated guest's memory: QEMU loses writes to a memory of whole 256 KiB during migration
+	// (decision 302). QEMU rounds to it.
 	odd = 8 * kibibyte
 	// ramID is the name by which a migration finds the guest's memory.
 	ramID = "ram0"
 
-	// MemoryDevice is the id of the device that plugs memory into a running guest.
+	// MemoryDevice is the id of the device that plugs memory.
 	MemoryDevice = "memory0"
 	roomID       = "ram1"
 	// MemoryBlock is the device's block size, the smallest that Linux releases.
 	MemoryBlock = 2 * mebibyte
 	// linuxBlock is the block size of Linux on x86, which uses no partial block.
 	linuxBlock = 128 * mebibyte
-	// DeviceMemory is what QEMU may lock besides the guest's memory if the guest has devices of the node:
-	// the machine's other memory that such a device reaches, as firmware and registers, is locked, too.
+	// DeviceMemory is the memory besides the guest's, such as firmware and registers, that QEMU may lock if the guest
+	// has devices of the node.
 	DeviceMemory = 1 << 30
 	// MostRoom is more than any machine has, and safe from overflow.
 	MostRoom = 1 << 44
 )
 
-// GuestMemory returns the guest's boot memory in bytes: spec.domain.memory.guest, or else the
-// memory request, or else the limit; 0 when there is none.
+// GuestMemory returns the guest's boot memory in bytes: spec.domain.memory.guest, or else the memory request, or else
+// the limit; 0 for none.
 func GuestMemory(spec *v1.VirtualMachineInstanceSpec) int64 {
 	if m := spec.Domain.Memory; m != nil && m.Guest != nil {
 		return m.Guest.Value()
@@ -46,7 +46,7 @@ func GuestMemory(spec *v1.VirtualMachineInstanceSpec) int64 {
 	return 0
 }
 
-// BootMemory returns the memory in bytes that the VMI's guest was started with, or is to be started with.
+// BootMemory returns the memory in bytes with which the guest was or will be started.
 func BootMemory(vmi *v1.VirtualMachineInstance) int64 {
 	if m := vmi.Status.Memory; m != nil && m.GuestAtBoot != nil {
 		return m.GuestAtBoot.Value()
@@ -90,7 +90,7 @@ func (b *builder) memory() {
 	}
 }
 
-// room adds an empty device for size bytes, neither allocated nor reserved before the guest uses them.
+// room adds an empty device, whose memory is neither allocated nor reserved before the guest uses it.
 func (b *builder) room(size int64) {
 	b.object(Properties{"qom-type": "memory-backend-ram", "id": roomID, "size": size, "reserve": false})
 	b.device(onRootBus(Properties{
@@ -98,7 +98,7 @@ func (b *builder) room(size int64) {
 	}, slotMemory))
 }
 
-// MemoryRoom returns how many bytes can be plugged into a guest that started with boot bytes.
+// MemoryRoom returns how many bytes can be plugged, besides boot bytes.
 func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	m := spec.Domain.Memory
 	if m == nil || m.MaxGuest == nil || m.Hugepages != nil {
@@ -107,14 +107,14 @@ func MemoryRoom(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	return min(max(m.MaxGuest.Value()-boot, 0), MostRoom) / MemoryBlock * MemoryBlock
 }
 
-// PluggedMemory returns how many bytes the spec wants plugged into a guest that was started with boot bytes.
+// PluggedMemory returns how many bytes the spec wants plugged, besides boot bytes.
 func PluggedMemory(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	more := min(max(GuestMemory(spec)-boot, 0), MostRoom)
 	return min(roundUp(more, MemoryBlock), MemoryRoom(spec, boot))
 }
 
-// LockedMemory returns how many bytes QEMU may have to lock: devices of the node may write at any
-// time to all memory that the guest has or may get.
+// LockedMemory returns how many bytes QEMU may have to lock: devices of the node may write at any time to all memory
+// that the guest has or may get.
 func LockedMemory(spec *v1.VirtualMachineInstanceSpec, boot int64) int64 {
 	return roundUp(boot, mebibyte) + odd + MemoryRoom(spec, boot) + DeviceMemory
 }

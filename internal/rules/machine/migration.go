@@ -6,10 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Markers of a live migration, with its UID. QEMU reports the status of its last migration, but
-// neither which one that was nor whether a guest that was paused has run since it arrived. QEMU
-// starts with the first marker as the target of a migration; virt-handler adds the others, each
-// before the step that it records (decision 295).
+// Markers of a live migration, with its UID. QEMU reports the status of its last migration, but neither which one that
+// was nor whether a paused guest has run since it arrived. A target's QEMU starts with the first marker; virt-handler
+// adds the others, each before the step that it records (decision 295).
 const (
 	incomingMarker = "incoming-"
 	ranMarker      = "ran-"
@@ -31,27 +30,27 @@ func BegunMarker(migration types.UID) string { return begunMarker + string(migra
 // DoomedMarker is in a target that is being killed: its guest must not run.
 func DoomedMarker(migration types.UID) string { return doomedMarker + string(migration) }
 
-// PausedMarker is in a source whose guest virt-handler has stopped for convergence, or is about to:
-// the guest resumes if the migration fails.
+// PausedMarker is in a source whose guest virt-handler has stopped for convergence, or is about to: the guest resumes
+// if the migration fails.
 func PausedMarker(migration types.UID) string { return pausedMarker + string(migration) }
 
-// LeftMarker is in a source in post-copy, before the target is told to run the guest. The guest
-// never resumes here, whatever status QEMU reports later.
+// LeftMarker is in a source in post-copy, before the target is told to run the guest, which never resumes here,
+// whatever status QEMU reports later.
 func LeftMarker(migration types.UID) string { return leftMarker + string(migration) }
 
 // Handover is the state that the markers record.
 type Handover struct {
-	// Incoming is the migration that brings the guest, "" for a guest that was started here. Ran
-	// means that it may have run here, Doomed that this QEMU is being killed.
+	// Incoming is the migration that brings the guest, "" for one that was started here. Ran means that it may have run
+	// here, Doomed that this QEMU is being killed.
 	Incoming    types.UID
 	Ran, Doomed bool
-	// Begun is the last migration to another node, "" for none. Paused means that the guest was
-	// stopped for it, Left that the guest may run at the target before the migration is over.
+	// Begun is the last migration to another node, "" for none. Paused means that the guest was stopped for it, Left
+	// that the guest may run at the target before the migration is over.
 	Begun        types.UID
 	Paused, Left bool
 }
 
-// ReadHandover reads the markers among QEMU's objects.
+// ReadHandover returns the handover that QEMU's objects record.
 func ReadHandover(objects map[string]bool) Handover {
 	var h Handover
 	for name := range objects {
@@ -79,12 +78,4 @@ func Outdated(objects map[string]bool, begins types.UID) []string {
 		}
 	}
 	return list
-}
-
-// arrive makes QEMU wait for its guest and keep the guest's CPUs stopped.
-func (b *builder) arrive() {
-	b.named("migration", string(b.in.Incoming))
-	b.option("S", "")
-	b.option("incoming", "defer")
-	b.object(Properties{"qom-type": MarkerType, "id": IncomingMarker(b.in.Incoming)})
 }

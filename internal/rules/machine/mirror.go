@@ -8,17 +8,14 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Mirror is a disk that moves with its guest. QEMU at the target exports it by its volume's name,
-// and QEMU at the source copies it there.
+// Mirror is a disk that moves with its guest: QEMU at the target exports it, and QEMU at the source copies it there.
 type Mirror struct {
 	Volume string
 	// Node is the block node that is copied and exported; Copy is the node at the source that reaches the target.
 	Node, Copy string
-	// Whole means that all content is copied. Otherwise only the guest's writes are, since the
-	// image below is the same on every node.
+	// Whole means that more is copied than the guest's writes above an image that is the same on every node.
 	Whole bool
-	// Slice limits the copy, at the source, to the beginning of another claim, which may be larger. It is ""
-	// otherwise.
+	// Slice is the source's node that limits the copy to the beginning of another, maybe larger claim; "" for none.
 	Slice string
 	// Plugged means that the target does not start with the disk.
 	Plugged bool

@@ -28,7 +28,7 @@ func IsDevice(iface *v1.Interface) bool {
 	return iface.SRIOV != nil && iface.State != v1.InterfaceStateAbsent
 }
 
-// HasDevices reports whether the guest gets any device of the node.
+// HasDevices reports whether IsDevice is true for any interface.
 func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	for i := range spec.Domain.Devices.Interfaces {
 		if IsDevice(&spec.Domain.Devices.Interfaces[i]) {
@@ -38,8 +38,8 @@ func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
 	return false
 }
 
-// BuildNIC returns the backend and the device of an interface to plug, behind the port of the next
-// start. The backend is nil for a device of the node.
+// BuildNIC returns the backend and the device of an interface to plug, behind the port of the next start. The backend
+// is nil for a device of the node.
 func BuildNIC(in Input, iface string) (netdev, device Properties, err error) {
 	b := newBuilder(in)
 	b.ports()
@@ -83,10 +83,15 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	}
 	b.named(path, spec.Name)
 	if spec.SRIOV != nil {
-		b.deviceNIC(spec, path, host, port)
+		if host.Device == "" {
+			b.refuse(path+".sriov", "which device of the node interface %q is has not been found out", spec.Name)
+			return
+		}
+		device := behindPort(Properties{"driver": "vfio-pci", "id": NICID(spec.Name), "host": host.Device}, port)
+		b.seat(spec, device)
+		b.device(device)
 		return
 	}
-	virtio := driver == nicDrivers[v1.VirtIO]
 	netdev := Properties{
 		"type": "tap", "id": NetdevID(spec.Name), "ifname": host.Tap, "script": "no", "downscript": "no",
 	}
@@ -97,22 +102,23 @@ func (b *builder) nic(spec *v1.Interface, path string, port int) {
 	device := behindPort(Properties{
 		"driver": driver, "id": NICID(spec.Name), "netdev": NetdevID(spec.Name), "mac": normalMAC(mac),
 	}, port)
-	if virtio {
-		b.virtioNIC(netdev, b.virtio(device), host)
+	if driver == nicDrivers[v1.VirtIO] {
+		b.virtio(device)
+		if host.VhostNet {
+			netdev["vhost"] = true
+		}
+		if host.MTU != 0 {
+			device["host_mtu"] = host.MTU
+		}
+		if queues := Queues(&b.vmi.Spec); queues > 1 {
+			netdev["queues"] = queues
+			device["mq"] = true
+			// A vector for each direction of each queue, one for the configuration and one for the control queue.
+			device["vectors"] = 2*queues + 2
+		}
 	}
 	b.seat(spec, device)
 	b.netdev(netdev)
-	b.device(device)
-}
-
-// deviceNIC passes a device of the node through, with its own model and MAC address.
-func (b *builder) deviceNIC(spec *v1.Interface, path string, host NIC, port int) {
-	if host.Device == "" {
-		b.refuse(path+".sriov", "which device of the node interface %q is has not been found out", spec.Name)
-		return
-	}
-	device := behindPort(Properties{"driver": "vfio-pci", "id": NICID(spec.Name), "host": host.Device}, port)
-	b.seat(spec, device)
 	b.device(device)
 }
 
@@ -130,22 +136,6 @@ func (b *builder) seat(spec *v1.Interface, device Properties) {
 
 // maxQueues is the kernel's limit for a tap device.
 const maxQueues = 256
-
-func (b *builder) virtioNIC(netdev, device Properties, host NIC) {
-	if host.VhostNet {
-		netdev["vhost"] = true
-	}
-	if host.MTU != 0 {
-		device["host_mtu"] = host.MTU
-	}
-	if queues := Queues(&b.vmi.Spec); queues > 1 {
-		netdev["queues"] = queues
-		device["mq"] = true
-		// A vector for each direction of each queue, one for changes of the configuration and one for the control
-		// queue.
-		device["vectors"] = 2*queues + 2
-	}
-}
 
 // Queues returns the number of queue pairs of each virtio interface and its tap device.
 func Queues(spec *v1.VirtualMachineInstanceSpec) int {

@@ -13,8 +13,7 @@ const (
 	defaultMachineType = "q35"
 
 	// TranslationCacheMi limits QEMU's cache of translated code without KVM, in mebibytes: it could take a gibibyte,
-	// which no memory request would cover. A Linux guest's boot fills 61; with a smaller cache boots take twice as
-	// long.
+	// which no memory request covers. A Linux guest's boot fills 61; a smaller cache doubles its time.
 	TranslationCacheMi = 96
 )
 
@@ -70,9 +69,6 @@ func (b *builder) platformFlags() []string {
 	}
 	if f != nil {
 		flags = append(flags, kvmFlags(f)...)
-		if isTrueState(f.HypervPassthrough) {
-			flags = append(flags, "hv-passthrough=on")
-		}
 		if f.Hyperv != nil {
 			flags = append(flags, hypervFlags(f.Hyperv)...)
 		}
@@ -104,15 +100,15 @@ func kvmFlags(f *v1.Features) []string {
 	if f.Pvspinlock != nil {
 		flags = append(flags, "kvm-pv-unhalt="+onOff(isOn(f.Pvspinlock)))
 	}
+	if p := f.HypervPassthrough; p != nil && !isFalse(p.Enabled) {
+		flags = append(flags, "hv-passthrough=on")
+	}
 	return flags
 }
-
-func isTrueState(p *v1.HyperVPassthrough) bool { return p != nil && !isFalse(p.Enabled) }
 
 // defaultSpinlockRetries is the number of attempts before Windows yields.
 const defaultSpinlockRetries = 4096
 
-// hypervFlags returns the enlightenments in a fixed order.
 func hypervFlags(h *v1.FeatureHyperv) []string {
 	var flags []string
 	add := func(name string, f *v1.FeatureState) {

@@ -78,7 +78,7 @@ func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
 	}
 	for i := range vmi.Spec.Volumes {
 		if v := &vmi.Spec.Volumes[i]; isoVolume(v) {
-			h.create(isoFile(v), qcow2.Image{VirtualSize: 1 << 20})
+			h.create(layout.ISOFile(v.Name), qcow2.Image{VirtualSize: 1 << 20})
 		}
 	}
 	if told := DownwardMetrics(&vmi.Spec, ""); told != nil && told.Disk != "" {

@@ -21,8 +21,8 @@ func KeepsTPM(spec *v1.VirtualMachineInstanceSpec) bool {
 	return HasTPM(spec) && isTrue(spec.Domain.Devices.TPM.Persistent)
 }
 
-// TPM returns the TPM to start before QEMU, nil for none. current is the folder of a persistent
-// TPM; one that a migration brings has a separate folder.
+// TPM returns the TPM to start before QEMU, nil for none. current is the folder of a persistent TPM; a migration brings
+// it into a separate folder.
 func TPM(spec *v1.VirtualMachineInstanceSpec, current string, incoming types.UID) *launch.TPM {
 	switch {
 	case !HasTPM(spec):

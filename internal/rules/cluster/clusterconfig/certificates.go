@@ -13,26 +13,25 @@ import (
 const (
 	DefaultAuthorityDuration   = 10 * 365 * 24 * time.Hour
 	DefaultCertificateDuration = 365 * 24 * time.Hour
-	// maxOverlap bounds the default time before its end at which a certificate is replaced.
+	// maxOverlap bounds the default RenewBefore.
 	maxOverlap = 90 * 24 * time.Hour
 )
 
-// minCertificateStep is the minimum between two rotations, and between a rotation and the end of the replaced
-// certificate. Workers get a certificate of a new authority within ten minutes.
+// minCertificateStep is the minimum between two rotations, and between a rotation and the replaced certificate's end.
+// Workers get a certificate of a new authority within ten minutes.
 const minCertificateStep = 20 * time.Minute
 
-// Lifetime is how long a certificate is valid, and how long before its end it is replaced.
+// Lifetime is a certificate's validity, and the time before its end at which it is replaced.
 type Lifetime struct {
 	Duration, RenewBefore time.Duration
 }
 
-// Certificates are the lifetimes of Drydock's own certificates and of the authorities that sign them
-// (certificateRotateStrategy.selfSigned).
+// Certificates are the lifetimes of Drydock's own certificates and of their authorities.
 type Certificates struct {
 	Authority, Certificate Lifetime
 }
 
-// DefaultCertificates returns the lifetimes for a KubeVirt object that sets none.
+// DefaultCertificates returns the default lifetimes.
 func DefaultCertificates() Certificates {
 	return Certificates{
 		Authority:   Lifetime{DefaultAuthorityDuration, maxOverlap},
@@ -40,8 +39,8 @@ func DefaultCertificates() Certificates {
 	}
 }
 
-// CertificatesOf returns the lifetimes that a KubeVirt object sets; kv may be nil. Unusable settings, which
-// admission refuses while it is available, give the defaults and errors.
+// CertificatesOf returns the lifetimes that a KubeVirt object sets; kv may be nil. Unusable settings, which admission
+// refuses while it is available, give the defaults and errors.
 func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
 	if kv == nil || kv.Spec.CertificateRotationStrategy.SelfSigned == nil {
 		return DefaultCertificates(), nil
@@ -73,13 +72,13 @@ func CertificatesOf(kv *v1.KubeVirt) (Certificates, field.ErrorList) {
 	return out, nil
 }
 
-// asked is a lifetime in the KubeVirt object; nil is not set.
+// asked is a lifetime in the KubeVirt object.
 type asked struct {
 	duration, renewBefore     *metav1.Duration
 	durationAt, renewBeforeAt *field.Path
 }
 
-// lifetimesOf reads the newer form (ca, server), or the older one.
+// lifetimesOf reads the newer form, or the older one.
 func lifetimesOf(set *v1.KubeVirtSelfSignConfiguration, path *field.Path) (authority, certificate asked) {
 	if set.CA == nil && set.Server == nil {
 		return asked{set.CARotateInterval, set.CAOverlapInterval, path.Child("caRotateInterval"), path.Child("caOverlapInterval")},
@@ -95,8 +94,7 @@ func lifetimesOf(set *v1.KubeVirtSelfSignConfiguration, path *field.Path) (autho
 	return read(set.CA, path.Child("ca")), read(set.Server, path.Child("server"))
 }
 
-// or fills in unset fields. By default, a certificate overlaps with its successor for a fifth of its duration,
-// at most maxOverlap.
+// or fills in unset fields: by default, certificates overlap for a fifth of their duration.
 func (a asked) or(duration time.Duration) Lifetime {
 	if a.duration != nil {
 		duration = a.duration.Duration

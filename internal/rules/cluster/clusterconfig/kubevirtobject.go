@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TheOne returns the effective KubeVirt object, in any namespace, or nil. Admission refuses a second one. If two
-// exist nevertheless, created at the same moment or without admission, those in home, the components' namespace, come
-// first, then the oldest (decision 545).
+// TheOne returns the effective KubeVirt object, in any namespace, or nil. Admission refuses a second one. Of two that
+// were created at once or without admission, the one in home, the components' namespace, comes first, then the oldest
+// (decision 545).
 func TheOne(all []v1.KubeVirt, home string) *v1.KubeVirt {
 	var one *v1.KubeVirt
 	for i := range all {
@@ -35,10 +35,9 @@ func before(a, b *v1.KubeVirt, home string) bool {
 
 // Watched updates Current from watch events. It is safe for concurrent use.
 type Watched struct {
-	// Home is the components' namespace.
 	Home    string
 	Current *Current
-	// Changed, if not nil, is called with the settings after each event.
+	// Changed, if not nil, gets the settings after each event.
 	Changed func(Settings)
 
 	mu  sync.Mutex

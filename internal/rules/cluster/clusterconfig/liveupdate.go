@@ -6,10 +6,10 @@ import (
 	"drydock.dev/drydock/internal/rules/object/quantity"
 )
 
-// defaultHotplugRatio is the default that KubeVirt documents for configuration.liveUpdateConfiguration.
+// KubeVirt documents this default.
 const defaultHotplugRatio uint32 = 4
 
-// LiveUpdate bounds how far running guests can grow (configuration.liveUpdateConfiguration).
+// LiveUpdate bounds the growth of running guests.
 type LiveUpdate struct {
 	// MaxHotplugRatio is the multiple of its initial resources that a guest may reach.
 	MaxHotplugRatio uint32

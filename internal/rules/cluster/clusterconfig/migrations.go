@@ -17,8 +17,7 @@ const (
 	defaultUtilityVolumeSeconds int64  = 150
 )
 
-// migrations fills in unset fields; set may be nil. Without a network, which has no default, guests migrate over the
-// pod network.
+// migrations fills in unset fields. Without a network, guests migrate over the pod network.
 func migrations(set *v1.MigrationConfiguration) v1.MigrationConfiguration {
 	c := v1.MigrationConfiguration{}
 	if set != nil {

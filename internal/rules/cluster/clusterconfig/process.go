@@ -7,12 +7,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// MaxVerbosity is the highest log level: above it, the API server's client logs the bodies of responses, with the
-// contents of Secrets (decision 591).
+// MaxVerbosity is the highest log level: above it, the API server's client logs the contents of Secrets (decision 591).
 const MaxVerbosity = 7
 
-// Verbosity is the log level of each component (developerConfiguration.logVerbosity): from 0, which suits an
-// administrator, to MaxVerbosity.
+// Verbosity is the log level of each component: from 0, which suits an administrator, to MaxVerbosity.
 type Verbosity struct {
 	API, Controller, Handler int
 	// Nodes are the levels of individual nodes' virt-handlers.
@@ -40,8 +38,7 @@ func verbosity(d *v1.DeveloperConfiguration) Verbosity {
 	return out
 }
 
-// Rate limits a client's requests to the API server: Burst at once and QPS per second. The zero value is no
-// limit.
+// Rate limits a client's requests to the API server; zero is no limit.
 type Rate struct {
 	QPS   float32
 	Burst int
@@ -50,17 +47,9 @@ type Rate struct {
 // Limited reports whether there is a limit.
 func (r Rate) Limited() bool { return r.QPS > 0 }
 
-// Rates are the limits of the components' clients. By default there are none, since the API server has priority
-// and fairness.
+// Rates are the limits of the components' clients, by default none: the API server has priority and fairness.
 type Rates struct {
 	API, Webhook, Controller, Handler Rate
-}
-
-func rates(c *v1.KubeVirtConfiguration) Rates {
-	return Rates{
-		API: rate(c.APIConfiguration), Webhook: rate(c.WebhookConfiguration),
-		Controller: rate(c.ControllerConfiguration), Handler: rate(c.HandlerConfiguration),
-	}
 }
 
 func rate(config *v1.ReloadableComponentConfiguration) Rate {

@@ -18,8 +18,7 @@ var tlsVersions = map[v1.TLSProtocolVersion]uint16{
 	v1.VersionTLS10: tls.VersionTLS10, v1.VersionTLS11: tls.VersionTLS11, v1.VersionTLS12: tls.VersionTLS12, v1.VersionTLS13: tls.VersionTLS13,
 }
 
-// Cipher returns the cipher suite with a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. It knows only safe
-// ones.
+// Cipher returns the safe cipher suite with a name such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256.
 func Cipher(name string) (uint16, error) {
 	for _, suite := range tls.CipherSuites() {
 		if suite.Name == name {
@@ -29,7 +28,7 @@ func Cipher(name string) (uint16, error) {
 	return 0, fmt.Errorf("%q is none of the ciphers that Go knows as safe", name)
 }
 
-// tlsOf never permits a version before 1.2, and ignores unknown ciphers, which admission refuses.
+// tlsOf permits no version before 1.2, and ignores unknown ciphers, which admission refuses.
 func tlsOf(set *v1.TLSConfiguration) TLS {
 	if set == nil {
 		return TLS{}

@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	// rolePrefix is that of the ClusterRoles that extend those of Kubernetes named by the rest.
-	rolePrefix = "kubevirt.io:"
-	// aggregatesTo is the prefix of the aggregation labels.
+	// rolePrefix begins the names of ClusterRoles; the rest is that of the extended ClusterRole of Kubernetes.
+	rolePrefix   = "kubevirt.io:"
 	aggregatesTo = "rbac.authorization.k8s.io/aggregate-to-"
 )
 
@@ -25,7 +24,7 @@ func AggregatedRole(name string) bool {
 	return false
 }
 
-// RoleLabels returns the label of the ClusterRoles for users.
+// RoleLabels returns the label of users' ClusterRoles.
 func RoleLabels() map[string]string { return map[string]string{v1.AppLabel: ""} }
 
 // metadata is the changes of labels and annotations; null removes one.
@@ -39,15 +38,17 @@ type metadataPatch struct {
 	Metadata metadata `json:"metadata"`
 }
 
-// Aggregation returns the merge patch that makes an aggregated role (AggregatedRole) follow the KubeVirt
-// object, nil for no change; kv may be nil. The strategy Manual moves the aggregation label into
-// ReplacedAnnotation. A label that somebody else has removed is not restored.
+// Aggregation returns the merge patch that makes an aggregated role follow the KubeVirt object, nil for no change; kv
+// may be nil. The strategy Manual moves the aggregation label into ReplacedAnnotation. A label that somebody else has
+// removed is not restored.
 func Aggregation(role metav1.Object, kv *v1.KubeVirt) ([]byte, error) {
 	label := aggregatesTo + strings.TrimPrefix(role.GetName(), rolePrefix)
 	yes, text := "true", role.GetAnnotations()[ReplacedAnnotation]
 	aggregated := role.GetLabels()[label] == yes
 	change := metadata{ResourceVersion: role.GetResourceVersion(), Labels: map[string]*string{}, Annotations: map[string]*string{}}
-	switch manual := manualAggregation(kv); {
+	manual := kv != nil && kv.Spec.Configuration.RoleAggregationStrategy != nil &&
+		*kv.Spec.Configuration.RoleAggregationStrategy == v1.RoleAggregationStrategyManual
+	switch {
 	case manual && aggregated:
 		record, err := json.Marshal(metadataPatch{metadata{Labels: map[string]*string{label: &yes}}})
 		if err != nil {
@@ -69,11 +70,4 @@ func Aggregation(role metav1.Object, kv *v1.KubeVirt) ([]byte, error) {
 		return nil, fmt.Errorf("writing the labels of the ClusterRole %s: %w", role.GetName(), err)
 	}
 	return patch, nil
-}
-
-func manualAggregation(kv *v1.KubeVirt) bool {
-	if kv == nil || kv.Spec.Configuration.RoleAggregationStrategy == nil {
-		return false
-	}
-	return *kv.Spec.Configuration.RoleAggregationStrategy == v1.RoleAggregationStrategyManual
 }

@@ -1,6 +1,6 @@
-// Package components decides the changes that the KubeVirt object makes to Drydock's own objects: the
-// deployments of virt-api and virt-controller and the daemon set of virt-handler, the aggregation of the user
-// roles (aggregation.go), and the objects for Prometheus's operator (monitoring.go).
+// Package components decides the changes that the KubeVirt object makes to Drydock's own objects: the deployments of
+// virt-api and virt-controller and the daemon set of virt-handler, the aggregation of the user roles, and the objects
+// for Prometheus's operator.
 //
 // The manifests own these objects and may be applied at any time. This package owns only the fields that the KubeVirt
 // object sets, as server-side apply's Manager, and restores the manifests' values when the KubeVirt object no longer
@@ -26,8 +26,7 @@ const (
 	Handler    = "virt-handler"
 )
 
-// Manager is the field manager of the KubeVirt object's settings: virt-controller's own name also updates other
-// fields.
+// Manager is the field manager of the KubeVirt object's settings; virt-controller's own name updates other fields too.
 const Manager = "drydock-kubevirt-object"
 
 // Deployment returns the apply configuration for the live deployment, nil for none; kv may be nil.
@@ -66,19 +65,14 @@ func configure(w workload, spec *v1.KubeVirtSpec) error {
 		config = spec.Workloads
 	}
 	if config != nil && config.Replicas != nil && w.replicas != nil {
-		// Without virt-controller nothing would follow the KubeVirt object, and without virt-api nobody could
-		// change it. Admission refuses 0, while it is available.
+		// Nothing follows the KubeVirt object without virt-controller, and nobody can change it without virt-api.
+		// Admission refuses 0 while it is available.
 		*w.replicas = new(max(int32(*config.Replicas), 1))
 	}
 	pod := &w.template.Spec
 	if config != nil && config.NodePlacement != nil {
 		place(pod, config.NodePlacement)
 	}
-	pullImages(pod, spec)
-	return customize(w, &spec.CustomizeComponents)
-}
-
-func pullImages(pod *corev1.PodSpec, spec *v1.KubeVirtSpec) {
 	if policy := spec.ImagePullPolicy; policy != "" {
 		for _, containers := range [][]corev1.Container{pod.InitContainers, pod.Containers} {
 			for i := range containers {
@@ -87,6 +81,7 @@ func pullImages(pod *corev1.PodSpec, spec *v1.KubeVirtSpec) {
 		}
 	}
 	pod.ImagePullSecrets = union(pod.ImagePullSecrets, spec.ImagePullSecrets)
+	return customize(w, &spec.CustomizeComponents)
 }
 
 func union[T any](list, more []T) []T {

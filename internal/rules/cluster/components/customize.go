@@ -32,8 +32,8 @@ var settable = map[string][]string{
 	Handler:    {"pprof-addr"},
 }
 
-// Ineffective returns why a patch can't have an effect, "" if it may: it is for an object that is not Drydock's, or
-// it would remove the manifests' fields or expand beyond its own size.
+// Ineffective returns why a patch can't have an effect, "" if it may: it is not for Drydock's objects, or it would
+// remove the manifests' fields or expand beyond its own size.
 func Ineffective(p *v1.CustomizeComponentsPatch) string {
 	if kind, known := kinds[p.ResourceName]; !known || !strings.EqualFold(p.ResourceType, kind) {
 		return "it is for none of the deployments virt-api and virt-controller and the daemon set virt-handler"
@@ -131,17 +131,13 @@ func patch(object runtime.Object, p *v1.CustomizeComponentsPatch) error {
 	if err != nil {
 		return err
 	}
-	return decodeInto(object, after)
-}
-
-func decodeInto(object runtime.Object, text []byte) error {
 	switch o := object.(type) {
 	case *appsv1.Deployment:
 		*o = appsv1.Deployment{}
 	case *appsv1.DaemonSet:
 		*o = appsv1.DaemonSet{}
 	}
-	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder := json.NewDecoder(bytes.NewReader(after))
 	decoder.DisallowUnknownFields()
 	return decoder.Decode(object)
 }
@@ -158,8 +154,7 @@ func argsOf(template *corev1.PodTemplateSpec) []string {
 	return all
 }
 
-// setFlags replaces flags of the component's own container. It skips those that can't be set, about which
-// admission warns.
+// setFlags replaces flags of the component's own container. It skips unsettable ones, about which admission warns.
 func setFlags(w workload, flags map[string]string) {
 	containers := w.template.Spec.Containers
 	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == w.name })

@@ -16,8 +16,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// ReplacedAnnotation holds the other managers' values that Manager has overwritten, as a part of the object. One
-// request writes both, so that neither exists without the other.
+// ReplacedAnnotation holds the other managers' values that Manager has overwritten. One request writes both.
 const ReplacedAnnotation = "drydock.dev/replaced-by-kubevirt-object"
 
 // No manager owns these fields.
@@ -35,15 +34,15 @@ type planner struct {
 	empty runtime.Object
 }
 
-// plan returns the apply configuration that applies change to the object as other managers have made it; nil if
-// it already is so.
+// plan returns the apply configuration, for exactly this version of the object, that applies change to the object as
+// other managers have made it; nil if it already is so.
 //
 //	live = other managers' fields + Manager's fields
 //	base = live - Manager's fields + replaced values
 //	to apply = the differences that change makes to base + values replaced earlier
 //
-// Manager keeps a replaced field, with the other managers' value, until they write it themselves: if Manager
-// gave it up, the API server would remove it.
+// Manager keeps a replaced field, with the other managers' value, until they write it themselves: if Manager gave it
+// up, the API server would remove it.
 func plan(live Object, empty runtime.Object, kind schema.GroupVersionKind, types managedfields.TypeConverter, change func(runtime.Object) error) (*unstructured.Unstructured, error) {
 	p := planner{kind: kind, types: types, empty: empty}
 	now, err := p.typed(live)
@@ -77,7 +76,16 @@ func plan(live Object, empty runtime.Object, kind schema.GroupVersionKind, types
 	if had.ExcludeFields(whatItIs).IsSame() {
 		return nil, nil
 	}
-	return p.request(live, want)
+	fields, err := p.content(want)
+	if err != nil {
+		return nil, fmt.Errorf("writing what is to be applied: %w", err)
+	}
+	out := p.object(fields)
+	out.SetName(live.GetName())
+	out.SetNamespace(live.GetNamespace())
+	out.SetUID(live.GetUID())
+	out.SetResourceVersion(live.GetResourceVersion())
+	return out, nil
 }
 
 // difference returns the fields of after that differ from base, with the record of the values they replace.
@@ -141,11 +149,11 @@ func (p planner) change(before *typed.TypedValue, change func(runtime.Object) er
 	return base, after, err
 }
 
-// replaced reads the record of replaced values, without those that others have written since.
+// replaced reads the replaced values that nobody has written since.
 func (p planner) replaced(live Object, alone *fieldpath.Set) (*typed.TypedValue, error) {
 	fields := map[string]any{}
 	if text := live.GetAnnotations()[ReplacedAnnotation]; text != "" {
-		// A spoilt record gives no base to return to, and stops nothing.
+		// A spoilt record stops nothing.
 		if err := json.Unmarshal([]byte(text), &fields); err != nil {
 			fields = map[string]any{}
 		}
@@ -187,20 +195,6 @@ func (p planner) object(fields map[string]any) *unstructured.Unstructured {
 	maps.Copy(object.Object, fields)
 	object.SetGroupVersionKind(p.kind)
 	return object
-}
-
-// request returns the body of the request, which is for exactly this version of the object.
-func (p planner) request(live Object, want *typed.TypedValue) (*unstructured.Unstructured, error) {
-	fields, err := p.content(want)
-	if err != nil {
-		return nil, fmt.Errorf("writing what is to be applied: %w", err)
-	}
-	out := p.object(fields)
-	out.SetName(live.GetName())
-	out.SetNamespace(live.GetNamespace())
-	out.SetUID(live.GetUID())
-	out.SetResourceVersion(live.GetResourceVersion())
-	return out, nil
 }
 
 func (p planner) content(value *typed.TypedValue) (map[string]any, error) {

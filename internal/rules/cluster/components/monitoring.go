@@ -14,18 +14,16 @@ import (
 
 // Names by which Prometheus's operator finds Drydock's metrics. ServiceMonitorName is KubeVirt's.
 const (
-	// ServiceMonitorDefinition is the CRD without which there is nothing to create.
+	// ServiceMonitorDefinition is the CRD without which nothing is created.
 	ServiceMonitorDefinition = "servicemonitors.monitoring.coreos.com"
 	ServiceMonitorName       = "prometheus-kubevirt-rules"
-	// MonitoringRole is the Role and RoleBinding that let Prometheus discover the pods
-	// (config/rbac/monitoring.yaml).
+	// MonitoringRole is the Role and RoleBinding that let Prometheus discover the pods (config/rbac/monitoring.yaml).
 	MonitoringRole = "kubevirt-monitoring"
-	// MetricsAuthorities is the ConfigMap beside the ServiceMonitor with the authorities of the metrics
-	// servers.
+	// MetricsAuthorities is the ConfigMap beside the ServiceMonitor with the authorities of the metrics servers.
 	MetricsAuthorities = "kubevirt-metrics-ca"
 
 	authoritiesEntry = "ca.crt"
-	// prometheusToken is the path of the service account token in any pod, and so in Prometheus's.
+	// prometheusToken is the path of the service account token in any pod.
 	prometheusToken = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 
 	defaultMonitorAccount = "prometheus-k8s"
@@ -54,8 +52,8 @@ func Ours(labels map[string]string) bool {
 
 // Monitoring is the KubeVirt object's settings for Prometheus.
 type Monitoring struct {
-	// Accounts are candidates for Prometheus's service account; the first that exists counts. With Named, the
-	// object names the namespace and the account need not exist yet.
+	// Accounts are candidates for Prometheus's service account; the first that exists counts. With Named, the object
+	// names the namespace and the account need not exist yet.
 	Accounts []apitypes.NamespacedName
 	Named    bool
 	// namespace is the ServiceMonitor's; empty for the account's.
@@ -79,14 +77,13 @@ func MonitoringOf(kv *v1.KubeVirt) Monitoring {
 	return m
 }
 
-// Namespace returns the ServiceMonitor's namespace if account is Prometheus's.
+// Namespace returns the ServiceMonitor's namespace for Prometheus's account.
 func (m Monitoring) Namespace(account apitypes.NamespacedName) string {
 	return cmp.Or(m.namespace, account.Namespace)
 }
 
-// ServiceMonitor returns the object by which Prometheus scrapes the components in the namespace home.
-// Prometheus sends its token only to servers whose certificate has the name server. The guests' labels
-// (namespace, name) are kept.
+// ServiceMonitor returns the object by which Prometheus scrapes the components in the namespace home. Prometheus sends
+// its token only to servers whose certificate has the name server, and keeps the guests' labels (namespace, name).
 func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"spec": map[string]any{
@@ -123,8 +120,7 @@ func Authorities(namespace, bundle string) *unstructured.Unstructured {
 	return object
 }
 
-// MonitoringBinding returns the RoleBinding that lets Prometheus's account discover the pods in the namespace
-// home.
+// MonitoringBinding returns the RoleBinding that lets Prometheus's account discover the pods.
 func MonitoringBinding(home string, account apitypes.NamespacedName) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": MonitoringRole},
@@ -137,8 +133,8 @@ func MonitoringBinding(home string, account apitypes.NamespacedName) *unstructur
 	return object
 }
 
-// Says reports whether live contains all of want. Additional fields, such as defaults, are ignored; lists must
-// have the same length.
+// Says reports whether live contains all of want. Additional fields, such as defaults, do not count; lists must have
+// the same length.
 func Says(live, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -9,7 +9,7 @@ import (
 )
 
 // permitted fields can be changed, with those below. The others decide which program runs, as which user, and with
-// which rights on a node. Writing the KubeVirt object must not grant these (decision 592).
+// which rights on a node: writing the KubeVirt object must not grant these (decision 592).
 var permitted = regexp.MustCompile(`^(` + or(
 	`\.metadata\.annotations\..+`,
 	`\.spec\.(replicas|revisionHistoryLimit|progressDeadlineSeconds)`,

@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// place narrows the nodes for the pods. The manifests' constraints stay, except for the value of a label that
-// both name.
+// place narrows the nodes for the pods. The manifests' constraints stay, except for the value of a label that both
+// name.
 func place(pod *corev1.PodSpec, placement *v1.NodePlacement) {
 	if len(placement.NodeSelector) > 0 {
 		selector := maps.Clone(pod.NodeSelector)
@@ -28,7 +28,14 @@ func place(pod *corev1.PodSpec, placement *v1.NodePlacement) {
 	}
 	affinity := pod.Affinity
 	if n := more.NodeAffinity; n != nil {
-		affinity.NodeAffinity = bothNodeAffinities(affinity.NodeAffinity, n)
+		if affinity.NodeAffinity == nil {
+			affinity.NodeAffinity = n
+		} else {
+			both := *affinity.NodeAffinity
+			both.PreferredDuringSchedulingIgnoredDuringExecution = append(both.PreferredDuringSchedulingIgnoredDuringExecution, n.PreferredDuringSchedulingIgnoredDuringExecution...)
+			both.RequiredDuringSchedulingIgnoredDuringExecution = bothSelectors(both.RequiredDuringSchedulingIgnoredDuringExecution, n.RequiredDuringSchedulingIgnoredDuringExecution)
+			affinity.NodeAffinity = &both
+		}
 	}
 	if p := more.PodAffinity; p != nil {
 		if affinity.PodAffinity == nil {
@@ -48,17 +55,7 @@ func place(pod *corev1.PodSpec, placement *v1.NodePlacement) {
 	}
 }
 
-func bothNodeAffinities(a, b *corev1.NodeAffinity) *corev1.NodeAffinity {
-	if a == nil {
-		return b
-	}
-	out := *a
-	out.PreferredDuringSchedulingIgnoredDuringExecution = append(out.PreferredDuringSchedulingIgnoredDuringExecution, b.PreferredDuringSchedulingIgnoredDuringExecution...)
-	out.RequiredDuringSchedulingIgnoredDuringExecution = bothSelectors(a.RequiredDuringSchedulingIgnoredDuringExecution, b.RequiredDuringSchedulingIgnoredDuringExecution)
-	return &out
-}
-
-// bothSelectors returns the intersection. A selector's terms are alternatives; all requirements of a term must hold.
+// bothSelectors returns the intersection: terms are alternatives, of which all requirements must hold.
 func bothSelectors(a, b *corev1.NodeSelector) *corev1.NodeSelector {
 	switch {
 	case a == nil:

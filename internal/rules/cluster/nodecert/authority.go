@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// Authority signs the certificates of virt-handlers, and nothing else.
+// Authority signs only the certificates of virt-handlers.
 type Authority struct {
 	cert *x509.Certificate
 	key  crypto.PrivateKey
@@ -29,8 +29,7 @@ func NewAuthority(cert, key []byte) (*Authority, error) {
 	return &Authority{cert: pair.Leaf, key: pair.PrivateKey}, nil
 }
 
-// PublishedIn reports whether the bundle contains the authority, so that its clients trust certificates that it
-// signs.
+// PublishedIn reports whether the bundle contains the authority, so that its clients trust what it signs.
 func (a *Authority) PublishedIn(bundle []byte) bool {
 	for block, rest := pem.Decode(bundle); block != nil; block, rest = pem.Decode(rest) {
 		if bytes.Equal(block.Bytes, a.cert.Raw) {

@@ -11,9 +11,8 @@ import (
 // Act is virt-api's action on a request.
 type Act int
 
-// A request is approved and then signed, or it is refused.
 const (
-	// Ignore a request that is for another signer or has ended.
+	// Ignore a request for another signer, or one that has ended.
 	Ignore Act = iota
 	// Approve it, then look again.
 	Approve
@@ -32,7 +31,7 @@ type Verdict struct {
 	Condition certificatesv1.CertificateSigningRequestCondition
 }
 
-// Judge does not trust an approval: a request is always checked here before it is signed.
+// Judge does not trust an approval: it checks every request before it is signed.
 func Judge(request *certificatesv1.CertificateSigningRequest) Verdict {
 	if request.Spec.SignerName != SignerName || len(request.Status.Certificate) > 0 ||
 		has(request, certificatesv1.CertificateDenied) || has(request, certificatesv1.CertificateFailed) {
@@ -77,8 +76,7 @@ func has(request *certificatesv1.CertificateSigningRequest, kind certificatesv1.
 	return ok
 }
 
-// Requester returns the node whose virt-handler provably made the request, "" otherwise. Requests are counted
-// by it.
+// Requester returns the node whose virt-handler provably made the request, "" for none. Requests are counted by it.
 func Requester(request *certificatesv1.CertificateSigningRequest) string {
 	node, err := requester(&request.Spec)
 	if err != nil {

@@ -1,11 +1,10 @@
-// Package nodecert holds the rules of the certificates that virt-handlers serve with and use to call
-// each other in a migration: one key for each node, which never leaves virt-handler's memory, and a
-// certificate that names the node and is valid for nothing else. Only virt-api and other
-// virt-handlers trust its authority (decision 234).
+// Package nodecert holds the rules of the certificates with which virt-handlers serve and call each other in a
+// migration: one key for each node, which never leaves virt-handler's memory, and a certificate that names the node and
+// is valid for nothing else. Only virt-api and other virt-handlers trust its authority (decision 234).
 //
-// virt-handler requests it by a CertificateSigningRequest (New); the API server notes the requester
-// in it, and the node to which the token of the requesting pod is bound. virt-api judges the request
-// (Judge) and signs it (Authority). Decide returns virt-handler's next step.
+// virt-handler requests it by a CertificateSigningRequest (New), in which the API server notes the requester and the
+// node to which the requesting pod's token is bound. virt-api judges the request (Judge) and signs it (Authority).
+// Decide returns virt-handler's next step.
 //
 //	field of the request        written by
 //	metadata, spec              virt-handler of the node that the name ends with
@@ -15,13 +14,11 @@
 //	deletion                    virt-handler, after it has read the certificate; otherwise
 //	                            kube-controller-manager, after an hour
 //
-// A node has one request at a time, by its name. After a crash the next process recognizes the
-// request by its key and its conditions:
+// A node has one request at a time, by its name. After a crash the next process knows it by its key and its conditions:
 //
-//	virt-handler, after its request   its successor has another key, deletes the request and makes a
-//	                                  new one
+//	virt-handler, after its request   its successor has another key, and replaces the request
 //	virt-api, after its approval      an approved request is judged again and signed
-//	two virt-apis at once             the version of the request lets one write succeed
+//	two virt-apis at once             the request's version lets one write succeed
 //
 // The package must not import a client, and must not know where keys are kept.
 package nodecert
@@ -39,7 +36,7 @@ import (
 // SignerName is the signer name of virt-api.
 const SignerName = "drydock.dev/virt-handler"
 
-// requestPrefix begins the names of requests. The policy virt-handler-certificates allows no other name.
+// The policy virt-handler-certificates allows no other prefix.
 const requestPrefix = "drydock-virt-handler-"
 
 // Account is virt-handler's user name.
@@ -52,11 +49,10 @@ const (
 )
 
 const (
-	// Lifetime of a certificate. It is renewed after half of that, so a node makes one request per day, and a
-	// day without a signer does no harm.
+	// Lifetime of a certificate. It is renewed after half of that: a day without a signer does no harm.
 	Lifetime = 48 * time.Hour
-	// servingLifetime replaces the lifetime of a certificate for serving only, so that one for both usages is
-	// soon requested: it occurs while virt-api is being upgraded.
+	// servingLifetime replaces the lifetime of a certificate for serving only, which occurs while virt-api is being
+	// upgraded: one for both usages is soon requested.
 	servingLifetime = 20 * time.Minute
 	// skew is the tolerated difference between the nodes' clocks.
 	skew = time.Hour
@@ -73,8 +69,7 @@ func NodeOf(dnsName string) (node string, ok bool) {
 	return node, ok && node != ""
 }
 
-// Holder returns the node whose virt-handler holds the certificate. The caller must have verified its
-// authority.
+// Holder returns the node whose virt-handler holds the certificate. The caller must have verified its authority.
 func Holder(certificate *x509.Certificate) (node string, err error) {
 	if len(certificate.DNSNames) != 1 {
 		return "", fmt.Errorf("the certificate has %d names; that of a virt-handler has one", len(certificate.DNSNames))

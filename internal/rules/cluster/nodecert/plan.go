@@ -18,9 +18,8 @@ type InUse struct {
 	Renew time.Time
 }
 
-// Renewal returns when to renew a new certificate: after about half of its remaining time, and soon if it can't be
-// used to call other virt-handlers. spread, from 0 to 1, keeps nodes that started together from making requests
-// together.
+// Renewal returns when to renew a new certificate: after about half of its remaining time, and soon if it is for
+// serving only. spread, from 0 to 1, separates the requests of nodes that started together.
 func Renewal(leaf *x509.Certificate, now time.Time, spread float64) time.Time {
 	left := leaf.NotAfter.Sub(now)
 	if !Calls(leaf) {
@@ -34,11 +33,11 @@ type Observation struct {
 	Node  string
 	Now   time.Time
 	InUse *InUse
-	// Trust has the authorities by which peers verify virt-handlers; nil if not known yet.
+	// Trust has the authorities by which peers verify virt-handlers, nil if not known yet.
 	Trust *x509.CertPool
 	// Key is that of the last request, nil before the first.
 	Key crypto.Signer
-	// Usages are those of the next request (Decision.Usages of the last decision).
+	// Usages are Decision.Usages of the last decision.
 	Usages Usages
 	// Request is the API server's object of the node's name, nil for none.
 	Request *certificatesv1.CertificateSigningRequest
@@ -57,8 +56,8 @@ const (
 	Await
 	// Take Decision.Certificate and serve with it.
 	Take
-	// Discard the request. Decision.Reason is why it failed, nil for a completed one; after a failure the next
-	// request waits a while.
+	// Discard the request. Decision.Reason is why it failed, nil for a completed one; after a failure the next request
+	// waits a while.
 	Discard
 )
 
@@ -68,15 +67,14 @@ type Decision struct {
 	Until       time.Time
 	Certificate *tls.Certificate
 	Reason      error
-	// Usages are those of this request, or else of the next one. A virt-api of the release before migrations refuses
-	// to sign for a client; a refused node then requests the possible usage, so that its guests' consoles stay
-	// reachable.
+	// Usages are those of this request, or else of the next one. A virt-api of the release before migrations refuses to
+	// sign for a client; the node then requests the possible usage, so that its guests' consoles stay reachable.
 	Usages  Usages
 	refused bool
 }
 
 // Decide returns the next step towards a certificate that is valid until the next renewal, and leaves no request
-// behind. The certificate in use stays until there is another, whatever happens to the request.
+// behind. The certificate in use stays until there is another.
 func Decide(o Observation) Decision {
 	decision := decide(&o)
 	decision.Usages = o.Usages

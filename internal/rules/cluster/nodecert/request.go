@@ -29,7 +29,7 @@ const (
 type Usages int
 
 const (
-	// ServerAndClient is for virt-api's calls, and for migrations, in which one virt-handler calls another.
+	// ServerAndClient is for virt-api's calls and, in migrations, another virt-handler's.
 	ServerAndClient Usages = iota
 	// ServerOnly is for virt-api's calls alone: the release before migrations requests and signs it.
 	ServerOnly
@@ -50,7 +50,7 @@ func (u Usages) extended() []x509.ExtKeyUsage {
 	return []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
 }
 
-// usagesOf returns the usages of a request; ok is false for any others.
+// usagesOf returns the usages of a request, false for others.
 func usagesOf(request *certificatesv1.CertificateSigningRequest) (u Usages, ok bool) {
 	asked := slices.Sorted(slices.Values(request.Spec.Usages))
 	for _, u := range []Usages{ServerAndClient, ServerOnly} {
@@ -84,7 +84,7 @@ func New(node string, key crypto.Signer, usages Usages) (*certificatesv1.Certifi
 
 // Grant is an approved certificate. The zero value can't be signed.
 type Grant struct {
-	// Node is the one to which the requester's token is bound, by the API server.
+	// Node is the one to which the API server bound the requester's token.
 	Node string
 
 	key      *ecdsa.PublicKey
@@ -92,8 +92,8 @@ type Grant struct {
 	lifetime time.Duration
 }
 
-// Check returns the certificate that the requester may have, for the node of its token. Of the request's
-// content, only the key gets into the certificate. The error is for the request's status.
+// Check returns the certificate that the requester may have, for the node of its token. Only the request's key gets
+// into it. The error is for the request's status.
 func Check(request *certificatesv1.CertificateSigningRequest) (Grant, error) {
 	spec := &request.Spec
 	node, err := requester(spec)

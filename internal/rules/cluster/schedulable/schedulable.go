@@ -1,6 +1,6 @@
-// Package schedulable decides when the label kubevirt.io/schedulable of a node becomes false because
-// virt-handler has left the node permanently: its DaemonSet does not want the node, and none of its
-// pods and no guest is left there (decision 043).
+// Package schedulable decides when the label kubevirt.io/schedulable of a node becomes false because virt-handler has
+// left the node permanently: its DaemonSet does not want the node, where none of its pods and no guest is left
+// (decision 043).
 //
 //	        virt-handler starts (package handler/node)
 //	no label ──────────────────> true ──┐
@@ -8,10 +8,9 @@
 //	    virt-handler starts again │     v
 //	                              └── false
 //
-// virt-handler owns the label and writes the result of its node's probe, which may be false too.
-// virt-controller replaces an absent virt-handler in one write only: it turns true into false. The
-// author of a false does not matter: a virt-handler that starts writes its own result, and
-// virt-controller never writes true.
+// virt-handler owns the label and writes the result of its node's probe, which may be false too. virt-controller only
+// turns true into false for an absent virt-handler. The author of a false does not matter: a virt-handler that starts
+// writes its own result.
 //
 // Invariants:
 //
@@ -19,12 +18,11 @@
 //     no longer fits.
 //   - S2: if a virt-handler runs, the label becomes the result of its probe. Decide reads the node, and
 //     after that the node's pods; the write is conditional on that version of the node, in which
-//     virt-handler's devices are not offered. virt-handler reads the label again when the node offers
-//     them. It sees an earlier write. A later write would be for a later version of the node, and its
-//     list of pods would contain virt-handler's.
+//     virt-handler's devices are not offered. When the node offers them, virt-handler reads the label
+//     again and sees an earlier write. A later write would be for a later version of the node, with
+//     virt-handler among its pods.
 //
-// It must not judge virt-handler's health: the DaemonSet still wants one that is away temporarily (an update, a
-// crash), and the label stays.
+// It must not judge virt-handler's health: while one is away temporarily (an update, a crash), the label stays.
 package schedulable
 
 import (
@@ -52,7 +50,7 @@ const (
 // Question is a fact that a decision needs and only the API server knows.
 type Question string
 
-// The questions in their order. S2 requires that the pods are read after the node.
+// The questions in the order that S2 requires.
 const (
 	NeedNothing Question = ""
 	NeedNode    Question = "the node"
@@ -61,21 +59,26 @@ const (
 
 // Observed is the state of a node.
 type Observed struct {
-	// Node is nil for none. Until NodeAsked it may contain only the fields that Candidate reads.
+	// Node is nil for none. Until NodeAsked it may have only the fields that Candidate reads.
 	Node      *corev1.Node
 	NodeAsked bool
 	// Guests means that the cache has a launcher pod there.
 	Guests bool
 	// DaemonSet is virt-handler's, nil for none. With PodsAsked it is the API server's.
 	DaemonSet *appsv1.DaemonSet
-	// Keeping are the names of the pods on the node that keep the label, by Keeps.
+	// Keeping names the pods on the node that keep the label, by Keeps.
 	Keeping   []string
 	PodsAsked bool
 }
 
 // Decide reports whether to Mark the node, and the next fact that it needs for that.
 func Decide(o Observed) (left bool, needs Question) {
-	if o.Node == nil || !Candidate(o.Node) || o.Guests || !current(o.DaemonSet) {
+	if o.Node == nil || !Candidate(o.Node) || o.Guests {
+		return false, NeedNothing
+	}
+	// A missing or terminating DaemonSet decides nothing: whoever uninstalls Drydock removes the label. Nor does one
+	// whose controller has not seen its present spec.
+	if ds := o.DaemonSet; ds == nil || ds.DeletionTimestamp != nil || ds.Status.ObservedGeneration < ds.Generation {
 		return false, NeedNothing
 	}
 	if !o.NodeAsked {
@@ -90,15 +93,24 @@ func Decide(o Observed) (left bool, needs Question) {
 	return len(o.Keeping) == 0, NeedNothing
 }
 
-// Keeps reports whether a pod on the node keeps the label. A restarted kubelet would end a pod that selects by it.
+// Keeps reports whether a pod on the node keeps the label: a guest, virt-handler, or a pod that selects by it, which a
+// restarted kubelet would end. Anybody can create pods with any labels; at worst the label stays true.
 func (o *Observed) Keeps(pod *corev1.Pod) bool {
 	if o.Node == nil || o.DaemonSet == nil || podstatus.Terminal(pod) {
 		return false // Without them nothing is marked.
 	}
-	return isGuestOrHandler(pod, o.DaemonSet) || fits(pod, o.Node) && !fits(pod, Mark(o.Node))
+	if pod.Labels[v1.AppLabel] == layout.LauncherApp {
+		return true
+	}
+	// Pods of a previous DaemonSet of the name count.
+	selector, err := metav1.LabelSelectorAsSelector(o.DaemonSet.Spec.Selector)
+	if pod.Namespace == o.DaemonSet.Namespace && (err != nil || selector.Matches(labels.Set(pod.Labels))) {
+		return true
+	}
+	return fits(pod, o.Node) && !fits(pod, Mark(o.Node))
 }
 
-// Candidate reports whether virt-handler is away from a node with the label true. The kubelet offers the devices
+// Candidate reports whether virt-handler is away from a node with the label true: the kubelet offers the devices only
 // while virt-handler serves them.
 func Candidate(node *corev1.Node) bool {
 	devices := node.Status.Allocatable[layout.ResourceTUN]
@@ -110,12 +122,6 @@ func Mark(node *corev1.Node) *corev1.Node {
 	marked := node.DeepCopy()
 	marked.Labels[v1.NodeSchedulable] = no
 	return marked
-}
-
-// current reports whether the DaemonSet's controller has seen its present spec. A missing or terminating
-// DaemonSet decides nothing: whoever uninstalls Drydock removes the label.
-func current(ds *appsv1.DaemonSet) bool {
-	return ds != nil && ds.DeletionTimestamp == nil && ds.Status.ObservedGeneration >= ds.Generation
 }
 
 // wants reports whether the DaemonSet has a pod on the node, or will have one again. In doubt it is true.
@@ -147,8 +153,8 @@ func namesLabel(template *corev1.PodSpec) bool {
 	})
 }
 
-// passing are prefixes of taints that Kubernetes adds and removes itself. A DaemonSet's pods tolerate most of them,
-// whatever their template says, and none means that a pod stays away.
+// passing are prefixes of taints that Kubernetes adds and removes itself. A DaemonSet's pods tolerate most of them, and
+// none means that a pod stays away.
 var passing = []string{"node.kubernetes.io/", "node.cloudprovider.kubernetes.io/"}
 
 func isPermanent(taint *corev1.Taint) bool {
@@ -156,16 +162,6 @@ func isPermanent(taint *corev1.Taint) bool {
 		return false
 	}
 	return !slices.ContainsFunc(passing, func(prefix string) bool { return strings.HasPrefix(taint.Key, prefix) })
-}
-
-// isGuestOrHandler includes pods of a previous DaemonSet of the name. Anybody can create pods with any labels; at
-// worst the label stays true when it could be false.
-func isGuestOrHandler(pod *corev1.Pod, ds *appsv1.DaemonSet) bool {
-	if pod.Labels[v1.AppLabel] == layout.LauncherApp {
-		return true
-	}
-	selector, err := metav1.LabelSelectorAsSelector(ds.Spec.Selector)
-	return pod.Namespace == ds.Namespace && (err != nil || selector.Matches(labels.Set(pod.Labels)))
 }
 
 // fits reports whether a starting kubelet keeps the pod.

@@ -1,8 +1,5 @@
-// Package firmware holds the rules of a VM's firmware UUID: which objects get a random one, which
-// get the legacy one, and how a user may change it. Admission, the VM controller and restore call
-// it, so that each rule is written once.
-//
-// It edits the object that it is given. It must not import a client or access the cluster.
+// Package firmware holds the rules of a VM's firmware UUID: which objects get a random one, which get the legacy one,
+// and how a user may change it. It edits the object that it is given, and must not access the cluster.
 //
 //	object                                   UUID             set by
 //	new VM or stand-alone VMI without one    random           admission
@@ -21,8 +18,8 @@ import (
 // legacyNamespace is that of the UUIDs before they were persisted. It never changes: these UUIDs identify guests.
 var legacyNamespace = uuid.MustParse("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
 
-// Legacy returns the UUID that a VM of this name had before UUIDs were persisted: version 5, of the name alone,
-// so equal in every namespace and cluster.
+// Legacy returns the UUID that a VM of this name had before UUIDs were persisted: version 5, of the name alone, so
+// equal in every namespace and cluster.
 func Legacy(vmName string) types.UID {
 	return types.UID(uuid.NewSHA1(legacyNamespace, []byte(vmName)).String())
 }
@@ -43,7 +40,7 @@ func Set(spec *v1.VirtualMachineInstanceSpec, uid types.UID) {
 	spec.Domain.Firmware.UUID = uid
 }
 
-// Create gives a new object a random UUID unless it has one. It reports whether it changed spec.
+// Create gives a new object a random UUID unless it has one, and reports whether it changed spec.
 func Create(spec *v1.VirtualMachineInstanceSpec) bool {
 	if !Missing(spec) {
 		return false
@@ -52,8 +49,7 @@ func Create(spec *v1.VirtualMachineInstanceSpec) bool {
 	return true
 }
 
-// Persist gives an existing or restored VM its legacy UUID unless it has one. It reports whether it changed
-// spec.
+// Persist gives an existing or restored VM its legacy UUID unless it has one, and reports whether it changed spec.
 func Persist(spec *v1.VirtualMachineInstanceSpec, vmName string) bool {
 	if !Missing(spec) {
 		return false
@@ -62,8 +58,7 @@ func Persist(spec *v1.VirtualMachineInstanceSpec, vmName string) bool {
 	return true
 }
 
-// ValidateUpdate refuses the removal of a UUID; changing it is allowed. path is that of the specs in their
-// object ("spec.template.spec").
+// ValidateUpdate refuses the removal of a UUID. path is that of the specs in their object ("spec.template.spec").
 func ValidateUpdate(oldSpec, newSpec *v1.VirtualMachineInstanceSpec, path *field.Path) *field.Error {
 	if Missing(oldSpec) || !Missing(newSpec) {
 		return nil

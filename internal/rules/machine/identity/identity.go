@@ -1,8 +1,8 @@
-// Package identity is the table of the parts of a guest's identity, and of the effect of each operation on its
-// VM on them: they are kept or renewed. docs/identity.md has the same table, generated from this one.
+// Package identity is the table of the parts of a guest's identity, and of the effect of each operation on its VM on
+// them: they are kept or renewed. docs/identity.md is generated from it.
 //
-// It owns the answers. Code that makes a VM from another one's manifest calls Of for each part of the manifest and
-// has no rule of its own. The package must not import a client.
+// Code that makes a VM from another one's manifest calls Of for each part of the manifest and has no rule of its own.
+// The package must not import a client.
 package identity
 
 // Part is a property by which a guest, or a system outside it, identifies it.

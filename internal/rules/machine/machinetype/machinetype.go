@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Default is the machine type of a new VM that names none, and of types of other builds. It is versioned, so that an
+// Default is the machine type of a new VM that names none, and for types of other builds. It is versioned, so that an
 // upgrade of QEMU changes no guest's hardware.
 const Default = "pc-q35-7.2"
 
@@ -27,8 +27,7 @@ const (
 	maxLength     = 64
 )
 
-// Known reports whether the machine type is q35 or one of QEMU's versions of it, whose devices have stable
-// addresses.
+// Known reports whether the machine type is q35 or one of QEMU's versions of it, whose devices have stable addresses.
 func Known(name string) bool {
 	version, versioned := strings.CutPrefix(name, versionPrefix)
 	return name == q35 || versioned && slices.Contains(versions, version)
@@ -54,8 +53,8 @@ func Versions() []string {
 	return out
 }
 
-// Map maps the machine types of other builds to QEMU's. The first matching entry counts; a type without one
-// gets Default. It is a value.
+// Map maps the machine types of other builds to QEMU's. The first matching entry counts; a type without one gets
+// Default.
 type Map []Entry
 
 // Entry is a line of a Map. Pattern may have the wildcards * and ?.
@@ -63,7 +62,7 @@ type Entry struct{ Pattern, Type string }
 
 const maxEntries = 64
 
-// Parse reads entries of PATTERN=TYPE, separated by newlines or commas.
+// Parse reads PATTERN=TYPE entries, separated by newlines or commas.
 func Parse(text string) (Map, error) {
 	var m Map
 	for _, line := range strings.FieldsFunc(text, func(r rune) bool { return r == '\n' || r == ',' }) {

@@ -1,11 +1,11 @@
-// Package stateclaim holds the rules of the claim with the VM state that outlives its guests: its UEFI variables
-// and the state of its TPM.
+// Package stateclaim holds the rules of the claim with the VM state that outlives its guests: its UEFI variables and
+// the state of its TPM.
 //
-// It decides which VMs have such a claim, its name, its spec, and the owner of a claim with that name. Package layout
-// owns the paths on the claim; package vmicontroller decides when it is created.
+// It decides which VMs have such a claim, its name, its spec, and the owner of a claim with that name. It must not know
+// the paths on the claim (package layout) or when it is created (package vmicontroller).
 //
-// The name follows from the owner's name and UID, so that every creator, even with a stale cache, creates the
-// same one. The owner is the VM, with which the claim is deleted, or a VMI without a VM (decision 441).
+// The name follows from the owner's name and UID, so that every creator, even with a stale cache, creates the same one.
+// The owner is the VM, with which the claim is deleted, or a VMI without a VM (decision 441).
 package stateclaim
 
 import (
@@ -25,7 +25,7 @@ import (
 // Volume is the key of the state's claim among facts by volume name. No volume's name has a slash.
 const Volume = "vm/state"
 
-// OwnerLabel has the name of the claim's VM, for people: the owner reference determines its owner.
+// OwnerLabel has the name of the claim's VM, for people.
 const OwnerLabel = "persistent-state-for"
 
 // The variables take half a mebibyte, a TPM's state some kilobytes, and the file system its own share.
@@ -36,11 +36,11 @@ func Kept(spec *v1.VirtualMachineInstanceSpec) bool {
 	return machine.KeepsVariables(spec) || machine.KeepsTPM(spec)
 }
 
-// AwaitedAnnotation of a VM names the restore that brings back its state. The VM does not start before the
-// annotation is removed: its first guest would create new state.
+// AwaitedAnnotation of a VM names the restore that brings back its state. Until it is removed, the VM does not start:
+// its first guest would create new state.
 const AwaitedAnnotation = "drydock.dev/awaits-state-of"
 
-// Next returns the VMI of a VM as far as its state is concerned, whether one exists or not.
+// Next returns a VM's VMI for the rules of its state.
 func Next(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{
 		Namespace: vm.Namespace, Name: vm.Name,
@@ -52,8 +52,8 @@ func Next(vm *v1.VirtualMachine) *v1.VirtualMachineInstance {
 	return vmi
 }
 
-// ClaimOf returns the claim of a VM's state, "" for none. With a preference it always returns a name: the preference
-// may imply state that the template does not mention.
+// ClaimOf returns the claim of a VM's state, "" for none. With a preference, which may imply state, it always returns a
+// name.
 func ClaimOf(vm *v1.VirtualMachine) string {
 	if vm.Spec.Preference == nil && !Kept(&Next(vm).Spec) {
 		return ""
@@ -78,8 +78,8 @@ func ownerOf(vmi *v1.VirtualMachineInstance) metav1.OwnerReference {
 	return *metav1.NewControllerRef(vmi, v1.VirtualMachineInstanceGroupVersionKind)
 }
 
-// Claim returns the claim of a VMI with state. class is the name of its storage class, "" for the default;
-// profile is that class's, nil if unknown.
+// Claim returns the claim of a VMI with state. class is its storage class, "" for the default; profile is that class's,
+// nil if unknown.
 func Claim(vmi *v1.VirtualMachineInstance, class string, profile *cdiv1.StorageProfile) *corev1.PersistentVolumeClaim {
 	owner := ownerOf(vmi)
 	claim := &corev1.PersistentVolumeClaim{
@@ -102,8 +102,8 @@ func Claim(vmi *v1.VirtualMachineInstance, class string, profile *cdiv1.StorageP
 	return claim
 }
 
-// accessMode is ReadWriteMany, with which a guest can migrate, if the class is known to support it for file systems.
-// A claim with an unsupported mode is never bound.
+// accessMode is ReadWriteMany, with which a guest can migrate, if the class is known to support it for file systems. A
+// claim with an unsupported mode is never bound.
 func accessMode(profile *cdiv1.StorageProfile) corev1.PersistentVolumeAccessMode {
 	if profile == nil {
 		return corev1.ReadWriteOnce
@@ -121,8 +121,8 @@ func accessMode(profile *cdiv1.StorageProfile) corev1.PersistentVolumeAccessMode
 	return corev1.ReadWriteOnce
 }
 
-// Check returns why a claim of that name can't be the VMI's, nil if it is. Only the owner's UID counts: anybody
-// can write names and labels.
+// Check returns why a claim of that name can't be the VMI's, nil if it is. Anybody can write names and labels; only the
+// owner's UID counts.
 func Check(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) error {
 	owner := ownerOf(vmi)
 	is := metav1.GetControllerOf(claim)
@@ -140,7 +140,7 @@ func Check(vmi *v1.VirtualMachineInstance, claim *corev1.PersistentVolumeClaim) 
 	return nil
 }
 
-// Immovable returns why its state's claim, nil if unknown, keeps a guest from migrating; "" if it does not.
+// Immovable returns why its state's claim, nil if unknown, keeps a guest from migrating, "" if it does not.
 func Immovable(vmi *v1.VirtualMachineInstance, claim *v1.PersistentVolumeClaimInfo) string {
 	name := ClaimName(vmi)
 	switch {

@@ -1,8 +1,6 @@
-// Package backoff calculates how long a failed or waiting operation is left alone before the next attempt, and
-// which of two waits ends first.
-//
-// It owns how delays grow; apimachinery does the calculation, and the callers choose the bounds. Programs that
-// link no Kubernetes packages (virt-launcher, the import worker) must not import it.
+// Package backoff calculates the delay before the next attempt of a failed or waiting operation, and the shorter of two
+// waits. Callers choose the bounds. Programs that link no Kubernetes packages (virt-launcher, the import worker) must
+// not import it.
 package backoff
 
 import (
@@ -18,7 +16,7 @@ func Doubling(first, longest time.Duration) wait.Backoff {
 	return wait.Backoff{Duration: first, Factor: 2, Cap: longest, Steps: math.MaxInt32}
 }
 
-// Delay returns the delay after that many failures in a row, zero for none. It follows Doubling.
+// Delay returns the delay by Doubling after that many failures in a row, zero for none.
 func Delay(first, longest time.Duration, failures int) time.Duration {
 	// 64 doublings exceed every longest delay.
 	const enough = 64
@@ -29,8 +27,7 @@ func Delay(first, longest time.Duration, failures int) time.Duration {
 	return delay
 }
 
-// Growing returns a quarter of the time waited, within the bounds. It needs no state but the beginning of the
-// wait.
+// Growing returns a quarter of the time waited, within the bounds. Its only state is the beginning of the wait.
 func Growing(waited, shortest, longest time.Duration) time.Duration {
 	return max(shortest, min(waited/4, longest))
 }
@@ -43,8 +40,8 @@ func Sooner(wait, other time.Duration) time.Duration {
 	return min(wait, other)
 }
 
-// Retry tries until it succeeds or ctx ends. Unlike wait.ExponentialBackoffWithContext it doesn't give up at
-// the longest delay.
+// Retry tries until it succeeds or ctx ends. Unlike wait.ExponentialBackoffWithContext it doesn't give up at the
+// longest delay.
 func Retry(ctx context.Context, delays wait.Backoff, try func(context.Context) bool) {
 	// The only error is that of ctx.
 	_ = delays.DelayFunc().Until(ctx, true, true, func(ctx context.Context) (bool, error) { return try(ctx), nil })

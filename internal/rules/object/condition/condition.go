@@ -1,7 +1,6 @@
-// Package condition finds, sets and drops conditions in the status lists of the KubeVirt API. It has one rule
-// for every kind of object of when the transition time changes, which decides whether a write is needed at all.
-//
-// It must not know any condition by name: a condition's owner decides its content.
+// Package condition finds, sets and drops conditions in the status lists of the KubeVirt API. It owns the rule of when
+// a transition time changes, which decides whether a write is needed. It must not know any condition by name: a
+// condition's owner decides its content.
 package condition
 
 import (
@@ -21,8 +20,7 @@ type shape[K ~string] struct {
 	Reason, Message                   string
 }
 
-// Condition is any of the API's whose Type is a K. It repeats shape with the API's tags, which belong to a type's
-// identity.
+// Condition is any of the API's whose Type is a K. The API's tags belong to a type's identity.
 type Condition[K ~string] interface {
 	~struct {
 		Type               K                      `json:"type"`
@@ -48,8 +46,8 @@ func IsTrue[C Condition[K], K ~string](list []C, kind K) bool {
 	return i >= 0 && shape[K](list[i]).Status == corev1.ConditionTrue
 }
 
-// Set adds or replaces the condition of want's type. The transition time changes only with the status, so
-// setting equal content changes nothing.
+// Set adds or replaces the condition of want's type. The transition time changes only with the status, so setting equal
+// content changes nothing.
 func Set[C Condition[K], K ~string](list *[]C, want C, now time.Time) {
 	next := shape[K](want)
 	// The API server keeps whole seconds.

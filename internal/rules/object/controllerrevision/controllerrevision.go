@@ -1,11 +1,8 @@
-// Package controllerrevision encodes the data of ControllerRevisions as JSON with the fields of every object
-// sorted by name.
+// Package controllerrevision encodes the data of ControllerRevisions as JSON with the fields of every object sorted by
+// name. It must not decide which data is kept, or for how long.
 //
-// The data of a ControllerRevision is immutable. The garbage collector removes an owner by a strategic merge
-// patch, for which the API server encodes the data again, in sorted order, and refuses the result if the order
-// has changed: an owner that is deleted with --cascade=orphan would stay forever.
-//
-// It must not decide which data is kept, or for how long.
+// The data is immutable. When the garbage collector removes an owner, the API server encodes the data again, in sorted
+// order, and refuses a changed order: an owner that is deleted with --cascade=orphan would stay forever.
 package controllerrevision
 
 import (

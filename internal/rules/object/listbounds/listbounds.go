@@ -1,5 +1,4 @@
-// Package listbounds bounds the values of an object that admission validates, and the entries of each of its
-// lists, and finds the first list in an object's text that has too many.
+// Package listbounds bounds the values of an object that admission validates, and the entries of each of its lists.
 //
 // It runs before any rule that compares entries with each other. It must not know the meaning of a list.
 package listbounds
@@ -19,8 +18,8 @@ const (
 	Devices = 256
 	// Any bounds other lists. The longest that people write are node names in an affinity.
 	Any = 2048
-	// Values bounds all values of an object together, since nested lists are each within their bounds. A guest
-	// with the maximum of devices has some 10,000 in its spec and status, and as many in its managed fields.
+	// Values bounds all values of an object together, for nested lists. A guest with the maximum of devices has some
+	// 10,000 in its spec and status, and as many in its managed fields.
 	Values = 40_000
 )
 
@@ -53,8 +52,8 @@ type level struct {
 	value bool
 }
 
-// Count returns the number of values in a JSON text: objects, lists and their content. It allocates nothing,
-// and returns some number for an invalid text.
+// Count returns the number of values in a JSON text: objects, lists and their content. It allocates nothing, and
+// returns some number for an invalid text.
 func Count(text []byte) int {
 	n, quoted := 1, false
 	for i := 0; i < len(text); i++ {
@@ -101,8 +100,11 @@ func Exceeded(text []byte) (*field.Error, error) {
 		if isKey := note(levels, token); isKey {
 			continue
 		}
-		if problem := tooLong(levels); problem != nil {
-			return problem, nil
+		if len(levels) > 0 {
+			in := levels[len(levels)-1]
+			if limit := Of(in.key); in.list && in.entries > limit {
+				return field.TooMany(in.path, -1, limit), nil
+			}
 		}
 		if delim, is := token.(json.Delim); is {
 			levels = append(levels, below(levels, delim == '['))
@@ -136,23 +138,9 @@ func below(levels []level, list bool) level {
 	if in.list {
 		return level{list: list, path: in.path.Index(in.entries - 1)}
 	}
-	return level{list: list, path: child(in.path, in.key), key: in.key}
-}
-
-func child(path *field.Path, key string) *field.Path {
-	if path == nil {
-		return field.NewPath(key)
+	path := field.NewPath(in.key)
+	if in.path != nil {
+		path = in.path.Child(in.key)
 	}
-	return path.Child(key)
-}
-
-func tooLong(levels []level) *field.Error {
-	if len(levels) == 0 {
-		return nil
-	}
-	in := levels[len(levels)-1]
-	if limit := Of(in.key); in.list && in.entries > limit {
-		return field.TooMany(in.path, -1, limit)
-	}
-	return nil
+	return level{list: list, path: path, key: in.key}
 }

@@ -1,8 +1,6 @@
-// Package objectevent reads events about an object.
-//
-// It chooses the newest warning and bounds how much of its text is passed on. It is pure:
-// internal/controller/objectevents calls the API server. Everybody who may create events in a namespace may
-// write any text there, so events only inform a status and decide nothing.
+// Package objectevent chooses the newest warning about an object and bounds its text. It must not call the API server:
+// internal/controller/objectevents does. Everybody who may create events in a namespace may write any text there, so
+// events only inform a status and decide nothing.
 package objectevent
 
 import (
@@ -62,8 +60,7 @@ func lastOccurrence(e *corev1.Event) time.Time {
 	return latest
 }
 
-// maxNote is the API server's limit in bytes for an event's note (events.k8s.io/v1). The older API has no
-// limit.
+// maxNote is the API server's limit in bytes for an event's note (events.k8s.io/v1). The older API has none.
 const maxNote = 1024
 
 const cut = " …"

@@ -1,8 +1,5 @@
-// Package quantity validates the amounts that users write, so that code that calculates with them has
-// meaningful numbers without overflow.
-//
-// It owns the minimum and maximum of each sort, and the parsing of page sizes. It must not know the fields of
-// the amounts.
+// Package quantity validates the amounts that users write, so that calculations with them do not overflow. It owns the
+// minimum and maximum of each sort, and the parsing of page sizes. It must not know the fields of the amounts.
 package quantity
 
 import (
@@ -23,7 +20,7 @@ var (
 // The sizes of huge pages (x86-64).
 var pages = []resource.Quantity{resource.MustParse("2Mi"), resource.MustParse("1Gi")}
 
-// Memory returns an error unless the amount is whole bytes, more than 0 and at most 16Ti.
+// Memory validates an amount of memory.
 func Memory(q resource.Quantity) error {
 	if q.Sign() <= 0 || q.Cmp(mostMemory) > 0 || !whole(q) {
 		return errors.New("must be an amount of memory: whole bytes, more than 0 and at most 16Ti")
@@ -31,7 +28,7 @@ func Memory(q resource.Quantity) error {
 	return nil
 }
 
-// Storage returns an error unless the size of a disk is more than 0 and at most 1Ei.
+// Storage validates the size of a disk.
 func Storage(q resource.Quantity) error {
 	if q.Sign() <= 0 || q.Cmp(mostStorage) > 0 {
 		return errors.New("must be greater than zero and at most 1Ei")
@@ -39,7 +36,7 @@ func Storage(q resource.Quantity) error {
 	return nil
 }
 
-// CPUs returns an error unless the number of CPUs is more than 0 and at most 65536.
+// CPUs validates a number of CPUs.
 func CPUs(q resource.Quantity) error {
 	if q.Sign() <= 0 || q.Cmp(mostCPUs) > 0 {
 		return fmt.Errorf("must be greater than zero and at most %s", mostCPUs.String())
@@ -47,7 +44,7 @@ func CPUs(q resource.Quantity) error {
 	return nil
 }
 
-// Rate returns an error for an invalid number of bytes per second; 0 means no limit.
+// Rate validates a number of bytes per second; 0 means no limit.
 func Rate(q resource.Quantity) error {
 	if q.Sign() < 0 || q.Cmp(mostStorage) > 0 {
 		return errors.New("must not be negative; 0 means no limit; the most is 1Ei")
@@ -55,8 +52,7 @@ func Rate(q resource.Quantity) error {
 	return nil
 }
 
-// Share returns an error for an invalid request of a node's resource; 0 is valid. With pieces, it must be a whole
-// number.
+// Share validates the request of a node's resource; 0 is valid. With pieces, it must be whole.
 func Share(name corev1.ResourceName, q resource.Quantity, pieces bool) error {
 	most := mostStorage
 	switch name {
@@ -79,8 +75,7 @@ func Share(name corev1.ResourceName, q resource.Quantity, pieces bool) error {
 // whole reports whether an amount within the maximum has no fraction.
 func whole(q resource.Quantity) bool { return q.Cmp(*resource.NewQuantity(q.Value(), q.Format)) == 0 }
 
-// Pages parses a page size. One size has many notations; the name of a node's resource contains the returned
-// one.
+// Pages parses a page size. Of a size's many notations, it returns that of the node's resource.
 func Pages(text string) (resource.Quantity, error) {
 	q, err := resource.ParseQuantity(text)
 	if err == nil {

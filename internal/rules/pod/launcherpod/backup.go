@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// hookBackups annotates for backup tools that know Velero's hooks: they freeze the guest before they snapshot its
-// disks, and thaw it afterwards. The VMI's own hooks, or its wish for none, take precedence.
+// hookBackups annotates for backup tools that know Velero's hooks: they freeze the guest while they snapshot its disks.
+// The VMI's own hooks, or its wish for none, take precedence.
 func hookBackups(vmi *v1.VirtualMachineInstance, annotations map[string]string) {
 	if annotations[layout.SkipBackupHooksAnnotation] == "true" {
 		return

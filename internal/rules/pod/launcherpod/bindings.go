@@ -25,7 +25,6 @@ func eachBinding(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings
 	return nil
 }
 
-// askForNetworks sets the new pod's networks: the VMI's, followed by its bindings' plugins.
 func askForNetworks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) error {
 	var bindings []Attachment
 	err := eachBinding(vmi, settings, func(iface *v1.Interface, b *networkbinding.Binding) {
@@ -40,12 +39,15 @@ func askForNetworks(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings cl
 	if len(bindings) > 0 {
 		networks = Encode(append(Attachments(vmi), bindings...))
 	}
-	annotateNetworks(pod, networks)
+	// The VMI's annotations may include one.
+	delete(pod.Annotations, MadeWithAnnotation)
+	if networks != "" {
+		pod.Annotations[NetworksAnnotation], pod.Annotations[MadeWithAnnotation] = networks, networks
+	}
 	return nil
 }
 
-// bindingOverhead returns the bindings' memory in bytes, each counted once. An interface that is being removed counts
-// until it is gone.
+// bindingOverhead returns the bindings' memory in bytes, each counted once. An interface that is being removed counts.
 func bindingOverhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (bytes int64, err error) {
 	counted := map[string]bool{}
 	err = eachBinding(vmi, settings, func(iface *v1.Interface, b *networkbinding.Binding) {

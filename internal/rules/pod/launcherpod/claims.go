@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
@@ -14,24 +13,18 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// ClaimLabel returns the key of the label, without a value, of launcher pods that write to a claim.
+// ClaimLabel returns the key of the label of launcher pods that write to a claim.
 func ClaimLabel(claim string) string { return layout.ClaimLabel(claim) }
 
-func labelClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) {
-	for _, claim := range WrittenClaims(vmi) {
-		pod.Labels[ClaimLabel(claim)] = ""
-	}
-}
-
-// NameLabel selects, with NameLabelValue, the launcher pods of VMIs of a name. Its value is the same in every
-// version, unlike InstanceID, so it selects the pods that may have a second guest; IsNamedFor filters them.
+// NameLabel selects, with NameLabelValue, all launcher pods of VMIs of a name: unlike InstanceID, its value is the same
+// in every version. IsNamedFor filters them.
 const NameLabel = v1.DeprecatedVirtualMachineNameLabel
 
-// NameLabelValue returns the value of NameLabel for VMIs of that name.
+// NameLabelValue returns the value of NameLabel.
 func NameLabelValue(vmi string) string { return layout.LabelValue(vmi) }
 
-// InstanceID returns the value of the label vmi.kubevirt.io/id, by which others find a VMI's launcher pods.
-// As in KubeVirt, a name that is too long for a label is cut, and ends in eight digits of its SHA-1.
+// InstanceID returns the value of the label vmi.kubevirt.io/id, by which others find a VMI's launcher pods. As in
+// KubeVirt, a long name ends in eight digits of its SHA-1.
 func InstanceID(vmi string) string {
 	const digits = 8
 	if len(vmi) <= validation.LabelValueMaxLength {
@@ -41,14 +34,13 @@ func InstanceID(vmi string) string {
 	return vmi[:validation.LabelValueMaxLength-1-digits] + "-" + hex.EncodeToString(sum[:])[:digits]
 }
 
-// WrittenClaims returns the claims that a guest writes to from its start, in the order of its
-// disks, and that of its VM's state.
+// WrittenClaims returns the claims to which a guest writes from its start, in the order of its disks, and that of its
+// VM's state.
 func WrittenClaims(vmi *v1.VirtualMachineInstance) []string {
 	return withState(diskClaims(&vmi.Spec, func(*v1.Disk) bool { return true }), vmi)
 }
 
-// ExclusiveClaims returns those of WrittenClaims that no other guest may write to at the same time,
-// because their disk is not shareable.
+// ExclusiveClaims returns those of WrittenClaims to which no other guest may write: their disk is not shareable.
 func ExclusiveClaims(vmi *v1.VirtualMachineInstance) []string {
 	return withState(diskClaims(&vmi.Spec, func(d *v1.Disk) bool { return d.Shareable == nil || !*d.Shareable }), vmi)
 }
@@ -61,8 +53,11 @@ func diskClaims(spec *v1.VirtualMachineInstanceSpec, counts func(*v1.Disk) bool)
 			continue
 		}
 		for j := range spec.Volumes {
-			claim := writtenClaim(&spec.Volumes[j])
-			if claim != "" && spec.Volumes[j].Name == disk.Name && !slices.Contains(claims, claim) {
+			v := &spec.Volumes[j]
+			if v.Name != disk.Name || machine.Hotpluggable(v) {
+				continue
+			}
+			if claim := volumeclaim.Written(&v.VolumeSource); claim != "" && !slices.Contains(claims, claim) {
 				claims = append(claims, claim)
 			}
 		}
@@ -81,11 +76,4 @@ func ReadOnly(d *v1.Disk) bool {
 		return d.LUN.ReadOnly
 	}
 	return false
-}
-
-func writtenClaim(v *v1.Volume) string {
-	if machine.Hotpluggable(v) {
-		return ""
-	}
-	return volumeclaim.Written(&v.VolumeSource)
 }

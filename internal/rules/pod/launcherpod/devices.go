@@ -10,15 +10,14 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// DeviceNetwork is one on which a VMI uses a device of its node.
+// DeviceNetwork is a network on which a VMI uses a device of its node.
 type DeviceNetwork struct {
-	// Name is from the VMI's spec.
 	Name string
-	// Attachment names the NetworkAttachmentDefinition, which has the required node resource.
+	// Attachment names the NetworkAttachmentDefinition, which has the node resource.
 	Attachment
 }
 
-// DeviceNetworks returns the VMI's DeviceNetworks in the order of its networks.
+// DeviceNetworks returns them in the order of the VMI's networks.
 func DeviceNetworks(vmi *v1.VirtualMachineInstance) []DeviceNetwork {
 	var out []DeviceNetwork
 	for i := range vmi.Spec.Networks {
@@ -30,8 +29,7 @@ func DeviceNetworks(vmi *v1.VirtualMachineInstance) []DeviceNetwork {
 	return out
 }
 
-// askForDevices adds the device of each interface to the container's resources. Two networks may
-// use the same resource, and the VMI may request some itself.
+// Two networks may use one resource, and the VMI may request some itself.
 func askForDevices(resources *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, of map[string]corev1.ResourceName) error {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
@@ -52,7 +50,7 @@ func askForDevices(resources *corev1.ResourceRequirements, vmi *v1.VirtualMachin
 	return nil
 }
 
-// InterfaceOf returns the VMI's interface of that name, nil for none.
+// InterfaceOf returns the VMI's interface, nil for none.
 func InterfaceOf(vmi *v1.VirtualMachineInstance, name string) *v1.Interface {
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
 		if iface := &vmi.Spec.Domain.Devices.Interfaces[i]; iface.Name == name {

@@ -6,8 +6,8 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podlabels"
 )
 
-// KeptLabel marks launcher pods that an eviction must not stop: the VMI's evictionStrategy decides
-// about the guest. The budget of such pods selects by it (decision 310).
+// KeptLabel marks, for a budget, launcher pods that an eviction must not stop: the VMI's evictionStrategy decides about
+// the guest (decision 310).
 const KeptLabel = podlabels.KeptFromEviction
 
 // Kept reports whether a VMI's pods have KeptLabel. Admission sets the cluster's strategy in the VMI.

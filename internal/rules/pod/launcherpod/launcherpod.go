@@ -1,7 +1,7 @@
 // Package launcherpod renders the pod of a VMI's guest: names, labels, placement, resources, volumes, probes.
 //
-// It owns the conversion of a VMI's spec to a pod and nothing else. It must not import a client, read a clock or
-// decide when a pod is created. Package layout owns the paths inside the pod.
+// It owns the conversion of a VMI's spec to a pod. It must not import a client, read a clock or decide when a pod is
+// created. Package layout owns the paths inside the pod.
 package launcherpod
 
 import (
@@ -24,23 +24,20 @@ import (
 // kubectl uses that container by default.
 const defaultContainer = "kubectl.kubernetes.io/default-container"
 
-// defaultGracePeriodSeconds is the API's default for terminationGracePeriodSeconds.
 const defaultGracePeriodSeconds = 30
 
-// gracePeriodMarginSeconds lets virt-launcher, which kills QEMU at the end of the guest's grace period, still report
-// the exit.
+// gracePeriodMarginSeconds lets virt-launcher, which kills QEMU after the guest's grace period, report the exit.
 const gracePeriodMarginSeconds = 15
 
-// Facts has the facts for rendering that are not in the VMI.
+// Facts has the facts that are not in the VMI.
 type Facts struct {
-	// BlockClaims has the names of the VMI's claims with volumeMode Block.
+	// BlockClaims has the VMI's claims with volumeMode Block.
 	BlockClaims map[string]bool
 	// Devices has the resources of DeviceNetworks, by network.
 	Devices map[string]corev1.ResourceName
 }
 
-// Render returns the VMI's launcher pod. It fails only for a VMI that admission should have
-// refused; the error names the field.
+// Render returns the VMI's launcher pod. It fails only for a VMI that admission should have refused.
 func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
@@ -93,12 +90,14 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	if err := askForNetworks(pod, vmi, settings); err != nil {
 		return nil, err
 	}
-	labelClaims(pod, vmi)
+	for _, claim := range WrittenClaims(vmi) {
+		pod.Labels[ClaimLabel(claim)] = ""
+	}
 	place(&pod.Spec, vmi, settings)
 	return pod, nil
 }
 
-// Every pod with virt-launcher has QEMU's user, and nothing that a Pod Security level would refuse.
+// Every pod with virt-launcher has QEMU's user, and nothing that a Pod Security level refuses.
 func podSecurity(settings clusterconfig.Settings) *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
 		RunAsUser:      new(int64(layout.QEMUUser)),
@@ -106,7 +105,7 @@ func podSecurity(settings clusterconfig.Settings) *corev1.PodSecurityContext {
 		RunAsNonRoot:   new(true),
 		FSGroup:        new(int64(layout.QEMUUser)),
 		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
-		// If the claim belongs to QEMU already, the kubelet need not walk it at every start.
+		// The kubelet need not walk a claim that belongs to QEMU already.
 		FSGroupChangePolicy: new(corev1.FSGroupChangeOnRootMismatch),
 		SELinuxOptions:      selinux.LauncherOptions(settings.SELinuxLauncherType),
 	}
@@ -119,7 +118,7 @@ func containerSecurity() *corev1.SecurityContext {
 	}
 }
 
-// GracePeriodSeconds returns how long the guest may take to shut down after the power button.
+// GracePeriodSeconds returns how long the guest may take to shut down.
 func GracePeriodSeconds(vmi *v1.VirtualMachineInstance) int64 {
 	if p := vmi.Spec.TerminationGracePeriodSeconds; p != nil {
 		return *p
@@ -134,8 +133,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	}
 	// A VMI must not set the labels by which rules select pods.
 	podlabels.Without(labels)
-	// The VMI's node labels are not this pod's, which has no node yet. Its own is added once the
-	// guest runs there.
+	// These are of the VMI's node; this pod has none yet.
 	delete(labels, v1.NodeNameLabel)
 	delete(labels, v1.MigrationTargetNodeNameLabel)
 	labels[v1.AppLabel] = layout.LauncherApp
@@ -166,7 +164,7 @@ func objectMeta(vmi *v1.VirtualMachineInstance) metav1.ObjectMeta {
 	}
 }
 
-// ports declares the ports of the guest's interfaces, so that a Service can name them.
+// Services can name these ports.
 func ports(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
 	var out []corev1.ContainerPort
 	for _, iface := range vmi.Spec.Domain.Devices.Interfaces {
@@ -184,11 +182,11 @@ func ports(vmi *v1.VirtualMachineInstance) []corev1.ContainerPort {
 	return out
 }
 
-// afterthoughtSeconds is the time of a liveness probe that has failed for finding out whether its failure counts.
+// afterthoughtSeconds is the time to find out whether the failure of a liveness probe counts.
 const afterthoughtSeconds = 2
 
-// The kubelet reaches the guest by TCP and HTTP at the pod's address. Other probes go through virt-launcher to the
-// guest agent; as a liveness probe, they fail only while the guest is here and may run (decision 661).
+// The kubelet sends TCP and HTTP probes to the pod's address. Others go through virt-launcher to the guest agent; as a
+// liveness probe, they fail only while the guest is here and may run (decision 661).
 func probe(p *v1.Probe, path string, liveness bool) (*corev1.Probe, error) {
 	if p == nil {
 		return nil, nil
@@ -225,11 +223,11 @@ func probe(p *v1.Probe, path string, liveness bool) (*corev1.Probe, error) {
 	return out, nil
 }
 
-// A startup probe waits for startupSeconds, and is then tried again.
+// A startup probe is tried again after startupSeconds.
 const startupSeconds = 3600
 
-// startup returns the startup probe of a pod with a liveness probe. The kubelet starts the other probes when it has
-// succeeded: when the guest runs in this pod, however long it takes to arrive or waits for its disks.
+// The kubelet starts the other probes after this one: when the guest runs in this pod, however long it takes to arrive
+// or waits for its disks.
 func startup(liveness *corev1.Probe) *corev1.Probe {
 	if liveness == nil {
 		return nil

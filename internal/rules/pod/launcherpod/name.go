@@ -14,13 +14,11 @@ import (
 // ProvisioningPrefix begins the names of provisioning pods.
 const ProvisioningPrefix = "virt-provisioning-"
 
-// Name returns the name of the launcher pod in which a VMI starts. It follows from the VMI's name
-// and UID: a repeated creation, even on a stale view, gives one pod, and a later VMI of the same
-// name has another (decision 002). CurrentName includes migrations.
+// Name returns the name of the launcher pod in which a VMI starts, by the VMI's name and UID: a repeated creation, even
+// on a stale view, gives one pod (decision 002).
 func Name(vmi *v1.VirtualMachineInstance) string { return podName(layout.LauncherPrefix, vmi) }
 
-// NameStem returns the part before the suffix in the names of the VMI's launcher pods. Very long
-// VMI names share a stem.
+// NameStem returns the names of the VMI's launcher pods without their suffix. Very long names share a stem.
 func NameStem(vmi string) string {
 	return nameStem(layout.PodName(layout.LauncherPrefix, vmi, "-"+layout.Digest("")))
 }
@@ -41,7 +39,7 @@ func nameStem(pod string) string {
 }
 
 // IsNamedFor reports whether a launcher pod belongs to a VMI of that name. The pod's name, which nobody can change,
-// decides; its label only counts if the name was cut.
+// decides; its label counts only if the name was cut.
 func IsNamedFor(pod metav1.Object, vmi string) bool {
 	stem := NameStem(vmi)
 	if NameStemOf(pod) != stem {
@@ -50,14 +48,14 @@ func IsNamedFor(pod metav1.Object, vmi string) bool {
 	return stem == layout.LauncherPrefix+vmi || pod.GetLabels()[NameLabel] == NameLabelValue(vmi)
 }
 
-// TargetName returns the name of a migration's target pod. It follows from the migration's UID, so
-// a migration only ever has one target pod (decision 002).
+// TargetName returns the name of the only target pod that a migration ever has: it follows from the migration's UID
+// (decision 002).
 func TargetName(vmi *v1.VirtualMachineInstance, migration types.UID) string {
 	return layout.PodName(layout.LauncherPrefix, vmi.Name, "-"+layout.Digest(string(migration)))
 }
 
-// CurrentName returns the launcher pod in which the guest runs or will start: the target's once the migration has
-// completed and the VMI's node is the target's, the source's until then.
+// CurrentName returns the launcher pod in which the guest runs or will start: the source's until a migrating guest has
+// arrived.
 func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	m := vmi.Status.MigrationState
 	switch {
@@ -69,8 +67,8 @@ func CurrentName(vmi *v1.VirtualMachineInstance) string {
 	return m.SourcePod
 }
 
-// OtherName returns the name of a migration's target pod, or of its source once the guest has arrived; "" for a VMI
-// that was never migrated.
+// OtherName returns the name of a migration's target pod, or of its source once the guest has arrived; "" without a
+// migration.
 func OtherName(vmi *v1.VirtualMachineInstance) string {
 	m := vmi.Status.MigrationState
 	switch {

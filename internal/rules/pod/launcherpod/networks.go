@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -13,15 +12,15 @@ import (
 )
 
 const (
-	// NetworksAnnotation of a pod asks Multus for interfaces besides that on the pod network. While the
-	// guest runs, its value is the desired one, for components that attach interfaces to running pods.
+	// NetworksAnnotation of a pod asks Multus for secondary interfaces. While the guest runs, it has the desired value,
+	// for components that attach interfaces to running pods.
 	NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
-	// MadeWithAnnotation has the value of NetworksAnnotation at the pod's creation. It stays.
+	// MadeWithAnnotation keeps the value of NetworksAnnotation at the pod's creation.
 	MadeWithAnnotation = "drydock.dev/made-with-networks"
 )
 
-// Attachment is an element of NetworksAnnotation: a NetworkAttachmentDefinition, and the name of the
-// pod's interface on it. A network binding's has no interface name but arguments for the plugin.
+// Attachment is an element of NetworksAnnotation. A network binding's has arguments for its plugin, and no interface
+// name.
 type Attachment struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace"`
@@ -30,16 +29,14 @@ type Attachment struct {
 	Args      *Args  `json:"cni-args,omitempty"`
 }
 
-// Args are for a network binding's plugin.
+// Args are for a binding's plugin.
 type Args struct {
-	// LogicNetworkName is from the VMI's spec.
 	LogicNetworkName string `json:"logicNetworkName"`
 }
 
-// Attachments returns the attachments of the VMI's pod in the order of its networks, without those
-// of absent interfaces. Only a device gets a MAC address, which nobody but the network plugin can
-// set. For another interface, the plugin would give the guest's address to a migration's target pod
-// while the guest is still in the source (decision 330).
+// Attachments returns the attachments of the VMI's pod in the order of its networks, without absent interfaces. Only a
+// device gets a MAC address, which the network plugin alone can set. With another interface's, a migration's target pod
+// would have the guest's address while the guest is in the source (decision 330).
 func Attachments(vmi *v1.VirtualMachineInstance) []Attachment {
 	absent, devices := map[string]bool{}, map[string]bool{}
 	for i := range vmi.Spec.Domain.Devices.Interfaces {
@@ -68,8 +65,7 @@ func AttachmentOf(podNamespace string, n *v1.Network) Attachment {
 	return Attachment{Name: name, Namespace: namespace, Interface: layout.SecondaryInterface(n.Name)}
 }
 
-// Networks returns NetworksAnnotation for the VMI's networks. With the pod network alone, it is the
-// VMI's own annotation of that name, "" for none.
+// Networks returns NetworksAnnotation for the VMI's networks, or with the pod network alone the VMI's own annotation.
 func Networks(vmi *v1.VirtualMachineInstance) string {
 	list := Attachments(vmi)
 	if len(list) == 0 {
@@ -85,12 +81,4 @@ func Encode(list []Attachment) string {
 		panic(fmt.Sprintf("a list of strings does not encode: %v", err))
 	}
 	return string(text)
-}
-
-// annotateNetworks sets both annotations on a new pod. It removes a MadeWithAnnotation copied from the VMI.
-func annotateNetworks(pod *corev1.Pod, networks string) {
-	delete(pod.Annotations, MadeWithAnnotation)
-	if networks != "" {
-		pod.Annotations[NetworksAnnotation], pod.Annotations[MadeWithAnnotation] = networks, networks
-	}
 }

@@ -7,13 +7,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// maxAffinityTerms limits the terms of a launcher pod's required node affinity. Volumes are
-// restricted to nodes or zones, so the intersection for one VM is usually a handful of terms.
+// Volumes are restricted to nodes or zones, so one VM usually has a handful of terms.
 const maxAffinityTerms = 256
 
-// RequireNodes restricts a pod to the nodes that match all of the selectors, of disks that are hotplugged later.
-// These are not among the pod's volumes, where the scheduler would see them, since they would then stay on the node
-// after they were unplugged. It fails if the intersection has too many terms.
+// RequireNodes restricts a pod to the nodes that match all selectors. Disks that are hotplugged later restrict it so:
+// as its volumes, they would stay on the node after they were unplugged. It fails if the intersection has too many
+// terms.
 func RequireNodes(pod *corev1.Pod, selectors []*corev1.NodeSelector) error {
 	if len(selectors) == 0 {
 		return nil
@@ -41,9 +40,9 @@ func RequireNodes(pod *corev1.Pod, selectors []*corev1.NodeSelector) error {
 	return nil
 }
 
-// intersect returns terms that match a node if one of a and one of b do, without contradictory and
-// redundant ones. If none remains, it returns one that is impossible: without any, the API server
-// would refuse the pod, and the scheduler could not report the cause.
+// intersect returns terms that match a node if one of a and one of b do, without contradictory and redundant ones. If
+// none remains, it returns an impossible one: the API server refuses a pod without any, and the scheduler reports the
+// cause.
 func intersect(a, b []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	var out []corev1.NodeSelectorTerm
 	var impossible *corev1.NodeSelectorTerm
@@ -70,13 +69,12 @@ func intersect(a, b []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	return out
 }
 
-// matchesNothing reports whether a term is empty, which matches no node in the scheduler.
+// matchesNothing reports whether a term is empty, which to the scheduler matches no node.
 func matchesNothing(term corev1.NodeSelectorTerm) bool {
 	return len(term.MatchExpressions) == 0 && len(term.MatchFields) == 0
 }
 
-// conjunction returns the requirements of both without duplicates. It merges two In requirements
-// for the same key into their common values, if there are any.
+// conjunction merges two In requirements for one key into their common values, if there are any, and drops duplicates.
 func conjunction(a, b []corev1.NodeSelectorRequirement) []corev1.NodeSelectorRequirement {
 	var out []corev1.NodeSelectorRequirement
 	for _, r := range slices.Concat(a, b) {
@@ -106,8 +104,7 @@ func commonValues(a, b []string) []string {
 	return out
 }
 
-// contradictory reports whether a term has two In requirements for one key, which conjunction keeps
-// if they have no common value.
+// contradictory reports whether a term has two In requirements for one key: conjunction found no common value.
 func contradictory(term corev1.NodeSelectorTerm) bool {
 	for _, requirements := range [][]corev1.NodeSelectorRequirement{term.MatchExpressions, term.MatchFields} {
 		seen := map[string]bool{}
@@ -124,8 +121,7 @@ func contradictory(term corev1.NodeSelectorTerm) bool {
 	return false
 }
 
-// implies reports whether a's requirements contain b's, so that any node that matches a matches b.
-// It may miss some cases.
+// implies reports whether every node that matches a matches b. It may miss some cases.
 func implies(a, b corev1.NodeSelectorTerm) bool {
 	return allImplied(a.MatchExpressions, b.MatchExpressions) && allImplied(a.MatchFields, b.MatchFields)
 }

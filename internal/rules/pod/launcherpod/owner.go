@@ -9,23 +9,23 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Bond is the relation of a VMI to a pod that has, or is said to have, its launcher pod's name.
+// Bond is the relation of a VMI to a pod with its launcher pod's name.
 type Bond int
 
 const (
-	// Foreign means that the pod has nothing of the VMI but the name. It is neither used nor deleted.
+	// Foreign means that the pod has only the name. It is neither used nor deleted.
 	Foreign Bond = iota
-	// Damaged means that the pod was made for the VMI, or claims so, and lost its owner reference
-	// or label before a guest could run in it. It is deleted and created again.
+	// Damaged means that the pod was made for the VMI, or claims so, and lost its owner reference or label before a
+	// guest could run in it. It is deleted and created again.
 	Damaged
 	// Whole means that the pod is as Render made it. Until the handover, a guest starts only in such a pod.
 	Whole
-	// Chosen means that the pod's UID is in status.activePods: a guest may run in it, whatever its owner and labels.
+	// Chosen means that status.activePods has the pod's UID: a guest may run in it, whatever its owner and labels.
 	Chosen
 )
 
-// BondOf returns a pod's relation to a VMI. Anybody who may change pods can remove owner references and
-// labels, but not change names and UIDs: a pod with a UID in the VMI's status stays the VMI's (decision 210).
+// BondOf returns a pod's relation to a VMI. Anybody who may change pods can remove owner references and labels, but not
+// change names and UIDs: a pod with a UID in the VMI's status stays the VMI's (decision 210).
 func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 	if _, chosen := vmi.Status.ActivePods[pod.UID]; chosen {
 		return Chosen
@@ -41,12 +41,12 @@ func BondOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Bond {
 	return Foreign
 }
 
-// IsLauncher reports whether a pod has the labels of a launcher pod. Provisioning pods, which have no guest, do not.
+// IsLauncher reports whether a pod has the labels of a launcher pod. Provisioning pods do not.
 func IsLauncher(pod metav1.Object) bool {
 	return pod.GetLabels()[v1.AppLabel] == layout.LauncherApp && pod.GetLabels()[v1.CreatedByLabel] != ""
 }
 
-// VMIOf returns the pod's VMI, "" for another kind. It trusts the pod's metadata, so it may only be used to enqueue.
+// VMIOf returns the pod's VMI, "" for none. It trusts the pod's metadata, so it may only be used to enqueue.
 func VMIOf(pod metav1.Object) string {
 	owner := metav1.GetControllerOf(pod)
 	if owner != nil && owner.Kind == v1.VirtualMachineInstanceGroupVersionKind.Kind {
@@ -58,7 +58,7 @@ func VMIOf(pod metav1.Object) string {
 	return ""
 }
 
-// MadeFor returns the UID of a launcher pod's VMI, according to the pod's label.
+// MadeFor returns the UID of a launcher pod's VMI by its label.
 func MadeFor(pod metav1.Object) types.UID { return types.UID(pod.GetLabels()[v1.CreatedByLabel]) }
 
 // PodGracePeriodSeconds returns the termination grace period of a VMI's pod.

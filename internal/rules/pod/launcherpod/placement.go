@@ -10,33 +10,16 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Constrain sets the placement of another pod that must fit where the VMI's launcher pod does. It
-// does not get the guest's hostname and subdomain.
+// Constrain sets the placement of another pod that must fit where the VMI's launcher pod does, without the guest's
+// hostname and subdomain.
 func Constrain(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	place(spec, vmi, settings)
 	spec.Hostname, spec.Subdomain = "", ""
 }
 
-// place sets the pod's placement and its name on the network.
 func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	in := vmi.Spec.DeepCopy()
-	spec.NodeSelector = nodeSelector(vmi, settings)
-	if settings.RuntimeClass != "" {
-		spec.RuntimeClassName = new(settings.RuntimeClass)
-	}
-	spec.Affinity = in.Affinity
-	spec.Tolerations = in.Tolerations
-	spec.TopologySpreadConstraints = in.TopologySpreadConstraints
-	spec.PriorityClassName = in.PriorityClassName
-	spec.SchedulerName = in.SchedulerName
-	spec.Hostname = machine.Hostname(vmi)
-	spec.Subdomain = in.Subdomain
-	spec.DNSPolicy = in.DNSPolicy
-	spec.DNSConfig = in.DNSConfig
-}
-
-func nodeSelector(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) map[string]string {
-	selector := maps.Clone(vmi.Spec.NodeSelector)
+	selector := in.NodeSelector
 	if selector == nil {
 		selector = map[string]string{}
 	}
@@ -51,7 +34,19 @@ func nodeSelector(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	if model := namedCPUModel(vmi); model != "" && !settings.UseEmulation {
 		selector[v1.CPUModelLabel+model] = "true"
 	}
-	return selector
+	spec.NodeSelector = selector
+	if settings.RuntimeClass != "" {
+		spec.RuntimeClassName = new(settings.RuntimeClass)
+	}
+	spec.Affinity = in.Affinity
+	spec.Tolerations = in.Tolerations
+	spec.TopologySpreadConstraints = in.TopologySpreadConstraints
+	spec.PriorityClassName = in.PriorityClassName
+	spec.SchedulerName = in.SchedulerName
+	spec.Hostname = machine.Hostname(vmi)
+	spec.Subdomain = in.Subdomain
+	spec.DNSPolicy = in.DNSPolicy
+	spec.DNSConfig = in.DNSConfig
 }
 
 func namedCPUModel(vmi *v1.VirtualMachineInstance) string {

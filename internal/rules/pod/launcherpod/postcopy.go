@@ -11,19 +11,18 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// With the scheduler's minimum weight, the VMI's own preferences count more.
+// The scheduler's minimum weight: the VMI's own preferences count more.
 const preferPostCopy = 1
 
-// PostCopyNodes selects, by label, from the nodes where a target pod may run.
+// PostCopyNodes selects, by label, nodes where a target pod may run.
 type PostCopyNodes struct {
-	// Lacking nodes don't have the profile: a pod that names it does not start there. On Usable
-	// nodes a launcher with the profile has userfaultfd.
+	// Lacking nodes don't start a pod that names the profile. On Usable nodes a launcher with it has userfaultfd.
 	Lacking, Usable labels.Selector
 }
 
-// NodesForPostCopy returns the selectors that decide whether a target pod gets userfaultfd: if no
-// node is Lacking, and one is Usable (decision 363). They ignore the VMI's affinity, so more nodes
-// than the pod can use must have the profile. It fails for impossible labels.
+// NodesForPostCopy returns the selectors that decide whether a target pod gets userfaultfd: if no node is Lacking and
+// one is Usable (decision 363). They ignore the VMI's affinity, so more nodes than the pod can use must have the
+// profile. It fails for impossible labels.
 func NodesForPostCopy(pod *corev1.Pod) (PostCopyNodes, error) {
 	may, wrong := labels.ValidatedSelectorFromSet(pod.Spec.NodeSelector)
 	lacks, ofLacks := labels.NewRequirement(layout.PostCopyLabel, selection.DoesNotExist, nil)
@@ -34,8 +33,8 @@ func NodesForPostCopy(pod *corev1.Pod) (PostCopyNodes, error) {
 	return PostCopyNodes{Lacking: may.Add(*lacks), Usable: may.Add(*uses)}, nil
 }
 
-// LetPostCopy gives a target pod the profile with which QEMU may call userfaultfd. The pod requires
-// a node with the profile, and prefers one where the kernel supports it.
+// LetPostCopy gives a target pod the profile with which QEMU may call userfaultfd: the pod requires a node with it, and
+// prefers one whose kernel supports it.
 func LetPostCopy(pod *corev1.Pod) error {
 	has := corev1.NodeSelectorTerm{MatchExpressions: []corev1.NodeSelectorRequirement{
 		{Key: layout.PostCopyLabel, Operator: corev1.NodeSelectorOpExists},
@@ -51,7 +50,7 @@ func LetPostCopy(pod *corev1.Pod) error {
 			},
 		}})
 	for i := range pod.Spec.Containers {
-		// The pod's own profile stays for the runtime's other processes in it.
+		// The runtime's other processes keep the pod's own profile.
 		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
 			c.SecurityContext.SeccompProfile = &corev1.SeccompProfile{
 				Type: corev1.SeccompProfileTypeLocalhost, LocalhostProfile: new(layout.LauncherSeccompProfile),

@@ -18,17 +18,15 @@ import (
 // HoldContainer is the provisioning pod's only container.
 const HoldContainer = "hold"
 
-// holdCommand is the verb of virt-launcher that does nothing until it is ended.
+// holdCommand makes virt-launcher wait for its end.
 const holdCommand = "hold"
 
-// neverReady is a readiness gate that stays closed: the pod has the VMI's labels for the scheduler,
-// but must not become an endpoint of the VMI's Services.
+// neverReady keeps the pod, which has the VMI's labels for the scheduler, from becoming an endpoint of its Services.
 const neverReady = "drydock.dev/provisioning-only"
 
-// RenderProvisioning renders a pod whose only purpose is to be scheduled: to the scheduler it is the launcher
-// pod, with all of the VMI's claims and without a guest. Other fields are left out, so that nothing is pulled,
-// mounted or read. A claim is bound by its use in a pod even if it is not mounted. Unmounted, it can't be
-// written to and does not delay the pod's end, so the deletion need not wait for the kubelet.
+// RenderProvisioning renders a pod that is only scheduled: to the scheduler it is the launcher pod, with all of the
+// VMI's claims. Nothing is pulled, mounted or read. An unmounted claim is bound all the same; it can't be written to
+// and does not delay the pod's end, so the deletion need not wait for the kubelet.
 func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	resources, err := podResources(vmi, settings, facts)
 	if err != nil {
@@ -65,9 +63,9 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	return pod, nil
 }
 
-// RenderProvisioningFor renders the provisioning pod of a machine that does not start, for whose
-// disks a maintenance pod waits. That pod owns it. It has all of the claims; some may be hotplugged
-// later, or belong to the maintenance pod alone.
+// RenderProvisioningFor renders the provisioning pod of a machine that does not start, for whose disks a maintenance
+// pod, its owner, waits. It has all of the claims, also those that are hotplugged later or belong to the maintenance
+// pod alone.
 func RenderProvisioningFor(owner *corev1.Pod, claims []string, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	pod, err := RenderProvisioning(vmi, settings, launcherImage, facts)
 	if err != nil {
@@ -84,7 +82,7 @@ func RenderProvisioningFor(owner *corev1.Pod, claims []string, vmi *v1.VirtualMa
 
 var podKind = corev1.SchemeGroupVersion.WithKind("Pod")
 
-// ProvisioningNameFor returns the name of the provisioning pod for a machine's maintenance pod.
+// ProvisioningNameFor returns the name of a maintenance pod's provisioning pod.
 func ProvisioningNameFor(machine string, owner types.UID) string {
 	return ProvisioningName(&v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: machine, UID: owner}})
 }

@@ -19,21 +19,19 @@ import (
 
 const mebibyte = 1 << 20
 
-// The launcher pod's memory besides the guest's own, measured with QEMU 7.2 and Linux guests at their login prompts.
-// The margin of the sum is a fifth: with less, the kernel kills guests on a full node.
+// The launcher pod's memory besides the guest's, measured with QEMU 7.2 and Linux guests at their login prompts. The
+// sum's margin is a fifth: with less, the kernel kills guests on a full node.
 const (
-	// overheadBase is QEMU's text, heap and device models (54 MiB measured) and virt-launcher (5
-	// measured, 12 at most).
+	// overheadBase is QEMU's text, heap and device models (54 MiB measured) and virt-launcher (5, at most 12).
 	overheadBase = 66 * mebibyte
 	// overheadPerVCPU is a thread's stack and state (2 to 3 MiB measured).
 	overheadPerVCPU = 4 * mebibyte
-	// overheadPageTables is the share of the guest's RAM for page tables: 8 bytes per 4 KiB, and as
-	// much again for bitmaps.
+	// overheadPageTables is the share of the guest's RAM for page tables (8 bytes per 4 KiB) and bitmaps (as much).
 	overheadPageTables = 256
-	// overheadRoom is the share of the room for more memory that bitmaps take before it is used:
-	// three of QEMU's with a bit per 4 KiB, one more while the guest migrates, and as much again.
+	// overheadRoom is the share of the room for more memory that bitmaps take before it is used: three of QEMU's with a
+	// bit per 4 KiB, one more during a migration, and as much again.
 	overheadRoom = 4096
-	// overheadVideo is the frame buffer of 16 MiB and VNC's copy of it.
+	// overheadVideo is the frame buffer (16 MiB) and VNC's copy.
 	overheadVideo = 32 * mebibyte
 	// overheadTPM is swtpm (7 MiB measured, most of it shared libraries).
 	overheadTPM = 12 * mebibyte
@@ -41,8 +39,7 @@ const (
 	overheadTranslation = machine.TranslationCacheMi * mebibyte
 )
 
-// Overhead returns the launcher pod's memory in bytes besides the guest's: for QEMU and
-// virt-launcher, and with emulation for its translation cache.
+// Overhead returns the launcher pod's memory in bytes besides the guest's.
 func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (int64, error) {
 	bytes := int64(overheadBase)
 	bytes += vcpus(vmi) * overheadPerVCPU
@@ -75,16 +72,14 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 		return 0, err
 	}
 	bytes += bindings
-	// Whole mebibytes read better in `kubectl describe`.
 	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
 }
 
-// vcpus returns the guest's number of CPUs, by the same rule as QEMU's configuration.
 func vcpus(vmi *v1.VirtualMachineInstance) int64 {
 	return int64(machine.VCPUs(machine.Topology(&vmi.Spec)))
 }
 
-// Requests returns the requests of the guest's pod, without its devices.
+// Requests returns the requests of the guest's pod, without devices.
 func Requests(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceList, error) {
 	resources, err := computeResources(vmi, settings)
 	if err != nil {
@@ -142,8 +137,8 @@ func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	return resources, askForDevices(&resources, vmi, facts.Devices)
 }
 
-// Resized returns the desired CPU and memory of a running guest's launcher pod: for the VMI's spec,
-// or the guest's current resources if they are more. A guest releases them before its pod does.
+// Resized returns the desired CPU and memory of a running guest's launcher pod: for the VMI's spec, or the guest's
+// current resources if they are more, since a guest releases them before its pod does.
 func Resized(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
 	all, err := computeResources(withItsOwn(vmi), settings)
 	if err != nil {
@@ -189,7 +184,7 @@ func copyResources(to, from corev1.ResourceList) {
 	}
 }
 
-// pageSize returns the page size in the form of nodes' resource names.
+// pageSize returns the page size as nodes' resource names have it.
 func pageSize(h *v1.Hugepages) (string, error) {
 	size, err := quantity.Pages(h.PageSize)
 	if err != nil {
@@ -204,8 +199,7 @@ func Countable(name corev1.ResourceName) bool {
 	return has && domain != "kubernetes.io" && !strings.HasSuffix(domain, ".kubernetes.io") || strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix)
 }
 
-// LimitCountable adds missing limits of countable resources: these can't be overcommitted, so
-// Kubernetes refuses a pod with a request and no limit.
+// LimitCountable adds missing limits of countable resources: Kubernetes refuses a pod without them.
 func LimitCountable(r corev1.ResourceRequirements) {
 	for name, request := range r.Requests {
 		if _, limited := r.Limits[name]; !limited && Countable(name) {
@@ -250,8 +244,8 @@ func setMemory(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance,
 
 func bytesQuantity(n int64) *resource.Quantity { return resource.NewQuantity(n, resource.BinarySI) }
 
-// devices returns the device plugin resources of a launcher. Emulation requires none that depends
-// on hardware: virt-handler provides /dev/kvm with the tun device where KVM works.
+// devices returns a launcher's device plugin resources. With emulation, virt-handler provides /dev/kvm with the tun
+// device where KVM works.
 func devices(settings clusterconfig.Settings) []corev1.ResourceName {
 	out := []corev1.ResourceName{layout.ResourceTUN}
 	if !settings.UseEmulation {

@@ -14,22 +14,21 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// GuestGate is the readiness gate of a target pod, which has the labels for the guest's Services
-// and must not be their endpoint before the guest has arrived.
+// GuestGate is the readiness gate of a target pod, which has the labels for the guest's Services and must not be their
+// endpoint before the guest arrives.
 const GuestGate = v1.VirtualMachineUnpaused
 
-// Target describes the migration of a target pod.
+// Target describes a migration's target pod.
 type Target struct {
 	Migration types.UID
 	Name      string
-	// SourceNode is where the guest runs, which is excluded.
+	// SourceNode, where the guest runs, is excluded.
 	SourceNode string
-	// NodeSelector has the migration's own requirements on the node. For the same label, the VMI's counts.
+	// NodeSelector has the migration's own requirements; the VMI's take precedence.
 	NodeSelector map[string]string
 }
 
-// RenderTarget renders the target pod of a migration: the pod in which the VMI would start, on
-// another node, with room for all resources of the guest.
+// RenderTarget renders the VMI's pod for a migration: on another node, with room for all resources of the guest.
 func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconfig.Settings, launcherImage string, facts Facts) (*corev1.Pod, error) {
 	pod, err := Render(withItsOwn(vmi), settings, launcherImage, facts)
 	if err != nil {
@@ -48,38 +47,30 @@ func RenderTarget(vmi *v1.VirtualMachineInstance, t Target, settings clusterconf
 			pod.Spec.NodeSelector[key] = value
 		}
 	}
-	if kvm, _ := vmistatus.RunsWithKVM(vmi); kvm && namedCPUModel(vmi) != "" {
+	kvm, known := vmistatus.RunsWithKVM(vmi)
+	if kvm && namedCPUModel(vmi) != "" {
 		// Clusters with emulation do not ask for the model otherwise.
 		pod.Spec.NodeSelector[v1.CPUModelLabel+namedCPUModel(vmi)] = "true"
 	}
-	fit := &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-		MatchFields: []corev1.NodeSelectorRequirement{
-			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.SourceNode}},
-		},
-		MatchExpressions: sameAccelerator(vmi),
-	}}}
-	if err := RequireNodes(pod, []*corev1.NodeSelector{fit}); err != nil {
+	fit := corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{t.SourceNode}},
+	}}
+	if known {
+		// The guest keeps its accelerator. virt-handler writes both the node's label and the status (decision 350).
+		usable := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{layout.KVMUsable}}
+		if !kvm {
+			usable.Operator = corev1.NodeSelectorOpNotIn
+		}
+		fit.MatchExpressions = []corev1.NodeSelectorRequirement{usable}
+	}
+	if err := RequireNodes(pod, []*corev1.NodeSelector{{NodeSelectorTerms: []corev1.NodeSelectorTerm{fit}}}); err != nil {
 		return nil, err
 	}
 	return pod, nil
 }
 
-// sameAccelerator requires that the target node's guests run with the same accelerator, KVM or emulation.
-// virt-handler writes both the node's label and the guest's accelerator (decision 350).
-func sameAccelerator(vmi *v1.VirtualMachineInstance) []corev1.NodeSelectorRequirement {
-	kvm, known := vmistatus.RunsWithKVM(vmi)
-	if !known {
-		return nil
-	}
-	usable := corev1.NodeSelectorRequirement{Key: layout.KVMLabel, Operator: corev1.NodeSelectorOpIn, Values: []string{layout.KVMUsable}}
-	if !kvm {
-		usable.Operator = corev1.NodeSelectorOpNotIn
-	}
-	return []corev1.NodeSelectorRequirement{usable}
-}
-
-// IsTarget reports whether a pod has the label of a target pod; of is the migration. It trusts the
-// pod's metadata, so it may only be used to enqueue, or for a pod that the VMI knows as its own.
+// IsTarget reports whether a pod has the label of a target pod; of is the migration. It trusts the pod's metadata, so
+// it may only be used to enqueue, or for a pod that the VMI knows as its own.
 func IsTarget(pod metav1.Object) (of types.UID, is bool) {
 	uid := pod.GetLabels()[v1.MigrationJobLabel]
 	return types.UID(uid), uid != "" && IsLauncher(pod)
@@ -93,8 +84,8 @@ func MigrationOf(pod metav1.Object) string {
 	return pod.GetAnnotations()[v1.MigrationJobNameAnnotation]
 }
 
-// SameHost returns the node selector for a guest with the host's CPU: the CPU model in the source node's labels. A
-// named model is required anyway.
+// SameHost returns the source node's CPU model as a node selector, nil for a guest that names a model: that is required
+// anyway.
 func SameHost(vmi *v1.VirtualMachineInstance, source map[string]string) map[string]string {
 	if namedCPUModel(vmi) != "" {
 		return nil

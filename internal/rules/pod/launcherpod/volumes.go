@@ -35,7 +35,8 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 		s.mount(emptyDir(layout.HugepagesVolume, corev1.StorageMediumHugePagesPrefix+corev1.StorageMedium(size)),
 			corev1.VolumeMount{MountPath: layout.HugepagesDir})
 	}
-	if c := kernelBootContainer(vmi); c != nil {
+	if f := vmi.Spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {
+		c := f.KernelBoot.Container
 		s.image(layout.KernelBootVolume, layout.KernelBootDir, c.Image, c.ImagePullPolicy, c.ImagePullSecret)
 	}
 	for i := range vmi.Spec.Volumes {
@@ -70,7 +71,7 @@ func (s *storage) add(v *v1.Volume, facts Facts) error {
 	case v.HostDisk != nil:
 		s.hostDisk(name, dir, v.HostDisk)
 	case v.EmptyDisk != nil, v.DownwardMetrics != nil:
-		// virt-launcher creates its file in the ephemeral volume.
+		// virt-launcher creates it in the ephemeral volume.
 	case v.CloudInitNoCloud != nil:
 		s.cloudInit(v.Name, v.CloudInitNoCloud.UserDataSecretRef, v.CloudInitNoCloud.NetworkDataSecretRef)
 	case v.CloudInitConfigDrive != nil:
@@ -121,7 +122,7 @@ func (s *storage) image(name, dir, reference string, policy corev1.PullPolicy, p
 	s.pullSecrets = append(s.pullSecrets, corev1.LocalObjectReference{Name: pullSecret})
 }
 
-// claim adds a PersistentVolumeClaim: as a device for a block volume, else as a folder.
+// claim mounts a PersistentVolumeClaim, as a device or as a folder.
 func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	v := corev1.Volume{Name: layout.PodVolume(volume), VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claim.Name, ReadOnly: claim.ReadOnly},
@@ -134,7 +135,7 @@ func (s *storage) claim(volume string, claim volumeclaim.Claim, facts Facts) {
 	s.devices = append(s.devices, corev1.VolumeDevice{Name: v.Name, DevicePath: layout.VolumeDevice(volume)})
 }
 
-// The folder is only created if the disk may be.
+// The folder is created only if the disk may be.
 func (s *storage) hostDisk(name, dir string, d *v1.HostDisk) {
 	kind := corev1.HostPathDirectory
 	if d.Type == v1.HostDiskExistsOrCreate {
@@ -172,8 +173,8 @@ func secret(name, secretName string, optional *bool) corev1.Volume {
 	}}
 }
 
-// The guest gets the usual content of /var/run/secrets/kubernetes.io/serviceaccount. The launcher itself must not
-// have a token.
+// serviceAccountToken is the guest's usual /var/run/secrets/kubernetes.io/serviceaccount. The launcher must not have a
+// token.
 func serviceAccountToken(name string) corev1.Volume {
 	return corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{
 		Sources: []corev1.VolumeProjection{
@@ -189,14 +190,6 @@ func serviceAccountToken(name string) corev1.Volume {
 	}}}
 }
 
-func kernelBootContainer(vmi *v1.VirtualMachineInstance) *v1.KernelBootContainer {
-	f := vmi.Spec.Domain.Firmware
-	if f == nil || f.KernelBoot == nil {
-		return nil
-	}
-	return f.KernelBoot.Container
-}
-
 func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 	m := vmi.Spec.Domain.Memory
 	if m == nil {
@@ -205,8 +198,7 @@ func hugepages(vmi *v1.VirtualMachineInstance) *v1.Hugepages {
 	return m.Hugepages
 }
 
-// StartClaims returns the claims that the guest starts with, and that of its VM's state. Hotpluggable volumes do not
-// delay the start.
+// StartClaims returns the claims with which the guest starts, and that of its VM's state.
 func StartClaims(vmi *v1.VirtualMachineInstance) []string {
 	fixed := slices.DeleteFunc(slices.Clone(vmi.Spec.Volumes), func(v v1.Volume) bool { return machine.Hotpluggable(&v) })
 	return withState(volumeclaim.Names(fixed), vmi)

@@ -1,8 +1,8 @@
-// Package podlabels lists the labels and annotations of Drydock's pods on which rules and loops depend.
+// Package podlabels lists the labels and annotations of Drydock's pods on which rules and loops depend. It must not
+// decide anything by them.
 //
-// The policy config/rbac/pod-policy.yaml lets only virt-controller change these keys, and a VMI's own labels of these
-// keys do not reach its pods. A test of package repository fails for a key that decides something and is on no list.
-// This package must not decide anything by them.
+// The policy config/rbac/pod-policy.yaml lets only virt-controller change them, and a VMI's own labels of these keys do
+// not reach its pods. A test of package repository fails for a key that decides something and is on no list.
 package podlabels
 
 import (
@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// KeptFromEviction is the label, without a value, of launcher pods that a budget protects from eviction.
+// KeptFromEviction is the label of launcher pods that a budget protects from eviction.
 const KeptFromEviction = "drydock.dev/kept-from-eviction"
 
 // Labels returns the labels that rules and selectors use, besides those of Prefix.
@@ -29,8 +29,8 @@ func Labels() []string {
 // Prefix begins further labels that rules use.
 const Prefix = layout.ClaimLabelPrefix
 
-// Annotations returns the annotations that rules use, without a pod's network annotations: they grant no more than
-// their author's own rights (decision 404).
+// Annotations returns the annotations that rules use. A pod's network annotations grant no more than their author's own
+// rights (decision 404).
 func Annotations() []string {
 	return []string{
 		v1.DomainAnnotation, v1.EphemeralProvisioningObject, v1.MigrationJobNameAnnotation,

@@ -1,7 +1,6 @@
 // Package podlimits chooses the limits of a VM's pod in a namespace that demands limits: a quota on limits.cpu or
-// limits.memory admits no pod without them, and a limit range may default a limit below the pod's request.
-//
-// It must not change a limit that a pod already has, since that is intended.
+// limits.memory admits no pod without them, and a limit range may default a limit below the pod's request. It must not
+// change a limit that a pod already has.
 package podlimits
 
 import (
@@ -13,7 +12,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// defaultMemoryRatio is the ratio of limit to request for memory in a namespace without the label.
+// defaultMemoryRatio is the ratio of limit to request in a namespace without the label.
 const defaultMemoryRatio = 2.0
 
 // Namespace has the rules of a namespace for its pods.
@@ -59,8 +58,8 @@ func Beside(has, want corev1.ResourceRequirements) bool {
 	return false
 }
 
-// Keep adds a container's unwanted limits to the wanted resources, with the values that a new container would
-// get: a limit can't be removed, and must not be smaller than the request.
+// Keep adds a container's unwanted limits to the wanted resources, with the values of a new container: a limit can't be
+// removed, and must not be smaller than the request.
 func Keep(has, want corev1.ResourceRequirements, namespace Namespace, need Need) corev1.ResourceRequirements {
 	out := *want.DeepCopy()
 	for name, least := range need.all() {
@@ -148,8 +147,7 @@ func larger(than float64, list corev1.ResourceList, name corev1.ResourceName) fl
 	return max(than, q.AsApproximateFloat64())
 }
 
-// limit returns the limit for a container without one. It returns false if none is demanded, or if the API
-// server's default suffices.
+// limit returns the limit for a container without one, false if none is demanded or the API server's default suffices.
 func (d demand) limit(request, least resource.Quantity, share float64) (float64, bool) {
 	requested := request.AsApproximateFloat64()
 	if !d.asked || d.suffices(requested) {

@@ -1,10 +1,9 @@
-// Package podresize decides how a launcher pod follows a guest whose CPUs and memory change while it
-// runs, and when the guest may take them.
+// Package podresize decides how a launcher pod follows a guest whose CPUs and memory change while it runs, and when the
+// guest may take them.
 //
-// It owns the progress of such a change, which the VMI's conditions HotVCPUChange and
-// HotMemoryChange report, and the order: a guest takes nothing that its pod does not have, and a pod
-// gives up nothing that its guest has. It is pure. Package launcherpod calculates the pod's
-// resources; package rollout brings a change into the VMI's spec.
+// It owns the progress of such a change, in the VMI's conditions HotVCPUChange and HotMemoryChange, and the order: a
+// guest takes nothing that its pod does not have, and a pod gives up nothing that its guest has. It must not import a
+// client. Package launcherpod calculates the pod's resources; package rollout brings a change into the VMI's spec.
 //
 //	written by       fields
 //	virt-controller  spec.domain.cpu.sockets and spec.domain.memory.guest, from the VM's template
@@ -22,20 +21,16 @@
 //	                                        └── retried        └── a need for a migration (package migrationrequired)
 //	less:  spec < guest ──> condition ──> guest has given back ──> resize ──> container has less ──> no condition
 //
-// One resize covers CPUs and memory. Each condition exists while its own part differs from the spec,
-// or the pod has not followed yet.
-//
-// The condition is written before anything else and removed last: it means that the pod may have
-// other resources than its VMI's. So a change of settings alone resizes no pod, and nothing is left
-// behind if the template is changed back halfway.
+// One resize covers CPUs and memory. Each condition exists while its own part differs from the spec, or the pod has not
+// followed yet. It is written before anything else and removed last, and means that the pod may have other resources
+// than its VMI's: a change of settings alone resizes no pod, and a template that is changed back leaves nothing behind.
 //
 //   - virt-controller crashes: the next leader reads the same states, and requests the same resize.
-//   - virt-handler crashes: the next one asks QEMU for the current state, and continues.
-//   - the kubelet is away: the container does not have the resources yet; the guest waits.
+//   - virt-handler crashes: the next one asks QEMU, and continues.
+//   - the kubelet is away: the guest waits.
 //   - the guest is migrating: nothing changes until it has arrived. The target pod is created with the
 //     larger of the spec's and the guest's resources, its QEMU with the guest's.
-//   - the guest does not give back, or is emulated and can't (decision 396): the condition stays, and
-//     the pod keeps its resources.
+//   - the guest does not give back, or is emulated and can't (decision 396): the condition and the pod's resources stay.
 package podresize
 
 import (
@@ -65,8 +60,7 @@ const (
 	ReasonTooSmall = "PodResizeExceedsNode"
 	// ReasonAsked means that the node has not answered.
 	ReasonAsked = "PodResizeAsked"
-	// ReasonGuest means that the guest has yet to take its pod's resources, or to give back those that the pod
-	// is to lose.
+	// ReasonGuest means that the guest has yet to take its pod's resources, or to give back those that the pod loses.
 	ReasonGuest = "GuestChanges"
 )
 
@@ -85,12 +79,10 @@ var (
 // UnderWay reports whether the CPUs or memory of a VMI's guest, or its pod's, are changing.
 func UnderWay(vmi *v1.VirtualMachineInstance) bool { return cpus.underWay(vmi) || memory.underWay(vmi) }
 
-// CPUsAnnounced reports whether the VMI has the condition for a change of its CPUs. Nothing changes them before
-// that.
+// CPUsAnnounced reports whether the VMI has the condition without which nothing changes its CPUs.
 func CPUsAnnounced(vmi *v1.VirtualMachineInstance) bool { return cpus.announced(vmi) }
 
-// MemoryAnnounced reports whether the VMI has the condition for a change of its memory. Nothing changes it
-// before that.
+// MemoryAnnounced reports whether the VMI has the condition without which nothing changes its memory.
 func MemoryAnnounced(vmi *v1.VirtualMachineInstance) bool { return memory.announced(vmi) }
 
 func (p part) announced(vmi *v1.VirtualMachineInstance) bool {
@@ -127,10 +119,9 @@ func memoryMessage(vmi *v1.VirtualMachineInstance) string {
 type Plan struct {
 	// Resize requests the pod's resize.
 	Resize bool
-	// CPUs and Memory are the contents of the conditions HotVCPUChange and HotMemoryChange, nil without such a
-	// change or after it.
+	// CPUs and Memory are the contents of the conditions, nil without such a change or after it.
 	CPUs, Memory *vmistatus.Obstacle
-	// Needs are for another pod, because the node has no room.
+	// Needs are for another pod: the node has no room.
 	Needs []migrationrequired.Need
 }
 
@@ -143,13 +134,30 @@ func Decide(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, want corev1.Resourc
 	case spec == nil:
 		pending = func(p part) *vmistatus.Obstacle { return p.currentCondition(vmi) }
 	case !covers(spec.Resources, want, equal):
-		pending = func(p part) *vmistatus.Obstacle { return p.asked(vmi, want) }
-		plan.Resize, plan.Needs = CPUsAnnounced(vmi) || MemoryAnnounced(vmi), tooSmall(vmi, want)
+		pending = func(p part) *vmistatus.Obstacle {
+			// A refusal of the same request stays: another attempt is no news.
+			if p.refused(vmi, want, ReasonRefused, ReasonTooSmall) {
+				return p.currentCondition(vmi)
+			}
+			return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + text(want) + "."}
+		}
+		plan.Resize = CPUsAnnounced(vmi) || MemoryAnnounced(vmi)
+		if cpus.refused(vmi, want, ReasonTooSmall) || memory.refused(vmi, want, ReasonTooSmall) {
+			plan.Needs = []migrationrequired.Need{noRoom(want, true)}
+		}
 	case !Granted(Actual(pod), want):
 		pending = func(part) *vmistatus.Obstacle { return awaited(pod, want) }
-		plan.Needs = needs(pod, want)
+		// The kubelet has deferred the resize: it may never have room (Infeasible), or may soon.
+		if c := podstatus.Condition(pod, corev1.PodResizePending); c != nil && c.Status == corev1.ConditionTrue {
+			plan.Needs = []migrationrequired.Need{noRoom(want, c.Reason == corev1.PodReasonInfeasible)}
+		}
 	default:
-		pending = func(p part) *vmistatus.Obstacle { return p.inGuest(vmi) }
+		pending = func(p part) *vmistatus.Obstacle {
+			if !p.differs(vmi) {
+				return nil
+			}
+			return &vmistatus.Obstacle{Reason: ReasonGuest, Message: p.guest(vmi)}
+		}
 	}
 	if cpus.underWay(vmi) {
 		plan.CPUs = pending(cpus)
@@ -158,14 +166,6 @@ func Decide(vmi *v1.VirtualMachineInstance, pod *corev1.Pod, want corev1.Resourc
 		plan.Memory = pending(memory)
 	}
 	return plan
-}
-
-// inGuest compares the guest with the spec; nil if they are equal.
-func (p part) inGuest(vmi *v1.VirtualMachineInstance) *vmistatus.Obstacle {
-	if !p.differs(vmi) {
-		return nil
-	}
-	return &vmistatus.Obstacle{Reason: ReasonGuest, Message: p.guest(vmi)}
 }
 
 // causeNodeCapacity is the API server's cause of a refusal because the whole node is too small.
@@ -195,22 +195,6 @@ func (p part) currentCondition(vmi *v1.VirtualMachineInstance) *vmistatus.Obstac
 	return nil
 }
 
-// A refusal of the same request stays: another attempt is no news.
-func (p part) asked(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) *vmistatus.Obstacle {
-	if p.refused(vmi, want, ReasonRefused, ReasonTooSmall) {
-		return p.currentCondition(vmi)
-	}
-	return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The launcher pod is being asked to have " + text(want) + "."}
-}
-
-// tooSmall returns the needs of a pod whose node is too small.
-func tooSmall(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements) []migrationrequired.Need {
-	if !cpus.refused(vmi, want, ReasonTooSmall) && !memory.refused(vmi, want, ReasonTooSmall) {
-		return nil
-	}
-	return []migrationrequired.Need{noRoom(want, true)}
-}
-
 // refused reports whether the condition has the refusal of exactly this request, for one of the reasons.
 func (p part) refused(vmi *v1.VirtualMachineInstance, want corev1.ResourceRequirements, reasons ...string) bool {
 	now := p.currentCondition(vmi)
@@ -230,16 +214,6 @@ func awaited(pod *corev1.Pod, want corev1.ResourceRequirements) *vmistatus.Obsta
 		return &vmistatus.Obstacle{Reason: string(kind) + c.Reason, Message: fmt.Sprintf("The launcher pod can't have %s on its node now (%s): %s", text(want), c.Reason, c.Message)}
 	}
 	return &vmistatus.Obstacle{Reason: ReasonAsked, Message: "The node is giving the launcher pod " + text(want) + "."}
-}
-
-// needs returns the needs after the kubelet has deferred a resize. It may never have room (Infeasible), or may
-// soon.
-func needs(pod *corev1.Pod, want corev1.ResourceRequirements) []migrationrequired.Need {
-	c := podstatus.Condition(pod, corev1.PodResizePending)
-	if c == nil || c.Status != corev1.ConditionTrue {
-		return nil
-	}
-	return []migrationrequired.Need{noRoom(want, c.Reason == corev1.PodReasonInfeasible)}
 }
 
 func text(r corev1.ResourceRequirements) string {
@@ -270,8 +244,7 @@ func Has(pod *corev1.Pod) *corev1.ResourceRequirements {
 
 func equal(a, b resource.Quantity) bool { return a.Cmp(b) == 0 }
 
-// covers reports whether every wanted resource is enough. It ignores an unwanted limit, such as one from a
-// limit range.
+// covers reports whether every wanted resource is enough. It ignores an unwanted limit, such as a limit range's.
 func covers(has, want corev1.ResourceRequirements, enough func(has, want resource.Quantity) bool) bool {
 	for _, list := range []struct{ has, want corev1.ResourceList }{{has.Requests, want.Requests}, {has.Limits, want.Limits}} {
 		for name, wanted := range list.want {
@@ -292,8 +265,7 @@ func container(pod *corev1.Pod) *corev1.Container {
 	return nil
 }
 
-// Patch returns the strategic merge patch of the pod's subresource resize, which applies to the pod of this UID
-// only.
+// Patch returns the strategic merge patch of the pod's subresource resize, for the pod of this UID only.
 func Patch(pod *corev1.Pod, want corev1.ResourceRequirements) ([]byte, error) {
 	data, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},

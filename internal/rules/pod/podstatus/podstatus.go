@@ -1,13 +1,12 @@
 // Package podstatus answers questions about any pod's status.
 //
-// It owns how a container's status and a condition are found, and the meaning of a pod's phase for code that waits
-// for the pod's end. It must not know the purpose of a pod: package vmicontroller interprets the end of a launcher
-// pod.
+// It owns how a container's status and a condition are found, and the meaning of a pod's phase for its end. It must not
+// know the purpose of a pod: package vmicontroller interprets the end of a launcher pod.
 package podstatus
 
 import corev1 "k8s.io/api/core/v1"
 
-// Container returns the status of the pod's container of a name, nil if it is not known yet.
+// Container returns the status of a container, nil if it is not known yet.
 func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
@@ -33,9 +32,8 @@ func BeingScheduled(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !Terminal(pod) && Condition(pod, corev1.PodScheduled) == nil
 }
 
-// Terminal reports whether no process of the pod runs any more: the kubelet reports these phases only then, and
-// other writers (the pod garbage collector, for a fenced node) mean the same. A pod that is being deleted is
-// not terminal before it has one of them.
+// Terminal reports whether no process of the pod runs any more: the kubelet reports these phases only then, and other
+// writers (the pod garbage collector, for a fenced node) mean the same. A deletion alone does not make a pod terminal.
 func Terminal(pod *corev1.Pod) bool { return TerminalPhase(pod.Status.Phase) }
 
 // TerminalPhase reports whether the phase is final.

@@ -1,7 +1,5 @@
-// Package selinux holds the rules of SELinux contexts: their syntax, the part of one that a pod may be given, and
-// which pods get one.
-//
-// It must not import a client, or read a process's context or a file's label: package nodeselinux does.
+// Package selinux holds the rules of SELinux contexts: their syntax, the part of one that a pod may be given, and which
+// pods get one. It must not import a client, or read a process's context or a file's label: package nodeselinux does.
 package selinux
 
 import (
@@ -17,7 +15,7 @@ import (
 // The longest context of a container runtime, with a hundred categories, is shorter.
 const maxLength = 512
 
-// The policies that distributions ship have these limits.
+// The limits of distributions' policies.
 const (
 	maxSensitivity = 15
 	maxCategory    = 1023
@@ -39,7 +37,7 @@ var identifier = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]{0,127}$`)
 // ValidType reports whether text is a valid type name.
 func ValidType(text string) bool { return identifier.MatchString(text) }
 
-// ForContainers reports whether Pod Security allows the type, or udica has generated it, by its name. The policy
+// ForContainers reports whether Pod Security allows the type, or udica has generated it. The policy
 // virt-controller-pods refuses any other (decision 618).
 func ForContainers(name string) bool {
 	switch name {
@@ -79,7 +77,7 @@ func (c Context) String() string {
 	return c.User + ":" + c.Role + ":" + c.Type + ":" + c.Level
 }
 
-// PodLevel returns the level that another pod needs to share the process's files; "" for a range, which no categories
+// PodLevel returns the level with which another pod shares the process's files; "" for a range, which no categories
 // keep from any file.
 func (c Context) PodLevel() string {
 	if strings.Contains(c.Level, "-") {
@@ -125,8 +123,8 @@ func number(text string, letter byte, limit int) (int, error) {
 	return int(n), nil
 }
 
-// LauncherOptions returns the options of a launcher pod; nil if the administrator has set no type: then the
-// container runtime chooses the whole context.
+// LauncherOptions returns the options of a launcher pod, nil if the administrator has set no type: then the container
+// runtime chooses the whole context.
 func LauncherOptions(launcherType string) *corev1.SELinuxOptions {
 	if launcherType == "" {
 		return nil
@@ -137,12 +135,11 @@ func LauncherOptions(launcherType string) *corev1.SELinuxOptions {
 // ErrUnknown means that the launcher's context is not known yet.
 var ErrUnknown = errors.New("virt-handler has not reported the SELinux context of the VMI's launcher yet (status.selinuxContext)")
 
-// AttachmentOptions returns the options of a VMI's attachment pods. launcher are the options of the VMI's
-// launcher pod, reported is its status.selinuxContext, and enabled means that the node has SELinux.
+// AttachmentOptions returns the options of a VMI's attachment pods. launcher are those of its launcher pod, reported is
+// its status.selinuxContext, and enabled means that the node has SELinux.
 //
-// Only the level comes from the report: a volume gets the level of the pod that it is mounted for, and QEMU
-// could open it with no other level than the launcher's. The type is the one that virt-controller has given to
-// the launcher pod, so that no report brings a pod into another domain.
+// Only the level comes from the report: a volume gets the level of the pod for which it is mounted, and QEMU can open
+// it only with the launcher's. The type is the launcher pod's, so that no report brings a pod into another domain.
 func AttachmentOptions(launcher *corev1.SELinuxOptions, reported string, enabled bool) (*corev1.SELinuxOptions, error) {
 	options := &corev1.SELinuxOptions{}
 	if launcher != nil {
@@ -164,16 +161,16 @@ func AttachmentOptions(launcher *corev1.SELinuxOptions, reported string, enabled
 	return options, nil
 }
 
-// Container runtimes assign a pod two categories, or fewer if pods are not separated. A process with more could use
-// the files of other pods.
+// Container runtimes give a pod two categories, or fewer if pods are not separated. A process with more could use the
+// files of other pods.
 var granted = regexp.MustCompile(`^s0(:c[0-9]+(,c[0-9]+)?)?$`)
 
-// TargetOptions returns the options of the target pod of a migration. own are those of any launcher pod,
-// reported is the VMI's status.selinuxContext.
+// TargetOptions returns the options of the target pod of a migration. own are those of any launcher pod, reported is
+// the VMI's status.selinuxContext.
 //
-// The target has the level of the guest's current pod: it is the label of the files on shared volumes, which
-// the guest has open until it arrives. A launcher with a range of levels has no categories that would keep its
-// files from the target (decision 351).
+// The target has the level of the guest's current pod, which labels the files on shared volumes: the guest has them
+// open until it arrives. A launcher with a range of levels has no categories to keep its files from the target
+// (decision 351).
 func TargetOptions(own *corev1.SELinuxOptions, reported string) (*corev1.SELinuxOptions, error) {
 	if reported == "" || reported == None {
 		return own, nil

@@ -22,15 +22,14 @@ import (
 const (
 	// Workers and launchers have this user: both read and write the disks.
 	user = 107
-	// diskGroup owns block devices on nodes (Debian, Red Hat). If the container runtime does not give a device
-	// to the pod's user, the group can open it; a pod has no other device than its claim's.
+	// diskGroup owns block devices on nodes (Debian, Red Hat). It can open a device that the container runtime does not
+	// give to the pod's user; a pod has no other device than its claim's.
 	diskGroup = 6
 	command   = "virt-importer"
 	container = "importer"
 	// Journals and buffered parts of a stream need space besides the disk.
 	workSize = 1 << 30
-	// startupTimeout, in seconds, and startupAttempts, before a restart of the container, are for the startup probe
-	// of an upload worker.
+	// An upload worker's startup probe: its seconds, and its attempts before a restart of the container.
 	startupTimeout, startupAttempts = 60, 5
 )
 
@@ -49,7 +48,8 @@ func Pod(w *datavolume.Worker, dv *cdiv1.DataVolume, s Settings) (*corev1.Pod, e
 	}
 	addSource(&pod.Spec, w.Task, dv.Spec.Source)
 	if w.Namespace == dv.Namespace {
-		// The DataVolume's author may not be permitted to use another namespace's service accounts, networks or priorities.
+		// The DataVolume's author may not be permitted to use another namespace's service accounts, networks or
+		// priorities.
 		pod.Spec.PriorityClassName = dv.Spec.PriorityClassName
 		pod.Spec.ServiceAccountName = dv.Spec.ServiceAccountName
 		passOn(dv.Annotations, pod)
@@ -124,7 +124,9 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	if c := w.Certificate; c != nil {
 		mountDir(&spec, "tls", transfer.TLSDir, corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: c.Secret}})
 	}
+	podLabels := labels(w.Component)
 	if w.Task.Kind == transfer.KindUpload {
+		podLabels[datavolume.LabelService] = w.Name
 		c := &spec.Containers[0]
 		c.Ports = append(c.Ports, corev1.ContainerPort{Name: "upload", ContainerPort: transfer.UploadPort})
 		// The kubelet would emit warnings for a readiness probe before the worker listens.
@@ -135,7 +137,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 	}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: w.Name, Namespace: w.Namespace, Labels: withClaim(labels(w.Component), w),
+			Name: w.Name, Namespace: w.Namespace, Labels: podLabels,
 			Annotations: map[string]string{
 				datavolume.AnnRestarts: strconv.Itoa(int(w.RestartsBefore)),
 				// A proxy sidecar would run on after the worker has ended, and so would the pod.
@@ -162,18 +164,11 @@ func proxy(p *cdiv1.ImportProxy) []corev1.EnvVar {
 	return out
 }
 
-func withClaim(labels map[string]string, w *datavolume.Worker) map[string]string {
-	if w.Task.Kind == transfer.KindUpload {
-		labels[datavolume.LabelService] = w.Name
-	}
-	return labels
-}
-
 // lostSeconds is the time that Kubernetes leaves pods on a lost node.
 const lostSeconds = int64(300)
 
-// tolerations let the worker follow its bound claim to a reserved node: a VM that may run there has bound it. A
-// worker that binds its claim itself stays off reserved nodes.
+// tolerations let the worker follow its bound claim to a reserved node: a VM that may run there has bound it. A worker
+// that binds its claim itself stays off reserved nodes.
 func tolerations(claim *corev1.PersistentVolumeClaim) []corev1.Toleration {
 	if claim.Status.Phase != corev1.ClaimBound {
 		return nil
