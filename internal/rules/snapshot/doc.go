@@ -39,7 +39,8 @@
 // Failures:
 //   - virt-controller between two actions: every name follows from the snapshot's UID, so a repeated creation has no
 //     effect. Failed is written before the cleanup, which is repeated while the status is Failed.
-//   - The storage driver: at its deadline the snapshot is Failed, and the VM unlocked.
+//   - The storage driver: the snapshot waits until its deadline, then it is Failed. The VM is unlocked once the cuts are
+//     taken, or with Failed.
 //   - virt-controller while the guest is held: the guest continues at the hold's deadline. The next virt-controller
 //     continues if the hold lasts with the token of all VolumeSnapshots, and else fails the snapshot.
 //   - virt-handler, virt-api, the guest's node: likewise. The end of the hold waits for none of them.
