@@ -1,5 +1,5 @@
-// Package answer writes HTTP responses of virt-api and virt-handler: objects as JSON, and errors as a Status. It
-// owns the conversion of errors, and must not decide which error is returned.
+// Package answer writes HTTP responses of virt-api and virt-handler: objects as JSON, and errors as a Status. It owns the
+// conversion of errors, and must not decide which error is returned.
 package answer
 
 import (
@@ -12,8 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Status returns the error's own status, however it is wrapped. An error without one is internal, with code 500. The
-// library's function does not unwrap errors.
+// Status returns the status of an error, which the library's function does not unwrap. One without is internal (500).
 func Status(err error) metav1.Status {
 	var known apierrors.APIStatus
 	if !errors.As(err, &known) {
@@ -34,7 +33,7 @@ func Error(w http.ResponseWriter, err error) {
 	_ = JSON(w, int(status.Code), status) // a Status can always be encoded
 }
 
-// JSON answers a request with an object. If it returns an error, the object can't be encoded and nothing was written.
+// JSON answers with an object. If that can't be encoded, nothing was written.
 func JSON(w http.ResponseWriter, code int, object any) error {
 	text, err := json.Marshal(object)
 	if err != nil {

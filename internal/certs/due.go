@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// renewal says which part of a Secret is renewed.
+// renewal is the part of a Secret that is renewed.
 type renewal int
 
 // A new authority implies a new certificate.
@@ -23,7 +23,7 @@ const (
 	// backdated is how long before its creation a certificate becomes valid, for clocks that differ.
 	backdated = time.Hour
 	// settling is how long a certificate is kept that is valid for longer than configured: while an earlier virt-api
-	// runs, which issues such ones, the two must not replace each other's.
+	// issues such ones, the two must not replace each other's.
 	settling = 10 * time.Minute
 )
 
@@ -46,10 +46,9 @@ func issuanceOf(data map[string][]byte, certEntry, keyEntry string) (issuance, b
 	return issuance{authority: authority.Leaf, certificate: pair.Leaf, authorityKey: key}, true
 }
 
-// due returns which part of a Secret must be renewed now, or when the next renewal is due.
-//
-// A certificate that expires with its authority is renewed with it. A certificate that was just issued is never due,
-// for any lifetimes that clusterconfig.CertificatesOf accepts, so that renewing comes to an end.
+// due returns which part of a Secret must be renewed now, or when the next renewal is due. A certificate that expires
+// with its authority is renewed with it. One that was just issued is never due, for any lifetimes that
+// clusterconfig.CertificatesOf accepts, so that renewing comes to an end.
 func due(is issuance, want clusterconfig.Certificates, now time.Time) (renewal, time.Time) {
 	authority := dueAt(is.authority, want.Authority, now)
 	if !now.Before(authority) {

@@ -1,9 +1,7 @@
 // Package certs owns the certificates of Drydock's components: cert-controller issues and rotates them (Add), a
-// ConfigMap publishes the authorities that peers trust, and a Source watches both through the API, so that a
-// rotation needs neither a restart nor a mounted Secret. Only the metrics' certificate is mounted: virt-handler,
-// which serves it, too, may read no Secret.
-//
-// It must not know what a certificate is used for.
+// ConfigMap publishes the authorities that peers trust, and a Source watches both through the API, so that a rotation
+// needs no restart. Only the metrics' certificate is mounted: virt-handler, which serves it, too, may read no Secret.
+// The package must not know the use of a certificate.
 //
 //	Secret                              holder        who trusts its authority
 //	kubevirt-virt-api-certs             virt-api      kube-apiserver (caBundle of the APIServices)
@@ -12,12 +10,12 @@
 //	kubevirt-upload-certs               virt-api      workers that take uploads and clones
 //	kubevirt-metrics-certs              all           Prometheus, of all components
 //
-// A virt-handler has a key and a certificate only for its node, in no Secret; the authority in
-// kubevirt-virt-handler-ca signs it (nodecert, nodekey, nodesigner). The authority in kubevirt-upload-certs also
-// signs the workers' own certificates, for which virt-controller reads it (workertls.Authority).
+// A virt-handler has a key and a certificate only for its node, in no Secret; the authority in kubevirt-virt-handler-ca
+// signs it (nodecert, nodekey, nodesigner). The authority in kubevirt-upload-certs also signs the workers' own
+// certificates, for which virt-controller reads it (workertls.Authority).
 //
 // Each Secret has its own authority, so that nobody can impersonate virt-api with the stolen key of a node. The
-// authorities' certificates, without keys, are in the ConfigMap kubevirt-ca. No component reads another's Secret.
+// ConfigMap kubevirt-ca has their certificates without keys. No component reads another's Secret.
 package certs
 
 import (
@@ -38,31 +36,30 @@ const (
 // UploadProxyService is the Service of virt-api's upload proxy.
 const UploadProxyService = "cdi-uploadproxy"
 
-// MetricsName is the name in the metrics' certificate of all components: the name of their Service.
+// MetricsName is the name in the metrics' certificate: that of the Service.
 const MetricsName = "kubevirt-prometheus-metrics." + clusterconfig.Namespace + ".svc"
 
 // Identity names a certificate and the authorities that its holder trusts.
 type Identity struct {
 	// Secret has tls.crt and tls.key. It is empty if the holder's key is in no Secret (Use).
 	Secret string
-	// TrustKey is the entry of TrustConfigMap with the peers' authorities, empty if the holder does not verify
-	// peers.
+	// TrustKey is the entry of TrustConfigMap with the peers' authorities, empty if the holder does not verify peers.
 	TrustKey string
-	// OwnKey is the entry with the authorities of the holder's own certificate, empty if it does not need them.
+	// OwnKey is the entry with the authorities of the holder's own certificate, if it needs them.
 	OwnKey string
 }
 
 // APIServer is the identity with which virt-api serves its webhooks and its API.
 func APIServer() Identity { return Identity{Secret: APISecret} }
 
-// HandlerServer is the identity with which virt-handler serves. Its only trusted client is virt-api. Virt-handlers
-// use the same certificate among each other (PeerServerConfig, PeerClientConfig).
+// HandlerServer is the identity with which virt-handler serves virt-api. Virt-handlers use the same certificate among
+// each other (PeerServerConfig, PeerClientConfig).
 func HandlerServer() Identity {
 	return Identity{TrustKey: trustKey(HandlerClientSecret), OwnKey: HandlerTrust()}
 }
 
-// HandlerClient is the identity with which virt-api calls virt-handlers. Each must have the certificate of its own
-// node (nodecert.DNSName).
+// HandlerClient is the identity with which virt-api calls virt-handlers, each with a certificate for its own node
+// (nodecert.DNSName).
 func HandlerClient() Identity {
 	return Identity{Secret: HandlerClientSecret, TrustKey: HandlerTrust()}
 }
@@ -70,8 +67,7 @@ func HandlerClient() Identity {
 // HandlerTrust is the entry of TrustConfigMap with the authorities of virt-handlers.
 func HandlerTrust() string { return trustKey(HandlerAuthoritySecret) }
 
-// UploadProxy is the identity with which virt-api calls the workers that take uploads. Each worker has its own name,
-// which is passed to ClientConfigFor.
+// UploadProxy is the identity with which virt-api calls workers. Each has its own name, for ClientConfigFor.
 func UploadProxy() Identity {
 	return Identity{Secret: UploadSecret, TrustKey: trustKey(UploadSecret)}
 }
@@ -82,11 +78,9 @@ func UploadProxyTrust() string { return trustKey(APISecret) }
 // MetricsTrust is the entry of TrustConfigMap with the authorities of the metrics' certificate.
 func MetricsTrust() string { return trustKey(MetricsSecret) }
 
-// trustKey returns the ConfigMap's entry for the authorities of a Secret.
 func trustKey(secret string) string { return secret + ".crt" }
 
-// dnsName returns the subject of the certificate in a Secret. Only virt-api's is a DNS name: kube-apiserver calls it
-// by its Service.
+// dnsName returns the subject of the certificate in a Secret. Only virt-api's is a DNS name, of its Service.
 func dnsName(secret string) string {
 	switch secret {
 	case APISecret:

@@ -11,8 +11,8 @@ import (
 )
 
 // PeerServerConfig returns the configuration of a server whose clients' certificates have the same authorities as the
-// holder's (Identity.OwnKey). It verifies them; the caller identifies the client from the connection's state. Both
-// sides must use protocol (ALPN). Every connection is verified; none is resumed.
+// holder's (Identity.OwnKey). The caller identifies the client from the connection's state. Both sides must use protocol
+// (ALPN). Every connection is verified; none is resumed.
 func (s *Source) PeerServerConfig(protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -38,8 +38,7 @@ func (s *Source) PeerServerConfig(protocol string) *tls.Config {
 	}
 }
 
-// PeerClientConfig returns the configuration for calling the server of that name, whose certificate has the same
-// authorities as the holder's (PeerServerConfig).
+// PeerClientConfig returns the configuration for calling the named server of PeerServerConfig.
 func (s *Source) PeerClientConfig(server, protocol string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
@@ -65,7 +64,6 @@ func (s *Source) PeerClientConfig(server, protocol string) *tls.Config {
 	}
 }
 
-// peer returns the holder's certificate and the authorities by which it verifies its peers.
 func (s *Source) peer() (*tls.Certificate, *x509.CertPool, error) {
 	pair, authorities := s.pair.Load(), s.own.Load()
 	switch {

@@ -22,15 +22,14 @@ import (
 // authorities that are still trusted.
 const AuthorityEntry = "ca.crt"
 
-// keptAuthorities bounds the trusted authorities of one Secret: the newest and those of certificates that may still
-// be in use.
-const keptAuthorities = 3
-
-// AuthorityKeyEntry is the entry of a rotated Secret with its authority's key.
+// AuthorityKeyEntry is the entry with the authority's key.
 const AuthorityKeyEntry = "ca.key"
 
-// publisher copies the authorities' certificates into the ConfigMap kubevirt-ca. A replaced authority stays
-// trusted until it expires, so that holders of old certificates are not cut off.
+// keptAuthorities bounds those of one Secret: the newest and those of certificates that may still be in use.
+const keptAuthorities = 3
+
+// publisher copies the authorities' certificates into the ConfigMap kubevirt-ca. A replaced one stays trusted until it
+// expires, so that holders of old certificates are not cut off.
 type publisher struct {
 	client client.Client
 }

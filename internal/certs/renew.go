@@ -29,11 +29,11 @@ import (
 // lookAgain bounds the trust in a timer, which is late on a machine that was suspended.
 const lookAgain = 12 * time.Hour
 
-// renewer renews certificates before they expire, by the lifetimes that the KubeVirt object currently configures. The
-// rotator handles missing, expired or damaged ones.
+// renewer renews certificates before they expire, by the lifetimes in the KubeVirt object. The rotator handles missing,
+// expired or damaged ones.
 //
-// A new authority cuts nobody off: peers that know only the old one accept the new certificate, whose chain has the
-// new authority's certificate signed by the old one; and the old authority stays in the bundles until it expires.
+// A new authority cuts nobody off: peers that know only the old one accept the new certificate, whose chain has the new
+// authority's certificate signed by the old one; and the old authority stays in the bundles until it expires.
 type renewer struct {
 	client   client.Client
 	rotators []*rotator.CertRotator
@@ -73,10 +73,12 @@ func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if !usable {
 		return reconcile.Result{}, nil
 	}
-	want, err := r.wanted(ctx)
-	if err != nil {
-		return reconcile.Result{}, err
+	var all v1.KubeVirtList
+	if err := r.client.List(ctx, &all); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing the KubeVirt objects: %w", err)
 	}
+	// virt-controller reports invalid lifetimes in the object's status.
+	want, _ := clusterconfig.CertificatesOf(clusterconfig.TheOne(all.Items, clusterconfig.Namespace))
 	what, next := due(is, want, r.now())
 	if what == renewNothing {
 		return reconcile.Result{RequeueAfter: min(max(next.Sub(r.now()), time.Second), lookAgain)}, nil
@@ -85,7 +87,7 @@ func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	if err := renew(renewed, r.rotators[i], is, what, want, r.now()); err != nil {
 		return reconcile.Result{}, err
 	}
-	err = r.client.Update(ctx, renewed)
+	err := r.client.Update(ctx, renewed)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		// Another virt-api was faster, and the watch reports its write.
 		return reconcile.Result{}, nil
@@ -95,17 +97,6 @@ func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	log.FromContext(ctx).Info("renewed", "authority", what == renewAuthority)
 	return reconcile.Result{}, nil
-}
-
-// wanted returns the lifetimes that the KubeVirt object configures. virt-controller reports invalid ones in the
-// object's status.
-func (r *renewer) wanted(ctx context.Context) (clusterconfig.Certificates, error) {
-	var all v1.KubeVirtList
-	if err := r.client.List(ctx, &all); err != nil {
-		return clusterconfig.Certificates{}, fmt.Errorf("listing the KubeVirt objects: %w", err)
-	}
-	want, _ := clusterconfig.CertificatesOf(clusterconfig.TheOne(all.Items, clusterconfig.Namespace))
-	return want, nil
 }
 
 func renew(secret *corev1.Secret, by *rotator.CertRotator, is issuance, what renewal, want clusterconfig.Certificates, now time.Time) error {
@@ -138,8 +129,7 @@ func renew(secret *corev1.Secret, by *rotator.CertRotator, is issuance, what ren
 	return nil
 }
 
-// vouch returns the new authority's certificate signed by the old one, so that peers that know the old one accept the
-// new one while the old one is valid.
+// vouch returns the new authority's certificate signed by the old one.
 func vouch(authority *x509.Certificate, before issuance) ([]byte, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
 	if err != nil {

@@ -17,14 +17,14 @@ import (
 // retiredSecret had the key with which all virt-handlers served: each node could read it, and its authority's.
 const retiredSecret = "kubevirt-virt-handler-server-certs"
 
-// retirement removes an earlier version's Secret and the trust in its authority, once at the start: a downgrade
-// applies the Secret again.
+// retirement removes an earlier version's Secret and the trust in its authority, once: a downgrade applies the Secret
+// again.
 type retirement struct {
 	client client.Client
 	reader client.Reader
 }
 
-// Start retries until the removal succeeds. It implements controller-runtime's Runnable.
+// Start retries until the removal succeeds.
 func (r *retirement) Start(ctx context.Context) error {
 	backoff.Retry(ctx, backoff.Doubling(time.Second, time.Minute), func(ctx context.Context) bool {
 		err := r.remove(ctx)

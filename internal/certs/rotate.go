@@ -16,17 +16,21 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// Add makes mgr issue the certificates, renew them before they expire, inject virt-api's authority into APIServices
-// and publish all authorities. The channel is closed once kube-apiserver has virt-api's authority.
+// Add makes mgr issue and renew the certificates, inject virt-api's authority into APIServices and publish all
+// authorities. The channel is closed once kube-apiserver has virt-api's authority.
 //
-// It needs no leader: a rotation is one update of a Secret with an optimistic lock, so that of several processes one
-// succeeds and the others find a valid certificate.
+// It needs no leader: a rotation is one update of a Secret with an optimistic lock, so one process succeeds and the
+// others find a valid certificate.
 func Add(mgr manager.Manager, apiServices ...string) (<-chan struct{}, error) {
 	dir, err := markerDir()
 	if err != nil {
 		return nil, err
 	}
-	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected(apiServices))
+	var injected []rotator.WebhookInfo
+	for _, name := range apiServices {
+		injected = append(injected, rotator.WebhookInfo{Name: name, Type: rotator.APIService})
+	}
+	api := newRotator(APISecret, x509.ExtKeyUsageServerAuth, injected)
 	rotators := []*rotator.CertRotator{
 		api,
 		newRotator(HandlerAuthoritySecret, x509.ExtKeyUsageClientAuth, nil),
@@ -59,8 +63,7 @@ func newRotator(secret string, usage x509.ExtKeyUsage, injected []rotator.Webhoo
 		CertName:       corev1.TLSCertKey,
 		KeyName:        corev1.TLSPrivateKeyKey,
 		ControllerName: "cert-rotator-" + secret,
-		// The rotator issues missing certificates, and those that expired while no virt-api ran. The renewer acts
-		// before that.
+		// The rotator issues missing certificates, and those that expired while no virt-api ran.
 		CaCertDuration:     clusterconfig.DefaultAuthorityDuration,
 		ServerCertDuration: clusterconfig.DefaultCertificateDuration,
 		LookaheadInterval:  time.Second,
@@ -75,9 +78,9 @@ func newRotator(secret string, usage x509.ExtKeyUsage, injected []rotator.Webhoo
 	return r
 }
 
-// markerDir creates a folder with an empty file of the certificate's name. The rotator ends its process if that file
-// does not appear, since it expects servers to read a mounted Secret; Drydock's read it through the API (Source). On
-// a shared machine each user has another folder.
+// markerDir creates a folder with an empty file of the certificate's name, without which the rotator ends its process:
+// it expects a mounted Secret, where Drydock reads one through the API (Source). On a shared machine each user has
+// another folder.
 func markerDir() (string, error) {
 	dir := filepath.Join(os.TempDir(), fmt.Sprintf("drydock-certificates-%d", os.Getuid()))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -87,12 +90,4 @@ func markerDir() (string, error) {
 		return "", fmt.Errorf("making the certificate rotator's marker: %w", err)
 	}
 	return dir, nil
-}
-
-func injected(apiServices []string) []rotator.WebhookInfo {
-	var infos []rotator.WebhookInfo
-	for _, name := range apiServices {
-		infos = append(infos, rotator.WebhookInfo{Name: name, Type: rotator.APIService})
-	}
-	return infos
 }

@@ -26,7 +26,7 @@ type Source struct {
 	pair  atomic.Pointer[KeyPair]
 	trust atomic.Pointer[x509.CertPool]
 	own   atomic.Pointer[x509.CertPool]
-	// restrict restricts a server's configuration further, nil for no restriction.
+	// restrict further restricts a server's configuration.
 	restrict atomic.Pointer[func(*tls.Config)]
 
 	mu        sync.Mutex
@@ -35,18 +35,18 @@ type Source struct {
 	listeners []func()
 }
 
-// KeyPair is a certificate as PEM and for TLS. One from Use has no PEM.
+// KeyPair is a certificate; one from Use has no PEM.
 type KeyPair struct {
 	CertPEM, KeyPEM []byte
 	tls             *tls.Certificate
 }
 
-// NewSource returns a Source, which is idle until Start.
+// NewSource returns an idle Source.
 func NewSource(client kubernetes.Interface, identity Identity) *Source {
 	return &Source{client: client, identity: identity, ready: make(chan struct{})}
 }
 
-// Start watches the identity until ctx ends. It implements controller-runtime's Runnable.
+// Start watches the identity until ctx ends.
 func (s *Source) Start(ctx context.Context) error {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -71,7 +71,7 @@ func (s *Source) Start(ctx context.Context) error {
 	return nil
 }
 
-// informer watches the single object of that name, which is all that its RBAC permits.
+// informer watches one object, which is all that the RBAC permits.
 func (s *Source) informer(resource, name string, kind runtime.Object, seen func(any)) cache.SharedInformer {
 	lw := cache.NewListWatchFromClient(s.client.CoreV1().RESTClient(), resource,
 		clusterconfig.Namespace, fields.OneTermEqualSelector("metadata.name", name))
@@ -84,8 +84,7 @@ func (s *Source) informer(resource, name string, kind runtime.Object, seen func(
 	return informer
 }
 
-// setPair stores a certificate. An incomplete one is ignored, since a Secret exists before its content, and the last
-// valid one stays in use.
+// setPair ignores an incomplete certificate, since a Secret exists before its content: the last valid one stays in use.
 func (s *Source) setPair(certPEM, keyPEM []byte) {
 	pair, err := tls.X509KeyPair(certPEM, keyPEM)
 	if err != nil {
@@ -101,7 +100,7 @@ func (s *Source) Use(pair *tls.Certificate) {
 	s.changed()
 }
 
-// setPool stores authorities. An empty bundle is ignored like an incomplete certificate.
+// setPool ignores an empty bundle likewise.
 func (s *Source) setPool(pool *atomic.Pointer[x509.CertPool], pem string) {
 	authorities := x509.NewCertPool()
 	if !authorities.AppendCertsFromPEM([]byte(pem)) {
@@ -111,8 +110,7 @@ func (s *Source) setPool(pool *atomic.Pointer[x509.CertPool], pem string) {
 	s.changed()
 }
 
-// OwnAuthorities returns the authorities of the holder's own certificate (Identity.OwnKey), nil while they are
-// unknown.
+// OwnAuthorities returns the authorities of the holder's own certificate (Identity.OwnKey), nil while unknown.
 func (s *Source) OwnAuthorities() *x509.CertPool { return s.own.Load() }
 
 func (s *Source) changed() {
@@ -145,21 +143,20 @@ func (s *Source) complete() error {
 	return nil
 }
 
-// Current returns the newest certificate, nil if there is none yet. One from Use has no PEM.
+// Current returns the newest certificate, nil if there is none yet.
 func (s *Source) Current() *KeyPair { return s.pair.Load() }
 
-// OnChange registers a function that is called after every change. notify must not block.
+// OnChange has notify called after every change; it must not block.
 func (s *Source) OnChange(notify func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.listeners = append(s.listeners, notify)
 }
 
-// Restrict sets a function that restricts each connection's configuration. It may be called at any time.
+// Restrict sets a function that restricts each new connection's configuration. It may be called at any time.
 func (s *Source) Restrict(restrict func(*tls.Config)) { s.restrict.Store(&restrict) }
 
-// ServerConfig returns the configuration of a server. With a TrustKey, clients must have a certificate of the trusted
-// authorities.
+// ServerConfig returns a server's configuration. With a TrustKey, clients must have a certificate of its authorities.
 func (s *Source) ServerConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -184,8 +181,8 @@ func (s *Source) ServerConfig() *tls.Config {
 	}
 }
 
-// ClientConfig returns the configuration of a client that sends its certificate and trusts only the authorities of
-// the TrustKey. The peer's certificate must be for the host of the URL.
+// ClientConfig returns a client's configuration, which trusts only the authorities of the TrustKey. The peer's
+// certificate must be for the host of the URL.
 func (s *Source) ClientConfig() *tls.Config { return s.ClientConfigFor("") }
 
 // ClientConfigFor is ClientConfig for a peer of that name at any address.

@@ -1,8 +1,6 @@
-// Package crdgen generates Drydock's CustomResourceDefinitions from the Go types of the KubeVirt and CDI API
-// modules. Names, columns and subresources are in kinds.go, since KubeVirt's module has no markers for them.
-//
-// It owns config/crd and, for the kinds that virt-controller installs, internal/controller/cdi/crd. It must not
-// be linked into any component.
+// Package crdgen generates Drydock's CustomResourceDefinitions from the Go types of the KubeVirt and CDI API modules.
+// Names, columns and subresources are in kinds.go, since KubeVirt's module has no markers for them. It owns config/crd
+// and, for the kinds that virt-controller installs, internal/controller/cdi/crd. No component must link it.
 package crdgen
 
 //go:generate go run ./main ../../config/crd ../controller/cdi/crd
@@ -36,7 +34,13 @@ func Files() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files["kustomization.yaml"] = kustomization(kinds())
+	var b bytes.Buffer
+	b.WriteString(header)
+	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n")
+	for _, k := range kinds() {
+		fmt.Fprintf(&b, "  - %s\n", k.file())
+	}
+	files["kustomization.yaml"] = b.Bytes()
 	return files, nil
 }
 
@@ -118,28 +122,33 @@ func (p *parsed) definition(k kind) (*apiextensionsv1.CustomResourceDefinition, 
 		crd.EditSchema(&spec, fractions{})
 		schema.Properties["spec"] = spec
 	}
+	// Namespaced kinds are in `kubectl get all`.
+	scope, categories := apiextensionsv1.NamespaceScoped, []string{"all"}
+	if k.cluster {
+		scope, categories = apiextensionsv1.ClusterScoped, nil
+	}
 	return &apiextensionsv1.CustomResourceDefinition{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
 		ObjectMeta: metav1.ObjectMeta{Name: k.plural + "." + k.group, Labels: map[string]string{"app.kubernetes.io/part-of": "drydock", "kubevirt.io": ""}},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: k.group,
-			Scope: k.scope(),
+			Scope: scope,
 			Names: apiextensionsv1.CustomResourceDefinitionNames{
 				Kind:       k.kind,
 				ListKind:   k.kind + "List",
 				Plural:     k.plural,
 				Singular:   strings.ToLower(k.kind),
 				ShortNames: k.shortNames,
-				Categories: k.categories(),
+				Categories: categories,
 			},
 			Versions: k.versions(schema),
 		},
 	}, nil
 }
 
-// versions returns the served versions of the kind, which have the same fields. The older one has no descriptions,
-// since a definition with both would not fit kubectl apply's annotation. Nor has it selectable fields: the API server
-// moves fields that are the same in all versions to the whole definition, and refuses that where schemas differ.
+// versions returns the served versions of the kind. The older one has no descriptions, since a definition with both would
+// not fit kubectl apply's annotation. Nor has it selectable fields: the API server moves fields that are the same in all
+// versions to the whole definition, and refuses that where schemas differ.
 func (k kind) versions(schema *apiextensionsv1.JSONSchemaProps) []apiextensionsv1.CustomResourceDefinitionVersion {
 	version := apiextensionsv1.CustomResourceDefinitionVersion{
 		Name:                     k.version,
@@ -306,28 +315,3 @@ func render(definition *apiextensionsv1.CustomResourceDefinition) ([]byte, error
 }
 
 func (k kind) file() string { return k.group + "_" + k.plural + ".yaml" }
-
-// Namespaced kinds are in `kubectl get all`.
-func (k kind) categories() []string {
-	if k.cluster {
-		return nil
-	}
-	return []string{"all"}
-}
-
-func (k kind) scope() apiextensionsv1.ResourceScope {
-	if k.cluster {
-		return apiextensionsv1.ClusterScoped
-	}
-	return apiextensionsv1.NamespaceScoped
-}
-
-func kustomization(kinds []kind) []byte {
-	var b bytes.Buffer
-	b.WriteString(header)
-	b.WriteString("apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n")
-	for _, k := range kinds {
-		fmt.Fprintf(&b, "  - %s\n", k.file())
-	}
-	return b.Bytes()
-}

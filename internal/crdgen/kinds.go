@@ -20,15 +20,15 @@ type kind struct {
 	subresources *apiextensionsv1.CustomResourceSubresources
 	columns      []apiextensionsv1.CustomResourceColumnDefinition
 	selectable   []string
-	// opaque fields have no schema, since their content was validated elsewhere: a schema takes the API server's
-	// memory, and must fit kubectl apply's annotation.
+	// opaque fields have no schema, since their content was validated elsewhere: a schema takes the API server's memory,
+	// and must fit kubectl apply's annotation.
 	opaque [][]string
-	// older is a deprecated version with the same fields, "" for none. Objects are stored, and validated by webhooks
-	// and policies, in the other version.
+	// older is a deprecated version with the same fields. Objects are stored, and validated by webhooks and policies, in
+	// the other version.
 	older string
-	// fractions lets a quantity be a number with a fraction (cpu: 2.2). No schema can express "a number or a string",
-	// so any value is accepted for a quantity: this is only for kinds whose objects a webhook always decodes into
-	// Go's types before they are stored (failurePolicy Fail).
+	// fractions lets a quantity be a number with a fraction (cpu: 2.2). No schema can express "a number or a string", so
+	// any value is accepted: this is only for kinds whose objects a webhook always decodes into Go's types before they
+	// are stored (failurePolicy Fail).
 	fractions bool
 	cluster   bool
 }

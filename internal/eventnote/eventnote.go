@@ -1,6 +1,5 @@
-// Package eventnote shortens events' notes: the API server refuses one that is longer than a kibibyte, and the
-// VM's owner would miss the failures with the longest explanations. It must not decide which events are reported.
-// objectevent cuts the text.
+// Package eventnote shortens events' notes: the API server refuses one that is longer than a kibibyte. It must not decide
+// which events are reported. objectevent cuts the text.
 package eventnote
 
 import (

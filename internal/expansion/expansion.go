@@ -1,6 +1,5 @@
-// Package expansion reads a VM's instance type and preference from the API server, and expands the VM with them.
-//
-// It must not write, and must not interpret a type or a preference: instancetype of the rules does.
+// Package expansion reads a VM's instance type and preference from the API server, and expands the VM with them. It must
+// not write, nor interpret a type or a preference: instancetype of the rules does.
 package expansion
 
 import (
@@ -20,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
-// VM expands a VM. Errors about fields come without a VM. Without references the VM is unchanged.
+// VM expands a VM. Errors about fields come without a VM.
 func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, binding string) (*v1.VirtualMachine, field.ErrorList, error) {
 	if !instancetype.Refers(vm) {
 		return vm, nil, nil
@@ -51,8 +50,8 @@ func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, bindin
 	return expanded, errs, nil
 }
 
-// Source returns the target of a VM's reference: the content of the VM's revision, or else the type or the preference
-// itself. It returns an error for the field if there is none.
+// Source returns the target of a VM's reference: the content of the VM's revision, or else the type or preference itself.
+// The error about the field means that there is none.
 func Source(ctx context.Context, reader client.Reader, namespace string, r *instancetype.Reference) (*instancetype.Source, *field.Error, error) {
 	if errs := r.Check(); len(errs) > 0 {
 		return nil, errs[0], nil

@@ -1,9 +1,9 @@
-// Package exploration visits every reachable state of a model, and reports the shortest path to a state that
-// violates an invariant. Only tests link it.
+// Package exploration visits every reachable state of a model, and reports the shortest path to a state that violates an
+// invariant. Only tests link it.
 //
-// A model consists of the real decision functions of Drydock's components, and of everything else that takes part
-// (kubelets, caches, users, failures). The package owns the search, the traces, the questions about progress and
-// the run through a model's scenarios. It must know nothing about any model.
+// A model has the real decision functions of Drydock's components, and everything else that takes part (kubelets, caches,
+// users, failures). The package owns the search, the traces, the questions about progress and the run through a model's
+// scenarios. It must know nothing about any model.
 package exploration
 
 import (
@@ -19,14 +19,14 @@ type Model[S comparable, T any] struct {
 	Next func(s *S, emit func(T, S))
 	// Check returns the invariant that a state violates.
 	Check func(s *S) error
-	// Broken returns the invariant that a step violates, whatever state it leads to. It may be nil.
+	// Broken, which may be nil, returns the invariant that a step violates, whatever state it leads to.
 	Broken func(T) error
-	// Progress reports whether a step happens sooner or later by itself. Users' actions and failures need not happen.
-	// kind distinguishes the steps for AlwaysRests.
+	// Progress reports whether a step happens sooner or later by itself, unlike users' actions and failures. kind
+	// distinguishes the steps for AlwaysRests.
 	Progress func(T) (kind uint8, progress bool)
-	// Rest returns the error about a state that no progress leaves. It may be nil.
+	// Rest, which may be nil, returns the error about a state that no progress leaves.
 	Rest func(s *S) error
-	// Good reports whether a state is one that AlwaysReaches looks for. It is nil if that is not used.
+	// Good reports whether AlwaysReaches looks for a state.
 	Good func(s *S) bool
 	// Name describes a step in a state, Text a state.
 	Name func(step T, from *S) string
@@ -48,8 +48,8 @@ func (v *Violation) Error() string {
 
 func (v *Violation) Unwrap() error { return v.Broken }
 
-// Graph has everything that was reached. States are numbered in the order of their discovery, breadth first: the
-// first one with a violation has the shortest trace.
+// Graph has everything that was reached. States are numbered breadth first: the first one with a violation has the
+// shortest trace.
 type Graph[S comparable, T any] struct {
 	// Transitions counts the steps, disturbances included.
 	Transitions int
@@ -64,13 +64,13 @@ type Graph[S comparable, T any] struct {
 	offsets []int
 	targets []int32
 	kinds   []uint8
-	// unrest is the first state at which the model must not rest, or -1.
+	// unrest is the first state without rest, or -1.
 	unrest      int32
 	unrestCause error
 }
 
-// Explore visits and checks every reachable state. The error is a *Violation, or says that there are more states than
-// the model allows. The graph then has the states reached before.
+// Explore visits and checks every reachable state. The error is a *Violation, or for more states than the model allows.
+// The graph then has the states reached before.
 func Explore[S comparable, T any](m *Model[S, T]) (*Graph[S, T], error) {
 	g := &Graph[S, T]{model: m, seed: maphash.MakeSeed(), ids: map[uint64]int32{}, unrest: -1}
 	g.number(&m.Initial, -1)
@@ -97,7 +97,7 @@ func Explore[S comparable, T any](m *Model[S, T]) (*Graph[S, T], error) {
 // States returns the number of states.
 func (g *Graph[S, T]) States() int { return len(g.hashes) }
 
-// expand checks a state, takes all its steps and returns the states not seen before.
+// expand takes all steps from a state and returns the states not seen before.
 func (g *Graph[S, T]) expand(id int32, s *S) ([]S, error) {
 	if err := g.model.Check(s); err != nil {
 		return nil, g.violation(id, err)
@@ -150,8 +150,7 @@ func (g *Graph[S, T]) number(s *S, parent int32) int32 {
 	return id
 }
 
-// violation returns the path to a state, and on from it, by repeating the steps: only the hashes of states are
-// stored.
+// violation finds the path to a state, and on from it, by repeating the steps: only the hashes of states are stored.
 func (g *Graph[S, T]) violation(id int32, broken error, on ...int32) error {
 	var way []int32
 	for at := id; at >= 0; at = g.parents[at] {

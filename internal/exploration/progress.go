@@ -33,9 +33,8 @@ func (g *Graph[S, T]) AlwaysReaches(want error) error {
 	return nil
 }
 
-// AlwaysRests returns a *Violation if a run without disturbances comes to a rest to which the model objects, or, of
-// want, if a run can go on forever. Steps of the kinds in fair happen sooner or later while they remain possible, so
-// a run that omits one forever does not count.
+// AlwaysRests returns a *Violation if a run without disturbances comes to a rest to which the model objects, or, of want,
+// if a run can go on forever. Steps of the kinds in fair happen sooner or later while they remain possible.
 func (g *Graph[S, T]) AlwaysRests(want error, fair ...uint8) error {
 	if g.unrest >= 0 {
 		return g.violation(g.unrest, g.unrestCause)
@@ -49,8 +48,7 @@ func (g *Graph[S, T]) AlwaysRests(want error, fair ...uint8) error {
 	return nil
 }
 
-// rounds returns the states of each component with more than one state, in which a run can cycle. The component of
-// the first state comes first.
+// rounds returns the states of each component in which a run can cycle, that of the first state first.
 func rounds(components []int32) [][]int32 {
 	members := map[int32][]int32{}
 	for id, c := range components {
@@ -66,8 +64,8 @@ func rounds(components []int32) [][]int32 {
 	return out
 }
 
-// unfair reports whether cycling in a component forever omits a fair step that is possible in each of its states and
-// would always leave it.
+// unfair reports whether cycling in a component omits a fair step that is possible in each of its states and would
+// always leave it.
 func (g *Graph[S, T]) unfair(members, components []int32, fair []uint8) bool {
 	starved := map[uint8]bool{}
 	for _, kind := range fair {
@@ -133,7 +131,7 @@ type call struct {
 	at int
 }
 
-// components numbers the strongly connected components and returns each state's.
+// components returns the number of each state's strongly connected component.
 func (g *Graph[S, T]) components() []int32 {
 	n := len(g.hashes)
 	t := &tarjan{order: make([]int32, n), low: make([]int32, n), component: slices.Repeat([]int32{-1}, n)}

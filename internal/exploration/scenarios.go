@@ -6,12 +6,10 @@ import (
 	"time"
 )
 
-// longRun names the environment variable that makes explorations use larger bounds, which takes many minutes and some
-// GiB of memory.
+// Explorations with larger bounds take many minutes and some GiB of memory.
 const longRun = "DRYDOCK_EXPLORE"
 
-// EachScenario explores each scenario in a subtest and logs the numbers of states and transitions. The scenarios in
-// long are skipped if DRYDOCK_EXPLORE is empty.
+// EachScenario explores each scenario in a subtest. Those in long are skipped if DRYDOCK_EXPLORE is empty.
 func EachScenario[C any, S comparable, T any](t *testing.T, usual, long []C, name func(C) string,
 	explore func(*testing.T, C) (*Graph[S, T], error),
 ) {

@@ -1,8 +1,6 @@
-// Package greeting limits connections whose caller is not known yet.
-//
-// It owns their number and which one is dropped when there are too many. A new connection is always accepted; it
-// displaces the oldest connection of the host that has the most. So a host that opens connections and sends nothing
-// displaces its own. Hosts that recently proved themselves, by a certificate or another proof, have separate room
+// Package greeting limits connections whose caller is not known yet: it owns which one is dropped when there are too
+// many. A new connection is always accepted; it displaces the oldest connection of the host that has the most. So a host
+// that opens connections and sends nothing displaces its own. Hosts that recently proved themselves have separate room
 // that no other host can take. The package must not read from a connection, or judge its caller.
 package greeting
 
@@ -23,7 +21,7 @@ const (
 
 // Rooms hold connections until their caller is known. The zero value is empty.
 type Rooms struct {
-	// Size is how many connections a room holds, 0 for MaxOpen. It must be set before the first connection.
+	// Size is of a room, 0 for MaxOpen. It must be set before the first connection.
 	Size int
 
 	mu sync.Mutex
@@ -43,7 +41,7 @@ type Caller struct {
 	drop  func()
 }
 
-// Enter adds a connection. drop is called if the connection has to make room for another one. It must not block.
+// Enter adds a connection. drop, which must not block, is called if it has to make room for another one.
 func (r *Rooms) Enter(from net.Addr, drop func()) *Caller {
 	c := &Caller{rooms: r, host: hostOf(from), drop: drop}
 	r.mu.Lock()
@@ -60,7 +58,7 @@ func (r *Rooms) enter(c *Caller) {
 	}
 }
 
-// Proven records that the caller has proven itself. It reports false if the connection was dropped before.
+// Proven records a proof. It reports false if the connection was dropped before.
 func (c *Caller) Proven() bool {
 	r := c.rooms
 	r.mu.Lock()
@@ -76,7 +74,7 @@ func (c *Caller) Proven() bool {
 	return true
 }
 
-// Leave releases the place. It can be repeated.
+// Leave releases the place; it can be repeated.
 func (c *Caller) Leave() {
 	c.rooms.mu.Lock()
 	defer c.rooms.mu.Unlock()
@@ -105,10 +103,16 @@ func (r *Rooms) Open() int {
 
 func (r *Rooms) size() int { return cmp.Or(r.Size, MaxOpen) }
 
-// add adds a connection, and drops another one if the room is full.
-func (r *room) add(c *Caller, most int) {
-	if len(r.open) >= most {
-		victim := r.oldestOfMost()
+func (r *room) add(c *Caller, limit int) {
+	if len(r.open) >= limit {
+		// The oldest connection of the host that has the most makes room.
+		count := map[netip.Addr]int{}
+		most := 0
+		for _, c := range r.open {
+			count[c.host]++
+			most = max(most, count[c.host])
+		}
+		victim := r.open[slices.IndexFunc(r.open, func(c *Caller) bool { return count[c.host] == most })]
 		r.remove(victim)
 		victim.drop()
 	}
@@ -124,19 +128,7 @@ func (r *room) remove(c *Caller) bool {
 	return true
 }
 
-// oldestOfMost returns the oldest connection of the host that has the most. Of several such hosts it returns the
-// oldest of all.
-func (r *room) oldestOfMost() *Caller {
-	count := map[netip.Addr]int{}
-	most := 0
-	for _, c := range r.open {
-		count[c.host]++
-		most = max(most, count[c.host])
-	}
-	return r.open[slices.IndexFunc(r.open, func(c *Caller) bool { return count[c.host] == most })]
-}
-
-// With IPv6 a host has its own network, and counts as that.
+// With IPv6 a host counts as its network, which is its own.
 func hostOf(address net.Addr) netip.Addr {
 	parsed, err := netip.ParseAddrPort(address.String())
 	if err != nil {

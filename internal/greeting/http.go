@@ -12,14 +12,13 @@ import (
 const (
 	// HeaderTimeout bounds the handshake and the arrival of a request's headers.
 	HeaderTimeout = 10 * time.Second
-	// MaxHeader bounds a request's headers, in bytes; any token fits. Short lines take some twenty times their size.
+	// MaxHeader is in bytes; any token fits. Short lines take some twenty times their size.
 	MaxHeader = 16 << 10
 )
 
-// callerKey is the key of the connection in a request's context.
 type callerKey struct{}
 
-// WithCaller returns a context of requests on the connection.
+// WithCaller returns a context for requests on the connection.
 func WithCaller(ctx context.Context, c *Caller) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }

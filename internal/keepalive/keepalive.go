@@ -1,9 +1,7 @@
 // Package keepalive pings the other end of a WebSocket, and answers its pings. It must send no other frames.
 //
-// A missing pong ends nothing: a viewer whose terminal is stopped answers late, and TCP detects a lost peer.
-//
-// Frames have no deadline: an expired one breaks a TLS connection for good, and may expire on a busy machine
-// before the frame is written.
+// A missing pong ends nothing: a viewer whose terminal is stopped answers late, and TCP detects a lost peer. Frames have
+// no deadline: an expired one breaks a TLS connection for good, and may expire on a busy machine before the write.
 package keepalive
 
 import (
@@ -18,8 +16,7 @@ type Frames struct {
 	pings chan string
 }
 
-// New returns the Frames of a connection. Run answers the pings, since an end that reads nothing may still write. New
-// must be called before the connection is read.
+// New returns a connection's Frames. It must be called before the connection is read.
 func New(ws *websocket.Conn) *Frames {
 	f := &Frames{ws: ws, pings: make(chan string, 1)}
 	ws.SetPingHandler(f.pinged)
@@ -35,7 +32,8 @@ func (f *Frames) pinged(data string) error {
 	return nil
 }
 
-// Run sends a ping at each interval and answers pings, until done is closed or the connection breaks.
+// Run pings at each interval and answers pings, until done is closed or the connection breaks. An end that reads nothing
+// may still write.
 func (f *Frames) Run(done <-chan struct{}, every time.Duration) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

@@ -8,11 +8,10 @@ import (
 	"time"
 )
 
-// lookEvery is how often the files are read.
 const lookEvery = 5 * time.Second
 
-// files reads a certificate and key that the kubelet mounts from a Secret: it replaces both, and they appear late
-// if the Secret was empty.
+// files reads a certificate and key that the kubelet mounts from a Secret: it replaces both, and they appear late if the
+// Secret was empty.
 type files struct {
 	folder string
 

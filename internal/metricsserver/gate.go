@@ -17,15 +17,14 @@ import (
 	"drydock.dev/drydock/internal/greeting"
 )
 
-// path is the only path, and the URL that a token's owner must have the right to get.
+// A token's owner must have the right to get this URL.
 const path = "/metrics"
 
-// These bound how long, and for how many tokens, the API server's verdict is remembered. A revoked right ends within
-// allowedFor.
+// These bound how long, and for how many tokens, the API server's verdict is remembered.
 const (
 	allowedFor, maxAllowed = time.Minute, 64
 	refusedFor, maxRefused = 10 * time.Second, 1024
-	// knownFor is how long a token that was allowed is exempt from the limits of reviews.
+	// knownFor is how long an allowed token is exempt from the limits of reviews.
 	knownFor = time.Hour
 )
 
@@ -33,16 +32,14 @@ const (
 const (
 	hostEvery, hostBurst = 2 * time.Second, 4
 	allEvery, allBurst   = 50 * time.Millisecond, 20
-	// maxHosts bounds the remembered hosts.
-	maxHosts = 1024
-	// complainEvery is the interval of log messages about an API server that does not answer.
+	maxHosts             = 1024
+	// complainEvery is for an API server that does not answer.
 	complainEvery = time.Minute
 )
 
 type verdict struct {
-	// user is the token's owner, "" for none.
-	user string
-	// allowed means that the owner may read metrics.
+	// user is the token's owner.
+	user    string
 	allowed bool
 }
 
@@ -51,12 +48,11 @@ type gate struct {
 	review func(ctx context.Context, token string) (verdict, error)
 	log    logr.Logger
 
-	// allowed and refused have verdicts, and known the recently allowed tokens, all by the token's hash. Strangers'
-	// tokens only get into refused.
+	// These have verdicts, and the recently allowed tokens, by the token's hash. Strangers' tokens only get into refused.
 	allowed, refused, known *cache.LRUExpireCache
 	asking                  singleflight.Group
 
-	// mu guards looking up and creating a host's limiter.
+	// mu guards limit.
 	mu    sync.Mutex
 	hosts *cache.LRUExpireCache
 	all   *rate.Limiter
@@ -73,19 +69,24 @@ func newGate(review func(context.Context, string) (verdict, error), log logr.Log
 	}
 }
 
-// guard serves pages to callers that may read them.
 func (g *gate) guard(pages http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		token := bearer(r)
-		if token == "" {
+		scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
+		token = strings.TrimSpace(token)
+		if token == "" || !strings.EqualFold(scheme, "Bearer") {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			http.Error(w, "metrics are for those who show a token: send one in the header Authorization: Bearer TOKEN", http.StatusUnauthorized)
 			return
 		}
+		var host netip.Addr
+		caller, bounded := greeting.CallerOf(r.Context())
+		if bounded {
+			host = caller.Host()
+		}
 		key := sha256.Sum256([]byte(token))
 		said, found := g.remembered(key)
 		if !found {
-			if !g.mayAsk(key, hostOf(r.Context())) {
+			if !g.mayAsk(key, host) {
 				w.Header().Set("Retry-After", "2")
 				http.Error(w, "too many unknown tokens were shown: try again in two seconds", http.StatusTooManyRequests)
 				return
@@ -104,21 +105,12 @@ func (g *gate) guard(pages http.Handler) http.Handler {
 		case !said.allowed:
 			http.Error(w, said.user+" may not get "+path+": bind it to the ClusterRole kubevirt.io:metrics", http.StatusForbidden)
 		default:
-			if caller, ok := greeting.CallerOf(r.Context()); ok {
+			if bounded {
 				caller.Proven()
 			}
 			pages.ServeHTTP(w, r)
 		}
 	})
-}
-
-// bearer returns the token of a request, "" for none.
-func bearer(r *http.Request) string {
-	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
-	if !strings.EqualFold(scheme, "Bearer") {
-		return ""
-	}
-	return strings.TrimSpace(token)
 }
 
 func (g *gate) remembered(key [sha256.Size]byte) (verdict, bool) {
@@ -131,8 +123,8 @@ func (g *gate) remembered(key [sha256.Size]byte) (verdict, bool) {
 	return verdict{}, false
 }
 
-// mayAsk reports whether the API server may be asked about a token from a host. Recently allowed tokens are not
-// limited: they are few, and each verdict is remembered.
+// mayAsk reports whether the API server may be asked about a token from a host. Recently allowed tokens are few, and
+// their verdicts remembered.
 func (g *gate) mayAsk(key [sha256.Size]byte, from netip.Addr) bool {
 	if _, known := g.known.Get(key); known {
 		return true
@@ -153,15 +145,7 @@ func (g *gate) limit(of netip.Addr) *rate.Limiter {
 	return limiter
 }
 
-func hostOf(ctx context.Context) netip.Addr {
-	if caller, ok := greeting.CallerOf(ctx); ok {
-		return caller.Host()
-	}
-	return netip.Addr{}
-}
-
-// ask asks the API server about a token. Requests with the same token share one review, which does not end with any
-// of them.
+// Requests with the same token share one review, which does not end with any of them.
 func (g *gate) ask(ctx context.Context, key [sha256.Size]byte, token string) (verdict, error) {
 	answer, err, _ := g.asking.Do(string(key[:]), func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)

@@ -21,8 +21,7 @@ type reviews struct {
 	access authorization.SubjectAccessReviewInterface
 }
 
-// newReviews returns reviews with a separate client, so that strangers' requests don't slow the component's own. The
-// gate limits them.
+// newReviews uses a separate client, so that strangers' requests, which the gate limits, don't slow the component's own.
 func newReviews(server *rest.Config) (*reviews, error) {
 	server = rest.CopyConfig(server)
 	server.QPS, server.RateLimiter, server.Timeout = -1, nil, reviewTimeout
@@ -33,7 +32,6 @@ func newReviews(server *rest.Config) (*reviews, error) {
 	return &reviews{tokens: clientset.AuthenticationV1().TokenReviews(), access: clientset.AuthorizationV1().SubjectAccessReviews()}, nil
 }
 
-// ask returns the owner of a token, and whether the owner may read metrics.
 func (r *reviews) ask(ctx context.Context, token string) (verdict, error) {
 	who, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token}}, metav1.CreateOptions{})
 	if err != nil {

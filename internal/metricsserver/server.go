@@ -1,8 +1,6 @@
-// Package metricsserver serves a component's metrics to Prometheus, over TLS and for a token that the API server
-// accepts, and its health to the kubelet, over plain HTTP.
-//
-// It owns who is admitted, and the limits on strangers: every pod may reach these ports. It must not know the
-// metrics or the component.
+// Package metricsserver serves a component's metrics to Prometheus, over TLS and for a token that the API server accepts,
+// and its health to the kubelet, over plain HTTP. It owns who is admitted, and the limits on strangers: every pod may
+// reach these ports. It must not know the metrics or the component.
 package metricsserver
 
 import (
@@ -31,9 +29,9 @@ const None = "0"
 const (
 	// room bounds a port's connections of strangers, and separately those of hosts that have sent a valid token.
 	room = 64
-	// idleTimeout bounds the time between two scrapes on a connection.
+	// idleTimeout is between two scrapes.
 	idleTimeout = 2 * time.Minute
-	// answerTimeout bounds the time in which a caller reads the response.
+	// The caller reads the response in answerTimeout.
 	answerTimeout = time.Minute
 	// maxScrapes bounds the concurrent responses: enough for two Prometheuses and a person.
 	maxScrapes = 4
@@ -45,15 +43,15 @@ const (
 type Options struct {
 	// Metrics and Health are addresses, None for no server.
 	Metrics, Health string
-	// Certificates is the folder with tls.crt and tls.key. It may be empty at first, and is read repeatedly.
+	// Certificates is the folder with tls.crt and tls.key, which may be empty at first.
 	Certificates string
-	// Restrict restricts TLS by settings that may change, nil for no restriction.
+	// Restrict restricts TLS by settings that may change.
 	Restrict func(*tls.Config)
-	// Ready is the check behind /readyz.
+	// Ready is for /readyz.
 	Ready healthz.Checker
 }
 
-// Flags registers the flags of a component that serves metrics at this port.
+// Flags registers flags, with this port for metrics.
 func (o *Options) Flags(flags *pflag.FlagSet, port int) {
 	flags.StringVar(&o.Metrics, "metrics-addr", fmt.Sprintf(":%d", port), "address of /metrics, by https and for holders of a token that may get it")
 	flags.StringVar(&o.Health, "health-addr", ":8080", "address of /healthz and /readyz, by plain http")
@@ -79,7 +77,7 @@ func Add(mgr manager.Manager, o Options) error {
 	return add(mgr, "metrics", o.Metrics, metricsServer(pages, newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
 }
 
-// add makes the manager run a server, which listens at once. The manager starts it before it waits for anything else.
+// add makes the manager run a server, which it starts before it waits for anything else.
 func add(mgr manager.Manager, name, address string, server *http.Server, config *tls.Config) error {
 	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", address)
 	if err != nil {
@@ -127,7 +125,6 @@ func secured(from *files, restrict func(*tls.Config)) *tls.Config {
 	}
 }
 
-// bounded limits the connections, headers and time that strangers can occupy.
 func bounded(server *http.Server, log logr.Logger) *http.Server {
 	(&greeting.Rooms{Size: room}).Bound(server)
 	server.IdleTimeout = idleTimeout

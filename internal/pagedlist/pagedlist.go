@@ -1,9 +1,8 @@
 // Package pagedlist lists objects whose number and size tenants choose, with bounded memory: in pages of few bytes, of
 // which only the caller's part is kept, and only a few lists at one time in a process.
 //
-// It asks the API server: a cache has no pods of strangers, and its word is not enough to fill or delete what somebody
-// uses. The pages of one list are of one state of the API server. The metadata alone would not do: volumes and phases
-// decide. It must not decide which objects count.
+// It asks the API server: a cache has no pods of strangers, and may be too old for filling or deleting a claim that
+// somebody uses. The pages of one list are of one state of the API server. It must not decide which objects count.
 package pagedlist
 
 import (
@@ -11,14 +10,13 @@ import (
 	"errors"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// attempts bounds how often a list begins, because the API server no longer has the state of its first page.
+// A list begins again when the API server no longer has the state of its first page.
 const attempts = 3
 
 // A page has as many objects as fit into pageBytes, at most largestPage. An object that does not fit has a page of its
@@ -31,7 +29,7 @@ const (
 	step = 4
 )
 
-// bounds are those of the lists of one kind: the number of lists at one time in the process and in one namespace.
+// bounds limit the lists of one kind at one time, in the process and in one namespace.
 type bounds struct{ atOnce, oneEach int64 }
 
 var (
@@ -39,16 +37,9 @@ var (
 	ofOthers = bounds{atOnce: 4, oneEach: 2}
 )
 
-func boundsOf(empty client.ObjectList) bounds {
-	if _, is := empty.(*corev1.PodList); is {
-		return ofPods
-	}
-	return ofOthers
-}
-
-// Collect returns the results of keep for each object. A result must be small, must not refer to the object, and is of
-// no use without its true. keep may see an object again, and must make no requests. empty is an empty list of the
-// kind. The reader must ask the API server, by a configuration that Bound was called for.
+// Collect returns the results for which keep returns true. They must be small and must not refer to the object. keep may
+// see an object again, and must make no requests. empty is an empty list of the kind. The reader must ask the API server,
+// by a configuration that Bound was called for.
 func Collect[O client.Object, K any](ctx context.Context, reader client.Reader, empty client.ObjectList, keep func(O) (K, bool), options ...client.ListOption) ([]K, error) {
 	var first client.ListOptions
 	first.ApplyOptions(options)
@@ -71,7 +62,11 @@ func collect[O client.Object, K any](ctx context.Context, reader client.Reader, 
 	for {
 		// A decoder keeps fields of a used list that the next page lacks.
 		page := empty.DeepCopyObject().(client.ObjectList)
-		err := reader.List(bounded(ctx, o.Limit), page, &o)
+		bounded := ctx
+		if o.Limit != 1 {
+			bounded = context.WithValue(ctx, roomKey{}, int64(pageBytes))
+		}
+		err := reader.List(bounded, page, &o)
 		if errors.Is(err, errTooLarge) && o.Limit > 1 {
 			o.Limit = max(1, o.Limit/step)
 			continue

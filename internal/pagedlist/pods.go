@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// Pods returns the pods that wanted accepts, with only the fields by which the rules know whether a pod uses or may
-// write to one of the claims, and whose it is. A rule that reads more must keep it here. The pods must not be written.
+// Pods returns the pods that wanted accepts, with only the fields by which the rules know whether a pod uses or may write
+// to one of the claims, and whose it is. A rule that reads more must keep it here. The pods must not be written.
 func Pods(ctx context.Context, reader client.Reader, claims []string, wanted func(*corev1.Pod) bool, options ...client.ListOption) ([]corev1.Pod, error) {
 	return Collect(ctx, reader, &corev1.PodList{}, func(pod *corev1.Pod) (corev1.Pod, bool) {
 		if !wanted(pod) {
@@ -29,9 +29,19 @@ func Pods(ctx context.Context, reader client.Reader, claims []string, wanted fun
 }
 
 func part(pod *corev1.Pod, claims []string) corev1.Pod {
+	names := []string{v1.AppLabel, v1.CreatedByLabel, v1.DeprecatedVirtualMachineNameLabel, v1.MigrationJobLabel, layout.MaintenanceForLabel}
+	for _, claim := range claims {
+		names = append(names, layout.ClaimLabel(claim))
+	}
+	labels := map[string]string{}
+	for _, name := range names {
+		if value, is := pod.Labels[name]; is {
+			labels[name] = value
+		}
+	}
 	out := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
-		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Labels: labels(pod, claims),
+		CreationTimestamp: pod.CreationTimestamp, DeletionTimestamp: pod.DeletionTimestamp, Labels: labels,
 	}}
 	if vmi, is := pod.Annotations[v1.DomainAnnotation]; is {
 		out.Annotations = map[string]string{v1.DomainAnnotation: short(vmi)}
@@ -48,20 +58,6 @@ func part(pod *corev1.Pod, claims []string) corev1.Pod {
 	}
 	out.Spec.NodeName, out.Status.Phase = pod.Spec.NodeName, pod.Status.Phase
 	claimVolumes(pod, claims, &out.Spec)
-	return out
-}
-
-func labels(pod *corev1.Pod, claims []string) map[string]string {
-	names := []string{v1.AppLabel, v1.CreatedByLabel, v1.DeprecatedVirtualMachineNameLabel, v1.MigrationJobLabel, layout.MaintenanceForLabel}
-	for _, claim := range claims {
-		names = append(names, layout.ClaimLabel(claim))
-	}
-	out := map[string]string{}
-	for _, name := range names {
-		if value, is := pod.Labels[name]; is {
-			out[name] = value
-		}
-	}
 	return out
 }
 
@@ -84,7 +80,11 @@ func claimVolumes(pod *corev1.Pod, claims []string, out *corev1.PodSpec) {
 			continue
 		}
 		seen.Insert(k)
-		out.Volumes = append(out.Volumes, claimVolume(v))
+		source := corev1.VolumeSource{PersistentVolumeClaim: v.PersistentVolumeClaim}
+		if v.PersistentVolumeClaim == nil {
+			source.Ephemeral = &corev1.EphemeralVolumeSource{}
+		}
+		out.Volumes = append(out.Volumes, corev1.Volume{Name: v.Name, VolumeSource: source})
 		if k.mounted {
 			mounts = append(mounts, corev1.VolumeMount{Name: v.Name})
 		}
@@ -92,13 +92,6 @@ func claimVolumes(pod *corev1.Pod, claims []string, out *corev1.PodSpec) {
 	if len(mounts) > 0 {
 		out.Containers = []corev1.Container{{VolumeMounts: mounts}}
 	}
-}
-
-func claimVolume(v *corev1.Volume) corev1.Volume {
-	if v.PersistentVolumeClaim != nil {
-		return corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: v.PersistentVolumeClaim}}
-	}
-	return corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}}
 }
 
 // short cuts a text of the pod's author, so that a longer one is still not a name.

@@ -2,7 +2,6 @@ package pagedlist
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -12,18 +11,10 @@ import (
 
 var errTooLarge = errors.New("the page of a list has too many bytes")
 
-// roomKey is that of a request's room in its context: the bytes that the answer may have, an int64.
+// roomKey is a context's key of the bytes that the answer may have, an int64.
 type roomKey struct{}
 
-// bounded bounds the answer to a request for that many objects.
-func bounded(ctx context.Context, objects int64) context.Context {
-	if objects == 1 {
-		return ctx
-	}
-	return context.WithValue(ctx, roomKey{}, int64(pageBytes))
-}
-
-// Bound bounds the pages of the lists that are made with the configuration. It must be called before a client is made.
+// Bound bounds the pages of lists. It must be called before a client is made of the configuration.
 func Bound(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return transport{next} })
 }

@@ -6,17 +6,22 @@ import (
 	"sync"
 
 	"golang.org/x/sync/semaphore"
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// process has the turns of each kind, so that admission does not wait for lists of other kinds.
+// Admission must not wait for lists of other kinds.
 var process sync.Map // of reflect.Type: *turns
 
 func turnsOf(empty client.ObjectList) *turns {
 	kind := reflect.TypeOf(empty)
 	found, ok := process.Load(kind)
 	if !ok {
-		found, _ = process.LoadOrStore(kind, newTurns(boundsOf(empty)))
+		b := ofOthers
+		if _, is := empty.(*corev1.PodList); is {
+			b = ofPods
+		}
+		found, _ = process.LoadOrStore(kind, &turns{bounds: b, all: semaphore.NewWeighted(b.atOnce), queues: map[string]*queue{}})
 	}
 	return found.(*turns)
 }
@@ -34,10 +39,6 @@ type queue struct {
 	turn *semaphore.Weighted
 	// lists counts the lists that wait or have their turn.
 	lists int
-}
-
-func newTurns(b bounds) *turns {
-	return &turns{bounds: b, all: semaphore.NewWeighted(b.atOnce), queues: map[string]*queue{}}
 }
 
 // begin waits until a list of the namespace may begin. The list must call end.

@@ -1,7 +1,6 @@
-// Package podcreation creates pods of virtual machines, with the limits that their namespace requires.
-//
-// It looks these up only after a refusal, since most namespaces have none. It must not decide the limits
-// (podlimits does), nor change an existing pod.
+// Package podcreation creates pods of virtual machines, with the limits that their namespace requires. It reads these
+// only after a refusal, since most namespaces have none. It must not decide the limits (podlimits does), nor change an
+// existing pod.
 package podcreation
 
 import (
@@ -15,8 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podlimits"
 )
 
-// Create creates a pod, with limits if its namespace requires them. reader asks the API server. The error is the API
-// server's for the last attempt.
+// Create creates a pod. reader asks the API server, whose error for the last attempt is returned.
 func Create(ctx context.Context, c client.Client, reader client.Reader, pod *corev1.Pod, need podlimits.Need, options ...client.CreateOption) error {
 	unlimited := pod.DeepCopy()
 	refusal := c.Create(ctx, pod, options...)

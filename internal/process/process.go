@@ -1,7 +1,5 @@
 // Package process applies the KubeVirt object's settings to a running process: its log level, and the rate of its
-// requests to the API server.
-//
-// It owns nothing in the cluster, and must not interpret the KubeVirt object: clusterconfig does.
+// requests to the API server. It must not interpret the KubeVirt object: clusterconfig does.
 package process
 
 import (
@@ -23,8 +21,8 @@ func SetVerbosity(level int) {
 	}
 }
 
-// Pace limits a client's requests to the API server. The zero value is unlimited. Several clients may share it,
-// and it may change: a request that already waits keeps the earlier limit.
+// Pace limits clients' requests to the API server. The zero value is unlimited. A request that already waits keeps the
+// earlier limit.
 type Pace struct {
 	limit atomic.Pointer[limit]
 }

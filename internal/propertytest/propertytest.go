@@ -9,8 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Check is rapid.Check. With -short, each run generates the same input, so that it fails only by a change of the code;
-// -rapid.seed chooses other input. Without -short, each run generates new input.
+// Check is rapid.Check. With -short, each run generates the same input, unless -rapid.seed is given, so that it fails
+// only by a change of the code.
 func Check(t *testing.T, property func(*rapid.T)) {
 	t.Helper()
 	if err := keepSeed(); err != nil {

@@ -1,7 +1,6 @@
-// Package rfb takes one picture of a screen by the Remote Framebuffer protocol (RFC 6143), version 3.8, as a
-// viewer that shares the screen. It implements only the needed parts: no authentication, which KubeVirt's streams
-// have passed, the raw encoding, and screens that change their size, as a guest's does while it boots. It must
-// not open a connection.
+// Package rfb takes one picture of a screen by the Remote Framebuffer protocol (RFC 6143), version 3.8, as a viewer that
+// shares the screen: without authentication, which KubeVirt's streams have passed, by the raw encoding, of screens that
+// change their size, as a guest's does while it boots. It must not open a connection.
 package rfb
 
 import (
@@ -19,8 +18,8 @@ const (
 	version      = "RFB 003.008\n"
 	securityNone = 1
 	encodingRaw  = 0
-	// desktopSize is the pseudo-encoding of a rectangle without pixels that has the screen's new size. A server may
-	// paint less than the size it named first if its client does not support it.
+	// desktopSize is the pseudo-encoding of a rectangle with the screen's new size. A server may paint less than the size
+	// it named first if its client does not support it.
 	desktopSize = -223
 )
 
@@ -35,15 +34,13 @@ const (
 	serverCutText      = 3
 )
 
-// maxPixels bounds the memory that a server can make a client allocate: an 8K screen.
 const maxPixels = 7680 * 4320
 
 // Options configure Picture.
 type Options struct {
 	// MoveCursor moves the pointer first, which wakes a screen saver.
 	MoveCursor bool
-	// MaxPixels bounds the memory that a server can make this process allocate, at four bytes each. 0 is an 8K
-	// screen.
+	// MaxPixels bounds the memory that a server can make this process allocate, at four bytes each; 0 is an 8K screen.
 	MaxPixels int
 }
 
@@ -256,12 +253,6 @@ func (s *session) apply(r rectangle) error {
 	case !area.In(s.screen.Rect):
 		return fmt.Errorf("the server painted %v, which is outside its screen of %v", area, s.screen.Rect.Max)
 	}
-	return s.paint(area)
-}
-
-// paint paints an area, of which the server may have sent a part before: only a pixel that is still transparent was
-// missing.
-func (s *session) paint(area image.Rectangle) error {
 	line := make([]byte, 4*area.Dx())
 	for y := area.Min.Y; y < area.Max.Y; y++ {
 		if _, err := io.ReadFull(s.conn, line); err != nil {
@@ -269,6 +260,7 @@ func (s *session) paint(area image.Rectangle) error {
 		}
 		for x := range area.Dx() {
 			pixel := line[4*x : 4*x+4]
+			// The server may have sent a part of the area before: only a transparent pixel is missing.
 			if s.screen.NRGBAAt(area.Min.X+x, y).A == 0 {
 				s.missing--
 			}

@@ -1,6 +1,5 @@
-// Package startup waits until a program that has just been started listens. Its pod's startup probe runs it: the
-// kubelet probes from a container's start, and emits a warning for each refused connection. It must import only
-// the standard library.
+// Package startup waits in a pod's startup probe until the program listens: the kubelet probes from a container's start,
+// and would emit a warning for each refused connection. It must import only the standard library.
 package startup
 
 import (

@@ -1,5 +1,5 @@
-// Package certstest issues virt-handlers' certificates for tests, by virt-api's rules, and provides them to a
-// certs.Source as in a cluster: the authority comes from the ConfigMap of an API server. It is for tests only.
+// Package certstest issues virt-handlers' certificates by virt-api's rules, and provides them to a certs.Source as in a
+// cluster: the authority comes from the ConfigMap of an API server. Only tests may import it.
 package certstest
 
 import (
@@ -135,7 +135,7 @@ func (a *Authority) Certificate(t testing.TB, node string) *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{block.Bytes}, PrivateKey: key, Leaf: leaf}
 }
 
-// Handler returns a running Source of a node's virt-handler, with its certificate, until the test ends.
+// Handler returns a Source of a node's virt-handler that runs until the test ends.
 func (a *Authority) Handler(t testing.TB, node string) *certs.Source {
 	t.Helper()
 	source := certs.NewSource(a.client, certs.HandlerServer())

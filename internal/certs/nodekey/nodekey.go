@@ -1,8 +1,6 @@
-// Package nodekey is virt-handler's side of its certificate: it owns the private key, which exists only in this
-// process's memory, requests a certificate for its node, and renews it with another key.
-//
-// nodecert.Decide decides; this package observes and acts. It must not delay guests: only virt-api's connections
-// wait for a certificate. See decision 234.
+// Package nodekey is virt-handler's side of its certificate: it owns the private key, which exists only in memory,
+// requests a certificate for its node, and renews it with another key. nodecert.Decide decides. The package must not
+// delay guests: only virt-api's connections wait for a certificate (decision 234).
 package nodekey
 
 import (
@@ -34,9 +32,9 @@ import (
 type Holder interface {
 	// Use is called with every new certificate.
 	Use(*tls.Certificate)
-	// OwnAuthorities returns the authorities by which peers verify virt-handlers, nil while they are unknown.
+	// OwnAuthorities returns the authorities by which peers verify virt-handlers, nil while unknown.
 	OwnAuthorities() *x509.CertPool
-	// OnChange registers a function that is called when these change. notify must not block.
+	// OnChange has notify called when these change; it must not block.
 	OnChange(notify func())
 }
 
@@ -63,15 +61,14 @@ const (
 	watchPause = time.Second
 )
 
-// patient returns delays from a fifth of a second, for requests left by a restart, to two minutes, for a signer that
-// keeps refusing.
+// patient returns delays from 200 ms, for requests left by a restart, to 2 min, for a signer that keeps refusing.
 func patient() wait.Backoff {
 	delays := backoff.Doubling(200*time.Millisecond, 2*time.Minute)
 	delays.Jitter = 0.2
 	return delays
 }
 
-// Start maintains the certificate until ctx ends. It implements controller-runtime's Runnable.
+// Start maintains the certificate until ctx ends.
 func (k *Keeper) Start(ctx context.Context) error {
 	k.changed = make(chan struct{}, 1)
 	k.Holder.OnChange(func() {
@@ -83,19 +80,15 @@ func (k *Keeper) Start(ctx context.Context) error {
 	k.delays = patient()
 	for ctx.Err() == nil {
 		if err := k.step(ctx); err != nil && ctx.Err() == nil {
-			k.Log.Error(err, "this node's certificate is not renewed yet; streams go on with the one in use", "inUse", k.until())
+			inUse := "none: consoles, screens and ports of this node's guests can't be reached"
+			if k.inUse != nil {
+				inUse = "until " + k.inUse.Leaf.NotAfter.Format(time.RFC3339)
+			}
+			k.Log.Error(err, "this node's certificate is not renewed yet; streams go on with the one in use", "inUse", inUse)
 			k.rest(ctx, k.delays.Step())
 		}
 	}
 	return nil
-}
-
-// until says how long the certificate in use is valid.
-func (k *Keeper) until() string {
-	if k.inUse == nil {
-		return "none: consoles, screens and ports of this node's guests can't be reached"
-	}
-	return "until " + k.inUse.Leaf.NotAfter.Format(time.RFC3339)
 }
 
 // step observes, decides and acts once. The caller pauses after an error.
@@ -117,9 +110,18 @@ func (k *Keeper) step(ctx context.Context) error {
 	case nodecert.Await:
 		return k.await(ctx, request)
 	case nodecert.Take:
-		k.take(decision.Certificate)
+		pair := decision.Certificate
+		k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
+		k.Holder.Use(pair)
+		k.delays = patient()
+		k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339), "migrations", nodecert.Calls(pair.Leaf))
 	case nodecert.Discard:
-		return k.discard(ctx, request, decision.Reason)
+		// Exactly this request is deleted. The pause after the error delays the next one.
+		err := k.Requests.Delete(ctx, request.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return fmt.Errorf("deleting the CertificateSigningRequest %s: %w", request.Name, err)
+		}
+		return decision.Reason
 	case nodecert.Rest:
 		k.rest(ctx, time.Until(decision.Until))
 	}
@@ -171,33 +173,12 @@ func (k *Keeper) await(ctx context.Context, request *certificatesv1.CertificateS
 			if event.Type == watch.Error {
 				return fmt.Errorf("watching the CertificateSigningRequest %s: %w", request.Name, apierrors.FromObject(event.Object))
 			}
-			if !same(event, request) {
+			now, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
+			if !ok || event.Type == watch.Deleted || now.UID != request.UID || now.ResourceVersion != request.ResourceVersion {
 				return nil
 			}
 		}
 	}
-}
-
-func same(event watch.Event, request *certificatesv1.CertificateSigningRequest) bool {
-	now, ok := event.Object.(*certificatesv1.CertificateSigningRequest)
-	return ok && event.Type != watch.Deleted && now.UID == request.UID && now.ResourceVersion == request.ResourceVersion
-}
-
-// take uses the certificate from the next connection on.
-func (k *Keeper) take(pair *tls.Certificate) {
-	k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
-	k.Holder.Use(pair)
-	k.delays = patient()
-	k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339), "migrations", nodecert.Calls(pair.Leaf))
-}
-
-// discard deletes exactly this request. It returns reason, for which another request must wait.
-func (k *Keeper) discard(ctx context.Context, request *certificatesv1.CertificateSigningRequest, reason error) error {
-	err := k.Requests.Delete(ctx, request.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(request.UID))})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return fmt.Errorf("deleting the CertificateSigningRequest %s: %w", request.Name, err)
-	}
-	return reason
 }
 
 // rest waits until d has passed or the authorities change.

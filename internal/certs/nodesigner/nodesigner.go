@@ -1,9 +1,6 @@
 // Package nodesigner is virt-api's side of virt-handlers' certificates: the signer drydock.dev/virt-handler of the
-// cluster's CertificateSigningRequests.
-//
-// nodecert.Judge decides which request is approved, signed or refused; this package watches requests, reads the
-// authority and writes the decision. It is the only package that reads the authority's key, and must output nothing
-// but certificates. See decision 234.
+// cluster's CertificateSigningRequests. nodecert.Judge decides which request is approved, signed or refused. Only this
+// package reads the authority's key, and it must output nothing but certificates (decision 234).
 package nodesigner
 
 import (
@@ -37,14 +34,13 @@ func Cached() cache.ByObject {
 	return cache.ByObject{Field: fields.OneTermEqualSelector("spec.signerName", nodecert.SignerName)}
 }
 
-// Signer signs requests. Several may run at once: if two write the same request, the API server refuses one.
+// Signer signs requests. Several may run at once: of two writes to a request, the API server refuses one.
 type Signer struct {
 	client client.Client
 	now    func() time.Time
 
-	// mu guards pace.
 	mu   sync.Mutex
-	pace *pace
+	pace *pace // mu guards it.
 }
 
 // Add adds the signer to the manager.
@@ -97,7 +93,7 @@ func (s *Signer) Reconcile(ctx context.Context, name reconcile.Request) (reconci
 	}
 	err = s.apply(ctx, request.DeepCopy(), verdict, authority)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// Another virt-api was faster, or the request was deleted; the cache will show it.
+		// Another virt-api was faster, or the request was deleted.
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, err

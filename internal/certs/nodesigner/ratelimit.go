@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// every and burst limit a node's requests: a virt-handler that restarts repeatedly does not wait, and a
-	// compromised node costs the API server and virt-api one request every ten seconds.
+	// A virt-handler that restarts repeatedly does not wait, and a compromised node costs the API server and virt-api
+	// one request every ten seconds.
 	every = 10 * time.Second
 	burst = 30
-	// maxNodes bounds the memory. Nodes are proven by tokens, so it is far more than there are.
+	// maxNodes bounds the memory. Nodes are proven by tokens, so there are far fewer.
 	maxNodes = 20000
 )
 
-// pace limits the requests of a node: it has one at a time (the policy virt-handler-certificates), but could
-// delete and create it without end.
+// pace limits the requests of a node: it has one at a time (the policy virt-handler-certificates), but could delete and
+// create it without end.
 type pace struct {
 	nodes map[string]*turn
 }
@@ -30,8 +30,8 @@ type turn struct {
 
 func newPace() *pace { return &pace{nodes: map[string]*turn{}} }
 
-// wait returns how long the request must wait, zero if it is admitted. All requesters that have not proven a node
-// share the entry of the empty name.
+// wait returns how long the request must wait, zero if it is admitted. All requesters without a proven node share one
+// entry.
 func (p *pace) wait(node string, request types.UID, now time.Time) time.Duration {
 	if len(p.nodes) >= maxNodes {
 		clear(p.nodes)

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// read reads the files of dir, which the kubelet updates when virt-controller has issued a new certificate.
+// The kubelet updates the files of dir when virt-controller has issued a new certificate.
 func read(dir string) (map[string][]byte, error) {
 	data := map[string][]byte{}
 	for _, file := range []string{CertFile, KeyFile, AuthorityFile} {
@@ -34,7 +34,7 @@ func Name(dir string) (string, error) {
 }
 
 // ServerConfig returns a server's configuration that reads the files in dir at each handshake. Clients must have a
-// certificate of the same authority. Caller returns their role.
+// certificate of the same authority.
 func ServerConfig(dir string) *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
@@ -58,8 +58,7 @@ func ServerConfig(dir string) *tls.Config {
 	}
 }
 
-// ClientConfig returns a client's configuration from the files in dir, for a server whose certificate must have the
-// name.
+// ClientConfig returns a client's configuration from the files in dir. The server's certificate must have the name.
 func ClientConfig(dir, name string) (*tls.Config, error) {
 	data, err := read(dir)
 	if err != nil {

@@ -1,17 +1,14 @@
-// Package workertls owns the certificates between the workers that fill claims and their senders: their names,
-// how virt-controller signs (Authority), and how a worker serves and calls with the files of its pod
-// (ServerConfig, ClientConfig).
-//
-// The worker links it, so it must import only the standard library. It must not know where the authority is
-// stored (certs.UploadSecret).
+// Package workertls owns the certificates between the workers that fill claims and their senders: their names, how
+// virt-controller signs (Authority), and how a worker serves and calls with the files of its pod. The worker links it,
+// so it must import only the standard library. It must not know where the authority is stored (certs.UploadSecret).
 //
 //	certificate of             name                          usage   signed by
 //	virt-api's upload proxy    ProxyName                     client  certs (cert-controller)
 //	worker, kind upload        ServerName(claim, namespace)  server  virt-controller
 //	worker, kind clone-source  SourceName(claim, namespace)  client  virt-controller
 //
-// All have the same authority, which signs nothing else. The owner of a namespace can read its workers' keys,
-// which only allow receiving an upload into that claim, and sending a clone into it.
+// All have the same authority, which signs nothing else. The owner of a namespace can read its workers' keys, which only
+// allow receiving an upload into that claim, and sending a clone into it.
 package workertls
 
 import (
@@ -43,19 +40,18 @@ const (
 const ProxyName = "upload-proxy.kubevirt.svc"
 
 const (
-	// lifetime is that of a worker's certificate, which virt-controller renews long before. The namespace's owner can
-	// read its key in a Secret.
+	// virt-controller renews certificates long before. The namespace's owner can read the key in a Secret.
 	lifetime = 30 * 24 * time.Hour
-	// skew is the allowed difference between the nodes' clocks.
+	// skew allows for the nodes' clocks.
 	skew = time.Hour
 )
 
-// ServerName is the name in the certificate of the worker that fills the claim, and the DNS name of its Service.
+// ServerName names the worker that fills the claim, and is the DNS name of its Service.
 func ServerName(claim, namespace string) string {
 	return transfer.UploadName(claim) + "." + namespace + ".svc"
 }
 
-// SourceName is the name in the certificate of the worker that sends a clone into the claim.
+// SourceName names the worker that sends a clone into the claim.
 func SourceName(claim, namespace string) string {
 	return sourceOf(ServerName(claim, namespace))
 }

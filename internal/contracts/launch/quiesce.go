@@ -2,19 +2,16 @@ package launch
 
 import "time"
 
-// Quiesce asks virt-launcher to hold the guest still, so that a snapshot of its disks is of one point in time. The
-// reply follows when the guest stands still. A token names the hold; a repeated request of the same holder gets the
-// same token. The hold ends with Release, at its deadline, or when something breaks it, and its token is never valid
-// again.
-//
-// A virt-launcher that supports it sets State.Quiesces.
+// Quiesce holds the guest still, so that a snapshot of its disks is of one point in time. The reply follows when the guest
+// stands still. A token names the hold; a repeated request of the same holder gets the same token. The hold ends with
+// Release, at its deadline, or when something breaks it, and its token is never valid again.
 type Quiesce struct {
 	// Holder is the owner of the hold, HolderUser for a user; at most MaxHolder bytes.
 	Holder string `json:"holder"`
 	// Milliseconds limits the hold, besides virt-launcher's own limits.
 	Milliseconds int64 `json:"milliseconds"`
-	// Agent means that the guest agent freezes the guest's file systems. Without it, or if the agent has frozen none or
-	// can't, the guest's CPUs are stopped, unless AgentOnly.
+	// Agent means that the guest agent freezes the file systems. Without it, or if it can't, the guest's CPUs are
+	// stopped, unless AgentOnly.
 	Agent     bool `json:"agent,omitempty"`
 	AgentOnly bool `json:"agentOnly,omitempty"`
 }
@@ -67,9 +64,9 @@ type Hold struct {
 	Method Method `json:"method,omitempty"`
 	// Refusal is the agent's reason for a failed freeze, at most MaxRefusal bytes. The guest is its author.
 	Refusal string `json:"refusal,omitempty"`
-	// Milliseconds is the duration of the hold so far, or in total.
+	// Milliseconds is the duration so far, or in total.
 	Milliseconds int64 `json:"milliseconds,omitempty"`
-	// Ended is why the hold has ended, empty while it lasts.
+	// Ended is why, empty while the hold lasts.
 	Ended string `json:"ended,omitempty"`
 	// TimedOut means that it ended at its deadline.
 	TimedOut bool `json:"timedOut,omitempty"`
@@ -82,8 +79,8 @@ func (h Hold) Lasts() bool { return h.Token != "" && h.Ended == "" }
 const (
 	// HeldMarker exists from before the hold until after it.
 	HeldMarker = "held-still"
-	// StoppedMarker exists likewise while virt-launcher has stopped the guest's CPUs and will start them again.
+	// StoppedMarker exists while virt-launcher has stopped the guest's CPUs and will start them again.
 	StoppedMarker = "held-stopped"
-	// MarkerType is the QOM type of these objects.
+	// MarkerType is their QOM type.
 	MarkerType = "rng-builtin"
 )

@@ -2,7 +2,7 @@ package layout
 
 import "path"
 
-// An attachment pod: the prefix of its name, its one container, and the container's folder for volumes.
+// An attachment pod has one container.
 const (
 	AttachmentPrefix    = "hp-volume-"
 	AttachmentContainer = "hotplug-disk"
@@ -10,5 +10,5 @@ const (
 	attachedDir = "/path"
 )
 
-// AttachedVolume returns the path of a volume in an attachment pod's container, a folder or a device.
+// AttachedVolume returns the path of a volume in an attachment pod, a folder or a device.
 func AttachedVolume(volume string) string { return path.Join(attachedDir, volume) }

@@ -1,8 +1,7 @@
-// Package layout has the names that processes share: a launcher pod's container, volumes, paths and sockets,
-// labels, annotations, devices, and object names that are derived from another object's. A name that two packages
-// need must be here and nowhere else, unless the API's modules have it.
-//
-// It must import the standard library only: virt-launcher links it.
+// Package layout owns the names that processes share: a launcher pod's container, volumes, paths and sockets, labels,
+// annotations, devices, and object names that are derived from another object's. A name that two packages need must be
+// here and nowhere else, unless the API's modules have it. It must import the standard library only: virt-launcher links
+// it.
 package layout
 
 import (
@@ -19,16 +18,14 @@ const (
 // LauncherPrefix starts the names of launcher pods.
 const LauncherPrefix = "virt-launcher-"
 
-// The launcher pod's one container, and QEMU's user.
+// ComputeContainer is the launcher pod's one container.
 const (
 	ComputeContainer = "compute"
-	// QEMUUser is the uid and gid of virt-launcher and QEMU, the same as in upstream's images, so that it owns disks
-	// made there.
+	// QEMUUser is the uid and gid of virt-launcher and QEMU, as in upstream's images, so that it owns disks made there.
 	QEMUUser = 107
 )
 
-// Volumes that every launcher pod has. Their names cannot collide with a VMI volume's, which have the prefix
-// VolumePrefix.
+// Volumes of a launcher pod. VMI volumes' names can't collide with them: they have the prefix VolumePrefix.
 const (
 	// PrivateVolume is an emptyDir for sockets, mounted at PrivateDir.
 	PrivateVolume = "private"
@@ -59,7 +56,7 @@ const (
 	accessCredentialsDir = "/var/run/kubevirt-access-credentials"
 )
 
-// AgentPort is the ID of the guest agent's virtio-serial port in QEMU.
+// AgentPort is the ID of the guest agent's virtio-serial port.
 const AgentPort = "agent0"
 
 // AgentChardev is the label of that port's chardev.
@@ -81,8 +78,7 @@ const (
 	AgentSocket = "agent.sock"
 	// MetricsSocket is the virtio-serial port for downward metrics.
 	MetricsSocket = "metrics.sock"
-	// MigrationSocket is for a migration's stream between QEMU and virt-handler: virt-handler listens at the source,
-	// QEMU at the target.
+	// At MigrationSocket, virt-handler listens at the source, QEMU at the target.
 	MigrationSocket = "migration.sock"
 	// TPMSocket is QEMU's control connection to the TPM emulator.
 	TPMSocket = "tpm.sock"
@@ -96,8 +92,7 @@ const (
 	DiskImage = "disk.img"
 	// ContainerDiskDir is the folder of a containerDisk's image with its one disk file.
 	ContainerDiskDir = "disk"
-	// StateFolder is the folder in the claim of a VM's state with all of it, only for QEMU's user. NVRAM is the file of
-	// the UEFI variables in it.
+	// StateFolder in the claim of a VM's state is only for QEMU's user. NVRAM is its file of the UEFI variables.
 	StateFolder = "vm"
 	NVRAM       = "nvram.fd"
 	// FirstTPM is the folder in it with the TPM's state, until the guest migrates: a TPM that waits for its guest can't
@@ -129,19 +124,17 @@ const (
 // PodVolume returns the pod volume of a VMI volume.
 func PodVolume(volume string) string { return volumeName(VolumePrefix, volume) }
 
-// VolumeDir returns the mount path of a VMI volume with a file system (PVC, containerDisk, hostDisk, configMap, secret
-// …).
+// VolumeDir returns the mount path of a VMI volume with a file system (PVC, containerDisk, hostDisk, configMap …).
 func VolumeDir(volume string) string { return path.Join(volumesDir, volume) }
 
 // VolumeDevice returns the path of a block PVC.
 func VolumeDevice(volume string) string { return path.Join(VolumeDevicesDir, volume) }
 
-// OverlayFile returns the qcow2 file for the guest's writes to a volume that must not change (containerDisk,
-// ephemeral), or for all of an emptyDisk.
+// OverlayFile returns the qcow2 file for the guest's writes to a volume that must not change (containerDisk, ephemeral),
+// or for an emptyDisk.
 func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+".qcow2") }
 
-// ISOFile returns the image that virt-handler creates of a cloud-init, configMap, secret, downwardAPI, serviceAccount
-// or sysprep volume.
+// ISOFile returns the image that virt-handler creates of a volume (cloud-init, configMap, secret …).
 func ISOFile(volume string) string { return path.Join(EphemeralDir, volume+".iso") }
 
 // MetricsFile returns the disk of downward metrics.
@@ -153,13 +146,13 @@ func IgnitionFile() string { return path.Join(EphemeralDir, "ignition.json") }
 // NVRAMFile returns the file of the guest's UEFI variables, which go with the pod.
 func NVRAMFile() string { return path.Join(EphemeralDir, NVRAM) }
 
-// KeptNVRAMFile returns the file of UEFI variables that are kept after the pod.
+// KeptNVRAMFile returns that of variables that are kept after the pod.
 func KeptNVRAMFile() string { return path.Join(StateDir, StateFolder, NVRAM) }
 
 // TPMDir returns the folder of the TPM's state, which goes with the pod.
 func TPMDir() string { return path.Join(EphemeralDir, "tpm") }
 
-// KeptTPMDir returns the folder of a TPM's state that is kept after the pod. name is the folder's.
+// KeptTPMDir returns the named folder of a TPM's state that is kept after the pod.
 func KeptTPMDir(name string) string { return path.Join(StateDir, StateFolder, name) }
 
 // IncomingTPM names the folder of an incoming migration's TPM.
@@ -196,22 +189,20 @@ const (
 // KVMUsable is the value of KVMLabel on a node whose guests run with KVM. On all other nodes they are emulated.
 const KVMUsable = "usable"
 
-// SELinuxLabel of a node, with the value SELinuxEnabled, means that virt-handler reports the SELinux contexts of the
-// node's launchers.
+// SELinuxLabel of a node, with the value SELinuxEnabled, means that virt-handler reports its launchers' SELinux contexts.
 const (
 	SELinuxLabel   = "drydock.dev/selinux"
 	SELinuxEnabled = "enabled"
 )
 
-// LauncherSeccompProfile is the profile that permits userfaultfd to a launcher, relative to the kubelet's folder
-// SeccompDir, as in a pod. Nodes with PostCopyLabel have it (decision 363).
+// LauncherSeccompProfile permits userfaultfd to a launcher. It is relative to the kubelet's folder SeccompDir, as in a
+// pod. Nodes with PostCopyLabel have it (decision 363).
 const (
 	LauncherSeccompProfile = "drydock/launcher-userfaultfd.json"
 	SeccompDir             = "seccomp"
 )
 
-// PostCopyLabel of a node means that LauncherSeccompProfile is there. Its value is whether the kernel permits
-// userfaultfd to a launcher.
+// The value of PostCopyLabel is whether the kernel permits userfaultfd to a launcher.
 const (
 	PostCopyLabel    = "drydock.dev/post-copy"
 	PostCopyUsable   = "usable"
@@ -227,7 +218,7 @@ const (
 	VFIODir = "/dev/vfio"
 )
 
-// TerminationLog is the kubelet's default path of a container's termination message, which all of Drydock's pods use.
+// TerminationLog is the kubelet's default path of a container's termination message.
 const TerminationLog = "/dev/termination-log"
 
 // MigrationWaiting is the condition of a waiting migration, with the reason.

@@ -16,20 +16,20 @@ const (
 	// MaintenanceApp is the value of the label kubevirt.io of maintenance pods, by which virt-controller selects them.
 	MaintenanceApp = "maintenance"
 
-	// MaintenanceUIDAnnotation of a VM is the UID of the pod in MaintenanceLabel: another pod of that name does not
-	// have the lock. MaintenanceSinceAnnotation is the time of locking.
+	// MaintenanceUIDAnnotation of a VM is the UID of the pod in MaintenanceLabel: another pod of that name does not have
+	// the lock. MaintenanceSinceAnnotation is the time of locking.
 	MaintenanceUIDAnnotation   = "kubevirt.io/maintenance-uid"
 	MaintenanceSinceAnnotation = "kubevirt.io/maintenance-since"
 	// MaintenanceOpenAnnotation of a VM means that nothing was in the way after locking, and the pod may run.
 	MaintenanceOpenAnnotation = "kubevirt.io/maintenance-open"
-	// MaintenanceReleaseAnnotation of a VM requests a forced unlock. Its value is the UID of the pod that, as the user
-	// vouches, no longer writes. MaintenanceReleaseByAnnotation is that user. Only virt-api writes them.
+	// MaintenanceReleaseAnnotation of a VM requests a forced unlock, by the UID of the pod that, as the user vouches, no
+	// longer writes. MaintenanceReleaseByAnnotation is that user. Only virt-api writes them.
 	MaintenanceReleaseAnnotation   = "kubevirt.io/maintenance-release"
 	MaintenanceReleaseByAnnotation = "kubevirt.io/maintenance-release-by"
 )
 
-// ClaimLabelPrefix starts the labels, without values, by which the launcher pods and maintenance pods that write to a
-// claim are selected without listing every pod of a namespace.
+// ClaimLabelPrefix starts the labels, without values, that select the launcher pods and maintenance pods that write to a
+// claim.
 const ClaimLabelPrefix = "claim.drydock.dev/"
 
 // ClaimLabel returns the label for a claim.

@@ -4,10 +4,9 @@ import "path"
 
 // Parts of the pod that virt-api creates for maintenance.
 const (
-	// MaintenanceContainer is its one container.
 	MaintenanceContainer = "libguestfs"
-	// MaintenanceVerb is the subresource of a VM that creates such pods. MaintenanceForceVerb is only for the right to
-	// take a lock away: nothing serves it.
+	// MaintenanceVerb is the subresource of a VM that creates such pods. MaintenanceForceVerb, which nothing serves, is
+	// only for the right to take a lock away.
 	MaintenanceVerb      = "maintenance"
 	MaintenanceForceVerb = "maintenance-force"
 	// BackendStorageDir is the mount path of the claim of the VM's state, if requested.

@@ -11,14 +11,13 @@ const (
 	// maxLabelValue and maxName are the API server's limits. The former is also that of a DNS label.
 	maxLabelValue = 63
 	maxName       = 253
-	// maxPodName is shorter than the API server's limit of 253: the kubelet creates a folder <namespace>_<pod>_<uid>
-	// for a pod's logs, and no file system permits a name of more than 255 bytes. The namespace may have 63, the UID
-	// has 36.
+	// maxPodName is shorter: the kubelet creates a folder <namespace>_<pod>_<uid> for a pod's logs, and no file system
+	// permits a name of more than 255 bytes. The namespace may have 63, the UID has 36.
 	maxPodName = 255 - (63 + 1) - (1 + 36)
 )
 
-// LabelValue returns a label value for an object's name. A name that is too long for a label is truncated, and ends in
-// a digest of the whole name.
+// LabelValue returns a label value for an object's name. A name that is too long is truncated, and ends in a digest of
+// the whole name.
 func LabelValue(name string) string {
 	if len(name) <= maxLabelValue {
 		return name
@@ -31,8 +30,8 @@ func PodName(prefix, name, suffix string) string {
 	return join(prefix+name, suffix, maxPodName)
 }
 
-// HostName returns a name that is valid for a Service, or for a pod with a host name: without dots, and no longer than
-// a label. A changed name ends in a digest of text, which must be different for each name.
+// HostName returns a name for a Service, or for a pod with a host name: without dots, and no longer than a label. A
+// changed name ends in a digest of text, which must be different for each name.
 func HostName(name, text string) string {
 	if len(name) <= maxLabelValue && !strings.Contains(name, ".") {
 		return name
@@ -40,8 +39,7 @@ func HostName(name, text string) string {
 	return join(strings.ReplaceAll(name, ".", "-"), "-"+HexDigest(text, 8), maxLabelValue)
 }
 
-// ReplicaName returns the name of one of many objects of an owner, which must be usable as a label value. text
-// distinguishes it from the others.
+// ReplicaName returns a name of one of an owner's many objects, which is a label value. text distinguishes it.
 func ReplicaName(owner, text string) string {
 	return join(owner, "-"+Digest(text), maxLabelValue)
 }
@@ -51,8 +49,8 @@ func StateClaimName(owner, uid string) string {
 	return join("persistent-state-for-"+owner, "-"+LongDigest(uid), maxLabelValue)
 }
 
-// volumeName returns the name of a pod's volume for a VMI's, which may have the full length itself. A truncated name
-// has a different start, so that no other VMI volume gets the same name.
+// volumeName returns the name of a pod's volume for a VMI's, which may have the full length itself. A truncated name has
+// a different start, so that no other VMI volume gets it.
 func volumeName(prefix, volume string) string {
 	if len(prefix)+len(volume) <= maxLabelValue {
 		return prefix + volume

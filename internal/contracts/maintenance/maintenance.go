@@ -1,20 +1,19 @@
-// Package maintenance has the bodies of the subresource virtualmachines/<name>/maintenance. It owns their JSON
-// and must not decide anything.
+// Package maintenance owns the bodies' JSON of the subresource virtualmachines/<name>/maintenance. It must not decide
+// anything.
 package maintenance
 
 // Request is the body of a POST. The zero value requests all disks, writable.
 type Request struct {
-	// Image is the container's image, empty for the installation's libguestfs-tools.
+	// Image is empty for the installation's libguestfs-tools.
 	Image           string `json:"image,omitempty"`
 	ImagePullPolicy string `json:"imagePullPolicy,omitempty"`
-	// Command and Args are the container's, both empty for the image's defaults.
+	// Both are empty for the image's defaults.
 	Command []string `json:"command,omitempty"`
 	Args    []string `json:"args,omitempty"`
 	// Interactive gives the container a terminal for an attached user.
 	Interactive bool `json:"interactive,omitempty"`
-	// ReadOnly mounts every disk read-only.
-	ReadOnly bool `json:"readOnly,omitempty"`
-	// Disks are the VM's volumes for the pod, empty for all that are on claims.
+	ReadOnly    bool `json:"readOnly,omitempty"`
+	// Disks are volumes of the VM, empty for all that are on claims.
 	Disks []string `json:"disks,omitempty"`
 	// BackendStorage requests the claim of the VM's UEFI variables and TPM, too.
 	BackendStorage bool `json:"backendStorage,omitempty"`
@@ -52,7 +51,7 @@ type Pod struct {
 type State struct {
 	// Holder is the pod for which the disks are locked, if any. If the pod is gone, only its name is known.
 	Holder *Pod `json:"holder,omitempty"`
-	// Queue are the waiting pods in order.
+	// Queue has the waiting pods in order.
 	Queue []Pod `json:"queue,omitempty"`
 	// Message is why the VM is not locked for the first waiting pod, or not at all.
 	Message string `json:"message,omitempty"`

@@ -1,26 +1,22 @@
-// Package migrationwire is the protocol between the virt-handlers of the source and of
-// the target of a migration: port, header, answer and facts.
+// Package migrationwire is the protocol between the virt-handlers of the source and of the target of a migration. It owns
+// the messages, their encoding and limits, and the compatibility of versions. It must not open a connection or judge a
+// migration.
 //
-// It owns the messages, their encoding and limits, and the compatibility of versions. It
-// must not open a connection or judge a migration.
-//
-// Every connection has its own TLS; both sides show the certificate of their node
-// (nodecert). The source dials:
+// Every connection has its own TLS; both sides show the certificate of their node (nodecert). The source dials:
 //
 //	source -> Header{control}   target -> Answer     then Messages in both directions
 //	source -> Header{stream}    target -> Answer     then the stream between the QEMUs
 //	source -> Header{disks}     target -> Answer     then the same, in the protocol of NBD
 //
-// The source keeps a control connection open for as long as the migration is wanted, and
-// dials again whenever it ends. Messages are facts that stay true, so each side repeats
-// all of its own on every new connection, and a late or duplicate one does no harm. A
-// stream belongs to one connection of QEMU and ends with it.
+// The source keeps a control connection open for as long as the migration is wanted, and dials again whenever it ends.
+// Messages are facts that stay true, so each side repeats all of its own on every new connection, and a late or duplicate
+// one does no harm. A stream belongs to one connection of QEMU and ends with it.
 //
 // A frame is two bytes of length, in network byte order, and a JSON object.
 //
-// Versions: readers ignore unknown fields and kinds, so a newer version may add both. Each
-// side first sends its Version (Header, Answer), and both use the lower of the two. A
-// change that the next release must not mistake for this meaning needs another Channel.
+// Versions: readers ignore unknown fields and kinds, so a newer version may add both. Each side first sends its Version
+// (Header, Answer), and both use the lower of the two. A change that the next release must not mistake for this meaning
+// needs another Channel.
 package migrationwire
 
 import (
@@ -65,8 +61,7 @@ const (
 	MaxDisks = 64
 	// Greeting is how long a connection may take from its first byte to its Answer.
 	Greeting = 10 * time.Second
-	// AliveEvery is the longest pause between two messages of a side on the control connection. After Silence without a
-	// message, a side considers the other gone.
+	// AliveEvery is the longest pause of a side on the control connection. After Silence, the other considers it gone.
 	AliveEvery = time.Second
 	Silence    = 4 * time.Second
 )
@@ -97,16 +92,16 @@ func (c Channel) MaxOpen() int {
 // Header is the first frame of a connection, from the source.
 type Header struct {
 	Version int `json:"version"`
-	// MigrationUID is the UID of the VirtualMachineInstanceMigration.
+	// MigrationUID is the VirtualMachineInstanceMigration's.
 	MigrationUID string  `json:"migrationUID"`
 	VMIUID       string  `json:"vmiUID"`
 	Namespace    string  `json:"namespace"`
 	Name         string  `json:"name"`
 	Channel      Channel `json:"channel"`
-	// CopiesClaims means that the source copies the disks whose claims change with the migration. An older source omits
-	// it, and would hand its guest over without them.
+	// CopiesClaims means that the source copies the disks whose claims change. An older one omits it, and would hand its
+	// guest over without them.
 	CopiesClaims bool `json:"copiesClaims,omitempty"`
-	// CopiesPlugged means the same for the disks that were plugged into the guest (decision 343).
+	// CopiesPlugged means the same for plugged disks (decision 343).
 	CopiesPlugged bool `json:"copiesPlugged,omitempty"`
 }
 
@@ -126,7 +121,7 @@ func (h *Header) Check() error {
 // Answer is the target's one frame after the Header. After a refusal, the connection ends.
 type Answer struct {
 	Version int `json:"version"`
-	// Refusal is the reason, empty if the connection is accepted.
+	// Refusal is empty if the connection is accepted.
 	Refusal string `json:"refusal,omitempty"`
 }
 
@@ -208,7 +203,7 @@ func (k Kind) Speaker() Side {
 type Message struct {
 	Kind         Kind   `json:"kind"`
 	MigrationUID string `json:"migrationUID"`
-	// Disks and Total belong to Plugs: as many disks as fit into a frame, and their total number.
+	// Disks and Total belong to Plugs: a frame's disks, and the number of all.
 	Disks []Disk `json:"disks,omitempty"`
 	Total int    `json:"total,omitempty"`
 	// Transport belongs to Offer and Agreed.
@@ -217,7 +212,7 @@ type Message struct {
 
 // Transport is how the guest is sent from QEMU to QEMU. A field unknown to a version is unused in it.
 type Transport struct {
-	// Channels is the number of connections for memory beside the main one, 0 for none.
+	// Channels is the number of connections for memory beside the main one.
 	Channels int `json:"channels,omitempty"`
 	// PostCopy permits the guest to move before its memory.
 	PostCopy bool `json:"postCopy,omitempty"`

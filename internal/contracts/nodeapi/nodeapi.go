@@ -1,9 +1,9 @@
-// Package nodeapi has the names of virt-handler's HTTP interface for virt-api: routes, port, the header of its errors.
-// Both sides use them; the package must not have a server or a client.
+// Package nodeapi owns the names of virt-handler's HTTP interface for virt-api: routes, port, query. It must not have a
+// server or a client.
 //
-// It is served with mutual TLS on the virt-handler pod's IP. Streams (console, vnc, portforward) are WebSockets with
-// the subprotocol "plain.kubevirt.io", which virt-api passes through unchanged. Errors are a metav1.Status as JSON with
-// the matching HTTP status, so that virt-api can forward them unchanged.
+// It is served with mutual TLS on the virt-handler pod's IP. Streams (console, vnc, portforward) are WebSockets, which
+// virt-api passes through unchanged. Errors are a metav1.Status as JSON with the matching HTTP status, so that virt-api
+// can forward them unchanged.
 package nodeapi
 
 import (
@@ -39,15 +39,15 @@ const (
 	Reset      Verb = "reset"
 )
 
-// Quiesce holds the guest still with PUT, and returns the current or the last hold with GET. Release ends the hold with
-// PUT. The answer is a Hold; the parameters are in the query.
+// Quiesce holds the guest still with PUT, and returns the current or the last hold with GET. Release ends it with PUT.
+// The answer is a Hold.
 const (
 	Quiesce Verb = "quiesce"
 	Release Verb = "release"
 )
 
-// NotHeld is the Status reason of a failed Quiesce: the agent has failed, or virt-launcher does not support it. A
-// conflict means that the guest can't be held at present.
+// NotHeld is the Status reason of a failed Quiesce: the agent has failed, or virt-launcher does not support it. A conflict
+// means that the guest can't be held at present.
 const NotHeld = "GuestNotHeld"
 
 // The query of Quiesce and Release.
@@ -59,7 +59,7 @@ const (
 	TimeoutQuery = "timeout"
 	// AgentQuery is true if only the guest agent may hold the guest.
 	AgentQuery = "agent"
-	// VerifyQuery is true in a GET that asks the guest agent whether the file systems are still frozen.
+	// VerifyQuery in a GET asks the guest agent whether the file systems are still frozen.
 	VerifyQuery = "verify"
 )
 
@@ -73,12 +73,10 @@ const (
 // Screenshot returns a picture of the screen as PNG, with GET.
 const Screenshot Verb = "screenshot"
 
-// MoveCursorQuery is true if the pointer is moved before the screenshot, which wakes a screen saver. The name is the
-// subresource's.
+// MoveCursorQuery moves the pointer before the screenshot, which wakes a screen saver. The name is the subresource's.
 const MoveCursorQuery = "moveCursor"
 
-// AwayHeader is set in the answer to a request for a guest that does not run on this node any more: nothing was done, so the
-// request may be repeated.
+// AwayHeader is set for a guest that does not run on this node any more: nothing was done, so the request may be repeated.
 const AwayHeader = "Drydock-Guest-Away"
 
 // Path returns the route of a verb on one VMI. uid must be the VMI's UID: the answer for a later VMI of the same name

@@ -1,8 +1,5 @@
-// Package nodeprobe is the result of `virt-launcher probe-node`, which virt-handler reads: QEMU's capabilities on a
-// node.
-//
-// It owns the JSON, and the choice of the accelerator. virt-launcher probes and virt-handler acts. It must import the
-// standard library only.
+// Package nodeprobe is the result of `virt-launcher probe-node`, which virt-handler reads: QEMU's capabilities on a node.
+// It owns the JSON, and the choice of the accelerator. It must import the standard library only.
 package nodeprobe
 
 // File is the result's path in the container probe-node and in virt-handler's.
@@ -14,18 +11,16 @@ const (
 	TCG = "tcg"
 )
 
-// Result is the probe's result.
+// Result is the probe's.
 type Result struct {
 	KVM Accelerator `json:"kvm"`
 	TCG Accelerator `json:"tcg"`
 	// Requested is the only permitted accelerator on the node (DRYDOCK_ACCEL), empty to let the probe choose.
-	Requested string `json:"requested,omitempty"`
-	// UEFIAbsent means that there is no UEFI firmware for guests.
-	UEFIAbsent bool `json:"uefiAbsent,omitempty"`
+	Requested  string `json:"requested,omitempty"`
+	UEFIAbsent bool   `json:"uefiAbsent,omitempty"`
 	// QEMU is its version, such as 7.2.22.
 	QEMU string `json:"qemu"`
-	// CPUModels are the named models that a guest can have on the node with all features, sorted: with KVM if it is
-	// usable, else emulated.
+	// CPUModels are the named models that a guest can have with all features, sorted: with KVM if usable, else emulated.
 	CPUModels []string `json:"cpuModels"`
 	// MachineTypes are QEMU's q35 machines, sorted, including the alias.
 	MachineTypes []string `json:"machineTypes"`

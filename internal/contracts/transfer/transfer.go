@@ -1,30 +1,27 @@
-// Package transfer is the contract between virt-controller and the worker pods that fill claims: a worker's task, its
-// progress and its result.
+// Package transfer is the contract between virt-controller and the worker pods that fill claims: it owns a worker's task,
+// progress, result, ports and paths. It must import nothing but layout and the standard library: the worker links it,
+// and the worker's memory is limited.
 //
-// It owns the messages, ports and paths. It must import nothing but layout and the standard library: the worker links
-// it, and the worker's memory is limited.
+// A worker gets its Task as JSON in TaskEnv; Secrets and ConfigMaps are mounted at the paths below. While it runs, it
+// answers GET ProgressPath on ProgressPort with Progress as JSON, by plain HTTP: nothing in it is secret and no decision
+// depends on it. Its container's termination message is a Result as JSON, also after a failure.
 //
-// A worker gets its Task as JSON in the environment variable TaskEnv; Secrets and ConfigMaps for the task are mounted
-// at the paths below. While it runs, it answers GET ProgressPath on ProgressPort with Progress as JSON, by plain HTTP:
-// nothing in it is secret and no decision depends on it. Its container's termination message is a Result as JSON, also
-// after a failure.
-//
-// A worker's container is restarted in its pod (restartPolicy OnFailure), with the kubelet's backoff, as long as its
-// Result is not permanent. It exits 0 only when the target is complete. WorkDir is an emptyDir and survives the
-// container; the state for continuing after a restart is kept there or, on a file system target, beside the image.
+// The kubelet restarts a worker's container with backoff (restartPolicy OnFailure), as long as its Result is not
+// permanent. It exits 0 only when the target is complete. The state for continuing after a restart is in WorkDir or, on a
+// file system target, beside the image.
 package transfer
 
 // Paths in a worker's pod.
 const (
 	TaskEnv = "DRYDOCK_TRANSFER"
-	// TargetDir is the mount path of a claim with a file system. The complete image is renamed to TargetDir/disk.img.
+	// TargetDir is a claim's file system. The complete image is renamed to TargetDir/disk.img.
 	TargetDir = "/data"
-	// TargetDevice is the path of a block claim.
+	// TargetDevice is a block claim.
 	TargetDevice = "/dev/cdi-block-volume"
 	// SourceDir and SourceDevice are the source claim of a clone (read-only).
 	SourceDir    = "/source"
 	SourceDevice = "/dev/cdi-source-volume"
-	// WorkDir is an emptyDir for journals.
+	// WorkDir is an emptyDir for journals, which survives the container.
 	WorkDir = "/work"
 	// CredentialsDir has the source's Secret: accessKeyId and secretKey.
 	CredentialsDir = "/credentials"
@@ -45,20 +42,19 @@ const (
 	// AwaitPortFlag makes the worker's program only wait until a port listens.
 	AwaitPortFlag = "-await-port"
 	// UploadPath accepts the image as the body of a POST or PUT and answers when the image is complete. UploadAsyncPath
-	// answers as soon as the body has been read. HEAD on either reports whether the worker accepts an upload.
+	// answers as soon as the body has been read. HEAD reports whether the worker accepts an upload.
 	UploadPath      = "/v1beta1/upload"
 	UploadAsyncPath = "/v1beta1/upload-async"
-	// UploadFormPath and UploadFormAsyncPath accept the same as the file of a form (multipart/form-data), as browsers
-	// send it.
+	// These accept the file of a form (multipart/form-data), as browsers send it.
 	UploadFormPath      = "/v1beta1/upload-form"
 	UploadFormAsyncPath = "/v1beta1/upload-form-async"
 	// ClonePath accepts a clone source's data: a raw image, compressed with zstd.
 	ClonePath = "/v1beta1/clone"
-	// CloneSizeHeader is the disk's size in bytes. CloneSumTrailer is the SHA-256 sum of the body in hexadecimal:
-	// without it, the body is truncated.
+	// CloneSizeHeader is in bytes. CloneSumTrailer is the SHA-256 sum of the body in hexadecimal: without it, the body is
+	// truncated.
 	CloneSizeHeader = "Drydock-Disk-Size"
 	CloneSumTrailer = "Drydock-Sha256"
-	// CloneWindow is the window of a clone's compression, in bytes.
+	// CloneWindow is the compression's, in bytes.
 	CloneWindow = 4 << 20
 )
 
@@ -84,8 +80,7 @@ type Task struct {
 	// URL is the source of KindHTTP (http, https) and KindRegistry (docker://… or oci-archive:///path), and the target
 	// of KindCloneSource (https).
 	URL string `json:"url,omitempty"`
-	// Checksum is "<algorithm>:<hex>" (sha256, sha512, md5, sha1) of the file as the source serves it, empty without
-	// one.
+	// Checksum is "<algorithm>:<hex>" (sha256, sha512, md5, sha1) of the file as the source serves it.
 	Checksum string `json:"checksum,omitempty"`
 	// Credentials, SecretHeaders and CA mean that the folders above are mounted.
 	Credentials   bool     `json:"credentials,omitempty"`
@@ -94,13 +89,12 @@ type Task struct {
 	CA            bool     `json:"ca,omitempty"`
 	// Insecure permits a registry with plain HTTP or an unknown certificate, and an HTTPS server with an unknown one.
 	Insecure bool `json:"insecure,omitempty"`
-	// Archive means that the content is a tar file to unpack into a file system claim (contentType archive), not a disk
-	// image.
+	// Archive means that a tar file is unpacked into a file system claim (contentType archive).
 	Archive bool `json:"archive,omitempty"`
 	// Block means that the target (of KindCloneSource: the source) is a block claim.
 	Block bool `json:"block,omitempty"`
-	// Size is the guest-visible size in bytes, without the file system's overhead: a smaller image is grown to
-	// it, a larger one refused.
+	// Size is the disk's in bytes, without the file system's overhead: a smaller image is grown to it, a larger one
+	// refused.
 	Size int64 `json:"size"`
 	// KeepContent makes a worker of KindUpload refuse a target with content: nobody has asked to replace it.
 	KeepContent bool `json:"keepContent,omitempty"`
@@ -115,15 +109,14 @@ type Task struct {
 }
 
 // Progress is a worker's progress. It returns to zero when the work begins again, such as the next upload after a failed
-// one. The progress in a DataVolume's status never decreases.
+// one.
 type Progress struct {
-	// Total and Done are bytes of the source. Total is 0 while it is unknown.
+	// Total and Done are bytes of the source. Total is 0 while unknown.
 	Total int64 `json:"total"`
 	Done  int64 `json:"done"`
-	// SecondsLeft is an estimate from the last seconds, -1 without one.
+	// SecondsLeft is an estimate, -1 without one.
 	SecondsLeft int64 `json:"secondsLeft"`
-	// Step is the worker's activity, as text for a condition's message: "connecting to host", "copying", "converting",
-	// "waiting for an upload".
+	// Step is for a condition's message: "connecting to host", "copying", "converting", "waiting for an upload".
 	Step string `json:"step"`
 	// Ready means that an upload worker accepts an upload now.
 	Ready bool `json:"ready,omitempty"`
@@ -174,10 +167,9 @@ type Result struct {
 	Reason Reason `json:"reason"`
 	// Message tells the DataVolume's owner the problem and its remedy, empty when Completed.
 	Message string `json:"message,omitempty"`
-	// VirtualSize is the size of the written disk in bytes.
+	// VirtualSize is the written disk's, in bytes.
 	VirtualSize int64 `json:"virtualSize,omitempty"`
-	// Read is the number of bytes that this container read from the source, and Resumed the number that an earlier one
-	// had written.
+	// Read has the bytes that this container read from the source, Resumed those that an earlier one had written.
 	Read    int64 `json:"read,omitempty"`
 	Resumed int64 `json:"resumed,omitempty"`
 }

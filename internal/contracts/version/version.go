@@ -1,5 +1,4 @@
-// Package version describes this build of Drydock. The linker sets Version, Commit and Date to the output of
-// hack/version; every program reads them here.
+// Package version describes this build of Drydock. The linker sets Version, Commit and Date to the output of hack/version.
 package version
 
 import (
@@ -27,7 +26,7 @@ type Info struct {
 	Platform     string `json:"platform"`
 }
 
-// Get returns this build. Its date is the commit's, so that builds of one commit are equal.
+// Get returns this build.
 func Get() Info {
 	info := Info{
 		GitVersion:   Version,

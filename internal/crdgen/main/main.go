@@ -26,20 +26,13 @@ func run(args []string) error {
 		if err != nil {
 			return err
 		}
-		if err := write(args[i], files); err != nil {
-			return err
+		if err := os.MkdirAll(args[i], 0o755); err != nil {
+			return fmt.Errorf("making folder: %w", err)
 		}
-	}
-	return nil
-}
-
-func write(folder string, files map[string][]byte) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return fmt.Errorf("making folder: %w", err)
-	}
-	for name, text := range files {
-		if err := os.WriteFile(filepath.Join(folder, name), text, 0o644); err != nil {
-			return fmt.Errorf("writing manifest: %w", err)
+		for name, text := range files {
+			if err := os.WriteFile(filepath.Join(args[i], name), text, 0o644); err != nil {
+				return fmt.Errorf("writing manifest: %w", err)
+			}
 		}
 	}
 	return nil

@@ -12,6 +12,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 var (
@@ -36,9 +37,9 @@ type VolumeSnapshot struct {
 	UID string
 	// Owner is its controller's UID.
 	Owner string
-	// Token is that of the hold on the guest during its creation, "" without a guest.
+	// Token is that of the hold on the guest, "" without a guest.
 	Token string
-	// Taken is the snapshot's time, nil before that.
+	// Taken is nil until the driver has taken it.
 	Taken *metav1.Time
 	Ready bool
 	Error string
@@ -49,7 +50,7 @@ type VolumeSnapshot struct {
 // NewVolumeSnapshot is one to create; Owner is its content.
 type NewVolumeSnapshot struct {
 	Name, Claim, Class string
-	// Token is that of the hold on the guest, "" for none. TokenAnnotation stores it.
+	// TokenAnnotation stores the Token.
 	Token  string
 	Owner  metav1.OwnerReference
 	Labels map[string]string
@@ -70,10 +71,10 @@ func sourceLabels(content *snapshotv1.VirtualMachineSnapshotContent) map[string]
 	return map[string]string{sourceNameLabel: of.Name, sourceNamespaceLabel: content.Namespace}
 }
 
-// TokenAnnotation has the token of a VolumeSnapshot of a running VM.
+// TokenAnnotation has the token of a VolumeSnapshot.
 const TokenAnnotation = "drydock.dev/hold"
 
-// ContentName returns the name of a snapshot's content, which cannot be guessed before the snapshot exists.
+// ContentName names a snapshot's content; it cannot be guessed before the snapshot exists.
 func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 	return "vmsnapshot-content-" + string(s.UID)
 }
@@ -81,7 +82,6 @@ func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 // ClassAnnotation has the VolumeSnapshotClass, on the content's copy of a claim.
 const ClassAnnotation = "drydock.dev/volume-snapshot-class"
 
-// newContent returns the content of a snapshot whose VM is locked.
 func newContent(o Observed) *snapshotv1.VirtualMachineSnapshotContent {
 	content := &snapshotv1.VirtualMachineSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Snapshot.Namespace, Name: ContentName(o.Snapshot)},
@@ -102,8 +102,8 @@ func newContent(o Observed) *snapshotv1.VirtualMachineSnapshotContent {
 	return content
 }
 
-// newBackup returns the content's entry for a disk. group is the class of a VolumeGroupSnapshot of
-// all disks, "" for none; its members get their names from others.
+// newBackup returns the content's entry for a disk. group is the class of a VolumeGroupSnapshot of all disks; others
+// name its members.
 func newBackup(s *snapshotv1.VirtualMachineSnapshot, disk Disk, group string) snapshotv1.VolumeBackup {
 	claim := disk.Claim
 	backup := snapshotv1.VolumeBackup{
@@ -123,16 +123,13 @@ func newBackup(s *snapshotv1.VirtualMachineSnapshot, disk Disk, group string) sn
 		backup.PersistentVolumeClaim.Annotations[GroupClassAnnotation] = group
 		return backup
 	}
-	backup.VolumeSnapshotName = new(volumeSnapshotName(s, disk.Volume))
-	return backup
-}
-
-// volumeSnapshotName returns the name of a volume's VolumeSnapshot. No volume can have that of the VM's state.
-func volumeSnapshotName(s *snapshotv1.VirtualMachineSnapshot, volume string) string {
-	if volume == stateclaim.Volume {
-		return fmt.Sprintf("vmsnapshot-%s-state", s.UID)
+	name := fmt.Sprintf("vmsnapshot-%s-volume-%s", s.UID, disk.Volume)
+	if disk.Volume == stateclaim.Volume {
+		// No volume can have this name.
+		name = fmt.Sprintf("vmsnapshot-%s-state", s.UID)
 	}
-	return fmt.Sprintf("vmsnapshot-%s-volume-%s", s.UID, volume)
+	backup.VolumeSnapshotName = &name
+	return backup
 }
 
 // kept returns the content's copy of a VM. Of the status it only has the references to revisions.
@@ -143,7 +140,13 @@ func kept(vm *v1.VirtualMachine) *snapshotv1.VirtualMachine {
 		},
 		Spec: *vm.Spec.DeepCopy(),
 	}
-	keepShape(out, vm)
+	toType, toPreference := instancetype.References(vm)
+	if toType != nil {
+		out.Status.InstancetypeRef = toType.StatusOf(toType.Revision())
+	}
+	if toPreference != nil {
+		out.Status.PreferenceRef = toPreference.StatusOf(toPreference.Revision())
+	}
 	return out
 }
 
@@ -164,11 +167,10 @@ func with(annotations map[string]string, key, value string) map[string]string {
 
 type state struct {
 	missing []NewVolumeSnapshot
-	// group is the VolumeGroupSnapshot to create, named the content with the names of its members; nil for none.
+	// group is the VolumeGroupSnapshot to create, named the content with its members' names.
 	group *NewGroup
 	named *snapshotv1.VirtualMachineSnapshotContent
-	// foreign, lost and strange are failures: a name is taken by another's object, a group or member is gone, or the
-	// group has the wrong volumes.
+	// These are failures: another's object has the name, a group or member is gone, or the group has the wrong volumes.
 	foreign, lost, strange string
 	// made counts the existing ones. token is their common token; mixed means that they differ.
 	made  int

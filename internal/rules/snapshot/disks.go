@@ -22,8 +22,8 @@ type Class struct {
 	Default bool
 }
 
-// OnClaims returns the names of volumes whose content is on a claim, each with the claim's name.
-// The claim below an overlay is no state of the VM.
+// OnClaims returns the names of volumes whose content is on a claim, with the claim's. The claim below an overlay is
+// no state of the VM.
 func OnClaims(volumes []v1.Volume) [][2]string {
 	var out [][2]string
 	for i := range volumes {
@@ -43,8 +43,8 @@ func Kept(vm *v1.VirtualMachine) [][2]string {
 	return out
 }
 
-// Append adds the disk of a volume in Kept. A VM that has never had a guest has no state yet, and a
-// claim of another owner is not the VM's state, whatever its name.
+// Append adds the disk of a volume in Kept. A VM that has never had a guest has no state yet, and another owner's claim
+// is not the VM's state, whatever its name.
 func Append(disks []Disk, vm *v1.VirtualMachine, disk Disk) []Disk {
 	if disk.Volume != stateclaim.Volume {
 		return append(disks, disk)
@@ -58,8 +58,8 @@ func Append(disks []Disk, vm *v1.VirtualMachine, disk Disk) []Disk {
 	return append(disks, disk)
 }
 
-// NewDisk returns the disk for a volume's claim, nil for none. filler is the DataVolume that fills
-// the claim, nil for none; driver is the CSI driver, "" for none.
+// NewDisk returns the disk for a volume's claim. filler is the DataVolume that fills it, driver the CSI driver; all may
+// be none.
 func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv1.DataVolume, driver string, classes []Class) Disk {
 	disk, name := Disk{Volume: volume[0], Claim: claim}, volume[1]
 	switch {

@@ -13,9 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// Annotations of a claim's copy in the content, if its disk is snapshotted together with the
-// others: the VolumeGroupSnapshotClass, and the VolumeSnapshot's UID once known. Only
-// virt-controller writes a content's spec.
+// Annotations of a claim's copy in the content, if its disk is snapshotted together with the others: the
+// VolumeGroupSnapshotClass, and the VolumeSnapshot's UID once known. Only virt-controller writes a content's spec.
 const (
 	GroupClassAnnotation = "drydock.dev/volume-group-snapshot-class"
 	MemberAnnotation     = "drydock.dev/volume-snapshot-uid"
@@ -24,15 +23,14 @@ const (
 // Unheld is the token of a VolumeGroupSnapshot of a running guest without a hold (decision 432). No hold has it.
 const Unheld = "unheld"
 
-// Group is an observed VolumeGroupSnapshot. Driver, Taken and Cuts come from an object that only the driver writes,
-// and no user of the namespace.
+// Group is an observed VolumeGroupSnapshot. Driver, Taken and Cuts come from an object that only the driver writes.
 type Group struct {
-	// Owner is its controller's UID, and Token that of the hold on the guest, as for a VolumeSnapshot.
+	// Both are as in VolumeSnapshot.
 	Owner, Token string
 	// Ends means that it is being deleted.
 	Ends   bool
 	Driver string
-	// Taken is the time of all volumes' snapshots, nil before that.
+	// Taken is the time of all volumes' snapshots.
 	Taken *metav1.Time
 	Error string
 	Cuts  []GroupCut
@@ -42,7 +40,7 @@ type Group struct {
 type GroupCut struct {
 	// Handle is the driver's name of the volume.
 	Handle string
-	// Name and UID are the VolumeSnapshot's, "" while there is none.
+	// Both are the VolumeSnapshot's.
 	Name, UID string
 }
 
@@ -63,7 +61,7 @@ type Labels struct {
 	Put, Take []string
 }
 
-// GroupName returns the VolumeGroupSnapshot's name.
+// GroupName names the VolumeGroupSnapshot.
 func GroupName(s *snapshotv1.VirtualMachineSnapshot) string { return "vmsnapshot-" + string(s.UID) }
 
 // GroupLabel returns the label by which VolumeGroupSnapshots select the disks of a VM.
@@ -74,14 +72,13 @@ func ByGroup(content *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return groupClassOf(content) != ""
 }
 
-// Named reports whether a content has the names of its VolumeSnapshots. Those of a group's members
-// are known once it was taken.
+// Named reports whether a content has the names of its VolumeSnapshots. A group's are known once it was taken.
 func Named(content *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return !slices.ContainsFunc(content.Spec.VolumeBackups, func(b snapshotv1.VolumeBackup) bool { return b.VolumeSnapshotName == nil })
 }
 
-// IsOf reports whether a VolumeSnapshot is the content's for a volume, and not another of its name.
-// It returns false for a volume that the content does not have, nil.
+// IsOf reports whether a VolumeSnapshot is the content's for a volume (nil for one that it lacks), and not another of
+// its name.
 func IsOf(content *snapshotv1.VirtualMachineSnapshotContent, backup *snapshotv1.VolumeBackup, v VolumeSnapshot) bool {
 	if backup == nil {
 		return false
@@ -99,8 +96,8 @@ func groupClassOf(content *snapshotv1.VirtualMachineSnapshotContent) string {
 	return content.Spec.VolumeBackups[0].PersistentVolumeClaim.Annotations[GroupClassAnnotation]
 }
 
-// groupClass returns the VolumeGroupSnapshotClass for the included disks. It is "" if they can't be
-// snapshotted together: there is one disk, several drivers, or no class.
+// groupClass returns the VolumeGroupSnapshotClass for the included disks, "" for one disk, several drivers, or no
+// class.
 func groupClass(disks []Disk, classes []Class) string {
 	driver, claims := "", map[string]bool{}
 	for _, disk := range disks {
@@ -124,7 +121,7 @@ func SeeksMembers(o Observed, g *Group) bool {
 	return g.Taken != nil && !Named(o.Content) && (g.Token == "" || g.Token == Unheld || d.cutTaken())
 }
 
-// labels returns the changes after which exactly the content's claims have the group's label; nil for none.
+// labels returns the changes after which exactly the content's claims have the group's label.
 func (d *decision) labels(content *snapshotv1.VirtualMachineSnapshotContent) *Labels {
 	if !ByGroup(content) {
 		return nil
@@ -149,19 +146,19 @@ func (d *decision) labels(content *snapshotv1.VirtualMachineSnapshotContent) *La
 	return l
 }
 
-// free reports whether a group may be snapshotted without a hold: no agent can freeze the guest's file systems,
-// so a stop would gain nothing. A paused guest is held, so that it stays paused and the snapshot can report that.
+// free reports whether a group may be snapshotted without a hold: no agent can freeze the guest's file systems, so a
+// stop would gain nothing. A paused guest is held, so that it stays paused.
 func free(vmi *v1.VirtualMachineInstance) bool {
 	return !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceAgentConnected) &&
 		!condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused)
 }
 
-// membersIn is how long the names of a group's members may delay the VM's unlocking. Usually the
-// cluster's snapshot-controller creates them right after the group was taken.
+// membersIn is how long the names of a group's members may delay the VM's unlocking. Usually the cluster's
+// snapshot-controller creates them right after the group was taken.
 const membersIn = 3 * time.Second
 
-// membersComeSoon reports whether the content's write waits for the names, which saves another
-// write. No held guest waits for that. The driver's clock may differ.
+// membersComeSoon reports whether the content's write waits for the names, which saves another write. No held guest
+// waits. The driver's clock may differ.
 func (d *decision) membersComeSoon(s state) bool {
 	if d.o.Group == nil || d.cutTaken() || Named(d.o.Content) || s.named != nil || s.token != "" && s.token != Unheld {
 		return false
@@ -217,7 +214,7 @@ func (s *state) members(o Observed) {
 	}
 }
 
-// handles returns the driver's names of the volumes of the content's disks; "" if unknown or another driver's.
+// handles returns the driver's names of the content's volumes; "" if unknown or another driver's.
 func handles(o Observed) []string {
 	var out []string
 	for i := range o.Content.Spec.VolumeBackups {
@@ -230,8 +227,8 @@ func handles(o Observed) []string {
 	return out
 }
 
-// strangers returns why a group does not have exactly the content's disks, "" if it does. It
-// compares volumes, since anybody who may write claims can change their names and labels.
+// strangers returns why a group does not have exactly the content's disks. It compares volumes, since anybody who may
+// write claims can change their labels.
 func strangers(o Observed) string {
 	var lacks []string
 	wanted := handles(o)
@@ -260,7 +257,7 @@ func strangers(o Observed) string {
 	return ""
 }
 
-// withNames returns the content with the names of its VolumeSnapshots, nil while one is missing.
+// withNames returns nil while a name is missing.
 func withNames(content *snapshotv1.VirtualMachineSnapshotContent, handles []string, cuts []GroupCut) *snapshotv1.VirtualMachineSnapshotContent {
 	out := content.DeepCopy()
 	for i, handle := range handles {

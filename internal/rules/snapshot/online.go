@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// maxHeld limits the hold on a guest. virt-launcher has a shorter limit for a guest with stopped CPUs.
+	// virt-launcher has a shorter limit for a guest with stopped CPUs.
 	maxHeld = 5 * time.Minute
-	// whileFresh is the interval during the first part of a hold, which is as long as most drivers take.
+	// whileFresh is the interval while a hold is fresh, which is as long as most drivers take.
 	whileFresh = 50 * time.Millisecond
 	fresh      = 5 * time.Second
 )
@@ -27,20 +27,13 @@ const (
 // messageSilent is for an unknown hold that matters. The hold ends by itself.
 const messageSilent = "the guest's node does not say whether the guest is held still"
 
-func vmSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
-	if vm == nil || vm.Spec.Template == nil {
-		return nil
-	}
-	return &vm.Spec.Template.Spec
-}
-
 // ephemeral returns the guest's volumes on claims that are not in its VM's spec.
-func ephemeral(spec *v1.VirtualMachineInstanceSpec, vmi *v1.VirtualMachineInstance) (names []string) {
-	if vmi == nil || spec == nil {
+func ephemeral(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) (names []string) {
+	if vmi == nil || vm == nil || vm.Spec.Template == nil {
 		return nil
 	}
 	for _, volume := range OnClaims(vmi.Spec.Volumes) {
-		if volumeclaim.Named(spec.Volumes, volume[0]) == nil {
+		if volumeclaim.Named(vm.Spec.Template.Spec.Volumes, volume[0]) == nil {
 			names = append(names, volume[0])
 		}
 	}
@@ -60,20 +53,18 @@ func unsteady(vmi *v1.VirtualMachineInstance) string {
 	}
 	for i := range vmi.Status.VolumeStatus {
 		volume := &vmi.Status.VolumeStatus[i]
-		if volume.HotplugVolume != nil && volume.Phase != v1.VolumeReady && volumeIsDisk(vmi, volume.Name) {
+		if volume.HotplugVolume == nil || volume.Phase == v1.VolumeReady {
+			continue
+		}
+		if v := volumeclaim.Named(vmi.Spec.Volumes, volume.Name); v != nil && volumeclaim.Disk(&v.VolumeSource) != "" {
 			return fmt.Sprintf("the volume %s of the VM %s is being plugged or unplugged", volume.Name, vmi.Name)
 		}
 	}
 	return ""
 }
 
-func volumeIsDisk(vmi *v1.VirtualMachineInstance, name string) bool {
-	v := volumeclaim.Named(vmi.Spec.Volumes, name)
-	return v != nil && volumeclaim.Disk(&v.VolumeSource) != ""
-}
-
-// AsksHold reports whether the hold on the guest matters, and whether the guest agent must confirm
-// it, which decides once every snapshot is taken. It must be called after VolumeSnapshots were read.
+// AsksHold reports whether the hold on the guest matters, and whether the guest agent must confirm it: once every
+// snapshot is taken. It must be called after VolumeSnapshots were read.
 func AsksHold(o Observed) (ask, verify bool) {
 	if o.VMI == nil || o.Content == nil || o.Snapshot.DeletionTimestamp != nil || Ended(o.Snapshot) {
 		return false, false
@@ -92,8 +83,7 @@ func (d *decision) held() bool {
 // Holder returns the snapshot's identity for holds.
 func Holder(s *snapshotv1.VirtualMachineSnapshot) string { return string(s.UID) }
 
-// make creates the missing VolumeSnapshots, or the VolumeGroupSnapshot, of a held guest. A hold is
-// only requested while there is none of them.
+// make creates the missing VolumeSnapshots, or the VolumeGroupSnapshot. A hold is only requested while there is none.
 func (d *decision) make(s state) {
 	alone := s.group != nil && d.o.VMI != nil && free(d.o.VMI)
 	switch {
@@ -149,13 +139,6 @@ func (d *decision) breaks(s state) {
 	}
 }
 
-func (d *decision) whileHeld() time.Duration {
-	if d.held() && time.Duration(d.o.Hold.Milliseconds)*time.Millisecond < fresh {
-		return whileFresh
-	}
-	return whileLocked
-}
-
 // indicate adds to the status how the disks of a running guest were snapshotted.
 func (d *decision) indicate(s state) {
 	if s.token == "" {
@@ -184,22 +167,17 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 			Message: "The VM was paused: its disks are as after a power failure."}
 	}
 	if hold.Refusal != "" {
+		line := strings.Join(strings.FieldsFunc(hold.Refusal, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 		return snapshotv1.SourceIndication{Indication: QuiesceFailed,
 			Message: fmt.Sprintf("The guest agent could not freeze file systems: %s. The guest was stopped for %.2f s, and its disks are as after a power failure.",
-				oneLine(hold.Refusal), held)}
+				strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], "."), held)}
 	}
 	return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication,
 		Message: fmt.Sprintf("No guest agent had frozen file systems. The guest was stopped for %.2f s, and its disks are as after a power failure.", held)}
 }
 
-// QuiesceFailed is the indication of a snapshot whose guest has an agent that could not freeze file systems.
+// QuiesceFailed means that the guest's agent could not freeze file systems.
 const QuiesceFailed snapshotv1.Indication = "QuiesceFailed"
-
-// virt-launcher has limited the length of a guest's text.
-func oneLine(text string) string {
-	line := strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
-	return strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], ".")
-}
 
 // indications sorts the set by name.
 func (d *decision) indications(list ...snapshotv1.SourceIndication) {

@@ -19,8 +19,8 @@ import (
 // Finalizer keeps a snapshot until its VM is unlocked.
 const Finalizer = "snapshot.kubevirt.io/vmsnapshot-protection"
 
-// Requeue intervals: while the VM is locked, and thus can't start; while only the storage driver
-// has to finish; and while the snapshot waits for something else.
+// Requeue intervals: while the VM is locked, and thus can't start; while only the storage driver has to finish; and
+// while the snapshot waits for something else.
 const (
 	whileLocked = 250 * time.Millisecond
 	whileStored = time.Second
@@ -33,29 +33,26 @@ type Observed struct {
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	// Supported means that the cluster serves VolumeSnapshots.
 	Supported bool
-	// VM is the source, nil for none.
-	VM *v1.VirtualMachine
-	// VMI is the VM's, nil if it has none or an ended one.
+	VM        *v1.VirtualMachine
+	// VMI is nil if it has ended.
 	VMI *v1.VirtualMachineInstance
-	// Hold is the guest's current or last hold; nil if unknown, or if it does not matter
-	// (AsksHold). It was read after VolumeSnapshots.
-	Hold *launch.Hold
-	// Content is the snapshot's, nil for none.
+	// Hold is the guest's current or last hold, read after VolumeSnapshots; nil if unknown, or if it does not matter
+	// (AsksHold).
+	Hold    *launch.Hold
 	Content *snapshotv1.VirtualMachineSnapshotContent
-	// Disks are the VM's volumes on claims, observed until there is a content.
-	Disks []Disk
-	// GroupClasses are the VolumeGroupSnapshotClasses, observed until there is a content. Labeled
-	// are the sorted names of the claims with the VM's GroupLabel, observed until there is a Group.
+	// Disks and GroupClasses, the VolumeGroupSnapshotClasses, are observed until there is a content.
+	Disks        []Disk
 	GroupClasses []Class
-	Labeled      []string
+	// Labeled has the sorted names of the claims with the VM's GroupLabel, observed until there is a Group.
+	Labeled []string
 	// VolumeSnapshots has the content's ones by name.
 	VolumeSnapshots map[string]VolumeSnapshot
-	// Group is the VolumeGroupSnapshot of a content for which ByGroup is true, nil for none. Volumes are the
-	// claims' volumes, by PersistentVolume, observed when Group is taken and the content has no names yet.
+	// Group is of a content for which ByGroup is true. Volumes are the claims' volumes, by PersistentVolume, observed
+	// when Group is taken and the content has no names yet.
 	Group   *Group
 	Volumes map[string]Volume
-	// Revisions are the existing ones of the function Revisions, each with whether the content owns
-	// it; observed as long as HoldsRevisions.
+	// Revisions has the existing ones of the function Revisions, and whether the content owns them; observed as long as
+	// HoldsRevisions.
 	Revisions map[string]bool
 	Now       time.Time
 }
@@ -66,14 +63,12 @@ type Step string
 // The steps. Each but Rest requeues at once.
 const (
 	// Rest only writes the status.
-	Rest Step = ""
-	// Hold adds the finalizer, Release removes it.
+	Rest    Step = ""
 	Hold    Step = "put the finalizer on"
 	Release Step = "take the finalizer off"
 	// Lock records the snapshot in the VM's status. Unlock removes it, after it has ended the hold.
-	Lock   Step = "lock the VM"
-	Unlock Step = "unlock the VM"
-	// MakeContent creates Plan.Content.
+	Lock        Step = "lock the VM"
+	Unlock      Step = "unlock the VM"
 	MakeContent Step = "make the content"
 	// HoldRevisions makes the content an owner of Plan.Revisions.
 	HoldRevisions Step = "hold the revisions that the VM goes by"
@@ -81,7 +76,7 @@ const (
 	Quiesce Step = "hold the guest still"
 	// Cut creates Plan.Cuts or Plan.Group.
 	Cut Step = "make the VolumeSnapshots"
-	// Name writes the names of a group's VolumeSnapshots to the content.
+	// Name is for a group's VolumeSnapshots.
 	Name Step = "write the names of the VolumeSnapshots into the content"
 	// Report writes the content's status, and ends the hold if all cuts are taken.
 	Report Step = "write the content's status"
@@ -96,15 +91,15 @@ type Plan struct {
 	Step     Step
 	// Content is to be created, or has the status or names to write.
 	Content *snapshotv1.VirtualMachineSnapshotContent
-	// Labels is changed before the content or Group is created; nil for no change.
+	// Labels is changed before the content or Group is created.
 	Labels    *Labels
 	Revisions []string
-	// Cuts are the VolumeSnapshots to create, or Group is the VolumeGroupSnapshot.
+	// Either is to be created.
 	Cuts  []NewVolumeSnapshot
 	Group *NewGroup
 	// Timeout limits the hold on the guest.
 	Timeout time.Duration
-	// After is the requeue delay, zero for none.
+	// After is the requeue delay.
 	After time.Duration
 }
 
@@ -125,9 +120,17 @@ func Decide(o Observed) Plan {
 	case !slices.Contains(o.Snapshot.Finalizers, Finalizer) && !Ended(o.Snapshot):
 		d.Step = Hold
 	case phase == snapshotv1.Succeeded:
-		d.watchContent()
+		if !d.content() {
+			d.Snapshot.Status.ReadyToUse = new(false)
+			d.ready(corev1.ConditionFalse, ReasonContentGone, "the VirtualMachineSnapshotContent "+ContentName(d.o.Snapshot)+" was deleted; the snapshot can't be restored")
+		}
 	case phase == snapshotv1.Failed:
-		d.undoFailed()
+		switch {
+		case d.locked():
+			d.Step = Unlock
+		case d.content():
+			d.Step = Discard
+		}
 	default:
 		d.progress()
 	}
@@ -172,25 +175,7 @@ func ready(c *snapshotv1.VirtualMachineSnapshotContent) bool {
 	return c.Status != nil && c.Status.ReadyToUse != nil && *c.Status.ReadyToUse
 }
 
-func (d *decision) undoFailed() {
-	switch {
-	case d.locked():
-		d.Step = Unlock
-	case d.content():
-		d.Step = Discard
-	}
-}
-
-func (d *decision) watchContent() {
-	if d.content() {
-		return
-	}
-	d.Snapshot.Status.ReadyToUse = new(false)
-	d.ready(corev1.ConditionFalse, ReasonContentGone, "the VirtualMachineSnapshotContent "+ContentName(d.o.Snapshot)+" was deleted; the snapshot can't be restored")
-}
-
-// again returns the requeue interval for an external obstacle, which grows with the snapshot's age.
-// Events of the VM come sooner.
+// again returns the requeue interval for an external obstacle. Events of the VM come sooner.
 func (d *decision) again() time.Duration {
 	return backoff.Growing(d.o.Now.Sub(d.o.Snapshot.CreationTimestamp.Time), whileWaits, longestWait)
 }
@@ -267,7 +252,8 @@ func (d *decision) begin() {
 	case vm.Status.SnapshotInProgress != nil && !d.locked():
 		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), d.again())
 	case maintained(vm) && !d.locked():
-		d.wait(ReasonWaiting, waitsForMaintenance(vm), d.again())
+		l, _ := lock.Of(vm)
+		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod), d.again())
 	case vm.Spec.Template == nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the VM %s has no template", vm.Name))
 	case unsteady(d.o.VMI) != "":
@@ -287,16 +273,11 @@ func (d *decision) begin() {
 	}
 }
 
-// maintained reports whether the VM is locked for a maintenance pod. A later lock waits for the
-// snapshot: both are written to the VM on condition of its resourceVersion.
+// maintained reports whether the VM is locked for a maintenance pod. A later lock waits for the snapshot: both are
+// written on condition of the VM's resourceVersion.
 func maintained(vm *v1.VirtualMachine) bool {
 	_, locked := lock.Of(vm)
 	return locked
-}
-
-func waitsForMaintenance(vm *v1.VirtualMachine) string {
-	l, _ := lock.Of(vm)
-	return fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod)
 }
 
 // selectDisks returns false if it can't yet, or there are none.
@@ -317,7 +298,7 @@ func (d *decision) selectDisks() bool {
 		d.fail(ReasonNothingIncluded, "none of the VM's disks can be snapshotted: "+strings.Join(reasons, "; "))
 		return false
 	}
-	for _, volume := range ephemeral(vmSpec(d.o.VM), d.o.VMI) {
+	for _, volume := range ephemeral(d.o.VM, d.o.VMI) {
 		excluded, reasons = append(excluded, volume), append(reasons, volume+" (it was plugged into the guest that runs, and is not in the VM's spec)")
 	}
 	d.Snapshot.Status.SnapshotVolumes = &snapshotv1.SnapshotVolumesLists{IncludedVolumes: included, ExcludedVolumes: excluded}
@@ -342,13 +323,16 @@ func (d *decision) cut() {
 	case len(state.missing) > 0 || state.group != nil:
 		d.make(state)
 	case state.taken == nil:
-		d.await(state, d.whileHeld())
+		after := whileLocked
+		if d.held() && time.Duration(d.o.Hold.Milliseconds)*time.Millisecond < fresh {
+			after = whileFresh
+		}
+		d.await(state, after)
 	default:
 		d.recordTaken(state)
 	}
 }
 
-// recordTaken records, step by step, that all snapshots are taken.
 func (d *decision) recordTaken(state state) {
 	switch {
 	case !d.cutTaken() && state.token != "" && state.token != Unheld && d.o.Hold == nil:
@@ -357,11 +341,11 @@ func (d *decision) recordTaken(state state) {
 		d.await(state, whileFresh)
 	case state.named != nil:
 		d.Content, d.Step = state.named, Name
-	case !d.reported(state):
+	case !d.cutTaken() || ready(d.o.Content) != state.ready:
 		d.Content, d.Step = state.reported(d.o.Content), Report
 	case d.locked():
 		if state.token != "" && (state.token != Unheld || !state.ready) {
-			// The hold is not read any more once the VM is unlocked; that there was none is known longer.
+			// The hold is not read once the VM is unlocked; that there was none is known longer.
 			d.Snapshot.Status.CreationTime = state.taken
 			d.indicate(state)
 		}
@@ -405,10 +389,6 @@ func (d *decision) await(s state, after time.Duration) {
 	}
 }
 
-func (d *decision) reported(s state) bool {
-	return d.cutTaken() && ready(d.o.Content) == s.ready
-}
-
 // wait reports an obstacle and leaves the end to the deadline.
 func (d *decision) wait(reason, message string, after time.Duration) {
 	d.progressing(corev1.ConditionTrue, reason, message)
@@ -416,7 +396,7 @@ func (d *decision) wait(reason, message string, after time.Duration) {
 	d.After = after
 }
 
-// deadline returns the time limit of the snapshot, 0 for none, and the rest of it.
+// deadline returns the snapshot's time limit, 0 for none, and the rest of it.
 func (d *decision) deadline() (all, left time.Duration) {
 	all = snapshotv1.DefaultFailureDeadline
 	if own := d.o.Snapshot.Spec.FailureDeadline; own != nil {

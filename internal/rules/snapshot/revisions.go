@@ -2,7 +2,6 @@ package snapshot
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
@@ -14,29 +13,14 @@ import (
 // ControllerRevisions store the first observed state of a VM's instance type and preference. The content becomes
 // one of their owners, so that a VM can be restored with them after the snapshot's VM is gone (decision 480).
 
-// references returns the VM's references, that of the type first.
-func references(vm *v1.VirtualMachine) []*instancetype.Reference {
-	toType, toPreference := instancetype.References(vm)
-	return slices.DeleteFunc([]*instancetype.Reference{toType, toPreference}, func(r *instancetype.Reference) bool { return r == nil })
-}
-
 func shapeless(vm *v1.VirtualMachine) string {
-	for _, r := range references(vm) {
-		if r.Revision() == "" {
+	toType, toPreference := instancetype.References(vm)
+	for _, r := range []*instancetype.Reference{toType, toPreference} {
+		if r != nil && r.Revision() == "" {
 			return fmt.Sprintf("no revision of %s is kept yet, by which the VM %s would go", r, vm.Name)
 		}
 	}
 	return ""
-}
-
-func keepShape(content *snapshotv1.VirtualMachine, vm *v1.VirtualMachine) {
-	toType, toPreference := instancetype.References(vm)
-	if toType != nil {
-		content.Status.InstancetypeRef = toType.StatusOf(toType.Revision())
-	}
-	if toPreference != nil {
-		content.Status.PreferenceRef = toPreference.StatusOf(toPreference.Revision())
-	}
 }
 
 // Revisions names the ControllerRevisions of a content's VM.
@@ -52,15 +36,15 @@ func Revisions(content *snapshotv1.VirtualMachineSnapshotContent) []string {
 	return names
 }
 
-// HoldsRevisions reports whether the owners of the revisions matter: only until the first snapshot, which waits for
-// the ownership. It must be called after VolumeSnapshots were read.
+// HoldsRevisions reports whether the owners of the revisions matter: only until the first snapshot. It must be called
+// after VolumeSnapshots were read.
 func HoldsRevisions(o Observed) bool {
 	d := decision{o: o}
 	return len(o.VolumeSnapshots) == 0 && o.Group == nil && !d.cutTaken()
 }
 
-// holdRevisions makes the content an owner of the VM's revisions, before anything else is created
-// for it. It returns false once that is done.
+// holdRevisions makes the content an owner of the VM's revisions, before its snapshots are created. It returns false
+// once that is done.
 func (d *decision) holdRevisions() bool {
 	if !HoldsRevisions(d.o) || !d.locked() {
 		return false

@@ -77,8 +77,8 @@ func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineSnap
 	return d.Snapshot
 }
 
-// Held returns the snapshot with the status for a refusal by another component's admission webhook,
-// which may be temporary. The deadline continues.
+// Held returns the snapshot with the status for a refusal by another component's admission webhook, which may be
+// temporary.
 func Held(p Plan, sentence string) *snapshotv1.VirtualMachineSnapshot {
 	d := &decision{Plan: Plan{Snapshot: p.Snapshot.DeepCopy()}}
 	c := condition.Find(d.Snapshot.Status.Conditions, snapshotv1.ConditionProgressing)

@@ -9,8 +9,8 @@ import (
 // notOnClaims is for volumes whose content is in the guest's pod, or another owner's.
 const notOnClaims = "only volumes on PersistentVolumeClaims are snapshotted"
 
-// Statuses returns for each volume whether snapshots of its VM include it. drivers has the existing claims, each
-// with the driver of its storage class, "" for none. A claim need not be bound: the answer is for its class.
+// Statuses returns for each volume whether snapshots of its VM include it. drivers has the driver of the storage class
+// of each existing claim: the answer is for the class.
 func Statuses(volumes []v1.Volume, drivers map[string]string, classes []Class) []v1.VolumeSnapshotStatus {
 	claims := map[string]string{}
 	for _, volume := range OnClaims(volumes) {

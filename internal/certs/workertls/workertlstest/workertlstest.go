@@ -1,5 +1,4 @@
-// Package workertlstest creates authorities and certificate folders for tests of servers and clients that use package
-// workertls. Only tests may import it.
+// Package workertlstest creates authorities and certificate folders for package workertls. Only tests may import it.
 package workertlstest
 
 import (

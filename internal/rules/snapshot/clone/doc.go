@@ -1,8 +1,6 @@
-// Package clone decides virt-controller's actions for one VirtualMachineClone: its snapshot, its
-// restore, the restore's patches of the source's manifest, and the status. Packages snapshot and
-// restore own the rules for disks.
-//
-// It owns the decision only. It is pure: it must not import a client or read the clock.
+// Package clone decides virt-controller's actions for one VirtualMachineClone: its snapshot, its restore, the restore's
+// patches of the source's manifest, and the status. Packages snapshot and restore own the rules for disks. It must not
+// import a client or read the clock.
 //
 //	(new) ──> SnapshotInProgress ──> RestoreInProgress ──> CreatingTargetVM ──> Succeeded
 //	            waits for its          the restore           the VM exists,       the temporary objects
@@ -19,17 +17,15 @@
 //	target                   created by the restore; the clone never writes a VM
 //
 // Failures:
-//   - virt-controller between two actions: snapshot and restore have names that follow from the clone's UID,
-//     so that a repeated creation has no effect. Failed and Succeeded are written before any deletion, and
-//     deletions are repeated until the status names neither object.
+//   - virt-controller between two actions: names follow from the clone's UID, so a repeated creation has no effect.
+//     Failed and Succeeded are written before any deletion, and deletions are repeated until the status names neither
+//     object.
 //   - The clone: both are deleted by ownership. The end of the restore deletes claims that no VM uses.
-//   - The snapshot or the restore, deleted by a user: created again, unless the VM has the restore's
-//     annotation.
+//   - The snapshot or the restore, deleted by a user: created again, unless the VM has the restore's annotation.
 //   - The source VM: the snapshot fails, unless it has its cuts; then its end changes nothing.
 //
 // Invariants:
 //   - A VM that existed before the restore is never changed.
 //   - Only objects that the clone controls are deleted.
-//   - The snapshot stays until the target's claims are filled from it, or the restore has failed and has
-//     deleted its claims.
+//   - The snapshot stays until the target's claims are filled, or the restore has failed and deleted its claims.
 package clone

@@ -25,8 +25,7 @@ type part struct {
 // mayPatch are the parts of a VM that belong to its owner.
 var mayPatch = []string{"/spec", "/metadata/labels", "/metadata/annotations"}
 
-// parse parses the clone's own patches of a VM's spec, labels or annotations. The restore checks
-// their effect, and admission the VM. The error has all faults.
+// parse parses the clone's own patches. The restore checks their effect, and admission the VM. The error has all faults.
 func parse(texts []string) ([]vmpatch.Operation, error) {
 	operations, err := vmpatch.Parse(texts)
 	if len(operations) == 0 {
@@ -43,8 +42,7 @@ func parse(texts []string) ([]vmpatch.Operation, error) {
 	return operations, errors.Join(faults...)
 }
 
-// patches returns the restore's patches for the source's manifest: first for the clone's own
-// fields, then the clone's patches.
+// patches returns the restore's patches of the source's manifest: first by the clone's fields, then the clone's patches.
 func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) ([]string, error) {
 	own, wrong := parse(c.Spec.Patches)
 	spec := &source.Spec.Template.Spec
@@ -54,7 +52,7 @@ func patches(c *clonev1.VirtualMachineClone, source *snapshotv1.VirtualMachine) 
 	}
 	meta := source.Spec.Template.ObjectMeta
 	var out []vmpatch.Operation
-	// A part is written whole, so that the number of patches does not depend on the number of labels.
+	// Parts are written whole: the number of patches does not depend on the number of labels.
 	for _, f := range []part{
 		filtered("/metadata/labels", source.Labels, c.Spec.LabelFilters),
 		filtered("/metadata/annotations", source.Annotations, c.Spec.AnnotationFilters),
@@ -115,7 +113,7 @@ func firmwareOf(c *clonev1.VirtualMachineClone, source *v1.VirtualMachineInstanc
 	return spec.Domain.Firmware
 }
 
-// interfaces returns the source's interfaces with the clone's MAC addresses, and otherwise without any.
+// interfaces returns the source's interfaces with the clone's MAC addresses, or without any.
 func interfaces(c *clonev1.VirtualMachineClone, source []v1.Interface) ([]v1.Interface, error) {
 	var out []v1.Interface
 	left := maps.Clone(c.Spec.NewMacAddresses)

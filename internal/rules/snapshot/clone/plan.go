@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
-// Requeue intervals: for a source, whose events do not enqueue its clones; and for claims that are
-// bound when somebody starts the VM.
+// Requeue intervals: for a source, whose events do not enqueue its clones; and for claims that are bound when somebody
+// starts the VM.
 const (
 	whileWaits   = 5 * time.Second
 	longestWait  = time.Minute
@@ -29,9 +29,9 @@ const (
 // Observed is the input of a decision, read from the API server.
 type Observed struct {
 	Clone *clonev1.VirtualMachineClone
-	// Source is the cloned VM; nil for none, or if a snapshot is cloned.
+	// Source is the cloned VM, nil if a snapshot is cloned.
 	Source *v1.VirtualMachine
-	// Snapshot is the clone's own or the cloned one; Content is the snapshot's.
+	// Snapshot is the clone's own or the cloned one.
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Content  *snapshotv1.VirtualMachineSnapshotContent
 	// Restore has the name RestoreName.
@@ -49,13 +49,11 @@ type Step string
 // The steps. Each but Rest requeues at once.
 const (
 	// Rest only writes the status.
-	Rest Step = ""
-	// MakeSnapshot and MakeRestore create Plan.Snapshot and Plan.Restore.
+	Rest         Step = ""
 	MakeSnapshot Step = "make the snapshot"
 	MakeRestore  Step = "make the restore"
 	// Adopt makes the target an owner of the clone.
-	Adopt Step = "have the clone go with its target"
-	// DropRestore and DropSnapshot delete the observed objects.
+	Adopt        Step = "have the clone go with its target"
 	DropRestore  Step = "delete the restore"
 	DropSnapshot Step = "delete the snapshot"
 )
@@ -67,7 +65,7 @@ type Plan struct {
 	Step     Step
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Restore  *snapshotv1.VirtualMachineRestore
-	// After is the requeue delay, zero for none.
+	// After is the requeue delay.
 	After time.Duration
 }
 
@@ -110,14 +108,13 @@ func SnapshotName(c *clonev1.VirtualMachineClone) string {
 	return "tmp-snapshot-" + string(c.UID)
 }
 
-// RestoreName returns the name of the clone's restore.
+// RestoreName names the clone's restore.
 func RestoreName(c *clonev1.VirtualMachineClone) string { return "tmp-restore-" + string(c.UID) }
 
-// maxBase is the maximum length of the source's name in a generated name, which has at most 63
-// characters like other VMs' names.
+// maxBase limits the source's name in a generated name, which has at most 63 characters like other VMs' names.
 const maxBase = 63 - len("-clone-") - 8
 
-// TargetName returns the name of the VM to create. A generated one follows from the clone's UID.
+// TargetName names the VM to create. A generated name follows from the clone's UID.
 func TargetName(c *clonev1.VirtualMachineClone) string {
 	if c.Spec.Target != nil && c.Spec.Target.Name != "" {
 		return c.Spec.Target.Name
@@ -132,8 +129,7 @@ func (d *decision) controls(object metav1.Object) bool {
 	return metav1.IsControlledBy(object, d.o.Clone)
 }
 
-// again returns the requeue interval for an external obstacle, which grows with the clone's age.
-// Events of the VM come sooner.
+// again returns the requeue interval for an external obstacle. Events of the VM come sooner.
 func (d *decision) again() time.Duration {
 	return backoff.Growing(d.o.Now.Sub(d.o.Clone.CreationTimestamp.Time), whileWaits, longestWait)
 }
@@ -147,7 +143,8 @@ func (d *decision) progress() {
 		return
 	}
 	switch restored := d.o.Restore; {
-	case restored == nil && d.o.Target != nil && d.madeByRestore():
+	case restored == nil && d.o.Target != nil && strings.HasPrefix(d.o.Target.Annotations[restore.LastRestore], RestoreName(d.o.Clone)+"-"):
+		// The clone's restore, which is gone, made the target.
 		d.complete()
 	case restored == nil && d.o.Target != nil:
 		d.fail(ReasonTargetExists, fmt.Sprintf("the VM %s exists already: a clone makes a new one", *status.TargetName))
@@ -157,14 +154,15 @@ func (d *decision) progress() {
 		d.useSnapshot()
 	case !d.controls(restored):
 		d.fail(ReasonNameTaken, fmt.Sprintf("the restore %s exists and is not the clone's", restored.Name))
+	case restore.Complete(restored):
+		d.complete()
+	case restore.Failed(restored):
+		d.fail(ReasonRestoreFailed, fmt.Sprintf("making the VM %s has failed: %s", TargetName(d.o.Clone), restoreMessage(restored, snapshotv1.ConditionFailure)))
+	case d.o.Target != nil:
+		d.setProgressing(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there: %s", d.o.Target.Name, restoreMessage(restored, snapshotv1.ConditionProgressing)))
 	default:
-		d.reportRestore()
+		d.setProgressing(clonev1.RestoreInProgress, ReasonRestore, fmt.Sprintf("the restore is in progress: %s", restoreMessage(restored, snapshotv1.ConditionProgressing)))
 	}
-}
-
-// madeByRestore reports whether the target's annotation names the clone's restore, which is gone.
-func (d *decision) madeByRestore() bool {
-	return strings.HasPrefix(d.o.Target.Annotations[restore.LastRestore], RestoreName(d.o.Clone)+"-")
 }
 
 func (d *decision) takeSnapshot() {
@@ -173,7 +171,11 @@ func (d *decision) takeSnapshot() {
 		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s, which is to be cloned, does not exist", name))
 	case s == nil:
 		d.setProgressing(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("a snapshot of the VM %s is being made", name))
-		d.Snapshot, d.Step = d.newSnapshot(), MakeSnapshot
+		d.Step = MakeSnapshot
+		d.Snapshot = &snapshotv1.VirtualMachineSnapshot{
+			ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Clone.Namespace, Name: SnapshotName(d.o.Clone), OwnerReferences: d.owner()},
+			Spec:       snapshotv1.VirtualMachineSnapshotSpec{Source: vmReference(name)},
+		}
 	case !d.controls(s):
 		d.fail(ReasonNameTaken, fmt.Sprintf("the snapshot %s exists and is not the clone's", s.Name))
 	case s.DeletionTimestamp != nil:
@@ -208,26 +210,21 @@ func (d *decision) restore() {
 		d.fail(ReasonSourceLost, fmt.Sprintf("the content of the snapshot %s was deleted", d.o.Snapshot.Name))
 		return
 	}
-	made, err := d.newRestore(c.Spec.Source.VirtualMachine)
+	patches, err := patches(d.o.Clone, c.Spec.Source.VirtualMachine)
 	if err != nil {
 		d.fail(ReasonRefused, err.Error())
 		return
 	}
 	d.setProgressing(clonev1.RestoreInProgress, ReasonRestore, "the restore is being made")
-	d.Restore, d.Step = made, MakeRestore
-}
-
-func (d *decision) reportRestore() {
-	r := d.o.Restore
-	switch {
-	case restore.Complete(r):
-		d.complete()
-	case restore.Failed(r):
-		d.fail(ReasonRestoreFailed, fmt.Sprintf("making the VM %s has failed: %s", TargetName(d.o.Clone), restoreMessage(r, snapshotv1.ConditionFailure)))
-	case d.o.Target != nil:
-		d.setProgressing(clonev1.CreatingTargetVM, ReasonTarget, fmt.Sprintf("the VM %s is there: %s", d.o.Target.Name, restoreMessage(r, snapshotv1.ConditionProgressing)))
-	default:
-		d.setProgressing(clonev1.RestoreInProgress, ReasonRestore, fmt.Sprintf("the restore is in progress: %s", restoreMessage(r, snapshotv1.ConditionProgressing)))
+	d.Step = MakeRestore
+	d.Restore = &snapshotv1.VirtualMachineRestore{
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Clone.Namespace, Name: RestoreName(d.o.Clone), OwnerReferences: d.owner()},
+		Spec: snapshotv1.VirtualMachineRestoreSpec{
+			Target: vmReference(TargetName(d.o.Clone)), VirtualMachineSnapshotName: SnapshotName(d.o.Clone), Patches: patches,
+		},
+	}
+	if policy := d.o.Clone.Spec.VolumeNamePolicy; policy != nil {
+		d.Restore.Spec.VolumeRestorePolicy = new(policy.ToVolumeRestorePolicy())
 	}
 }
 
@@ -242,7 +239,7 @@ func (d *decision) complete() {
 	d.succeed()
 }
 
-// Owner returns the reference that deletes a clone with its target. It is not a controller reference.
+// Owner returns the reference that deletes a clone with its target, without controlling it.
 func Owner(target *v1.VirtualMachine) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: target.Name, UID: target.UID,
@@ -273,30 +270,6 @@ func (d *decision) owner() []metav1.OwnerReference {
 		APIVersion: clonev1.SchemeGroupVersion.String(), Kind: clonev1.VirtualMachineCloneKind.Kind,
 		Name: d.o.Clone.Name, UID: d.o.Clone.UID, Controller: new(true),
 	}}
-}
-
-func (d *decision) newSnapshot() *snapshotv1.VirtualMachineSnapshot {
-	return &snapshotv1.VirtualMachineSnapshot{
-		ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Clone.Namespace, Name: SnapshotName(d.o.Clone), OwnerReferences: d.owner()},
-		Spec:       snapshotv1.VirtualMachineSnapshotSpec{Source: vmReference(d.o.Clone.Spec.Source.Name)},
-	}
-}
-
-func (d *decision) newRestore(source *snapshotv1.VirtualMachine) (*snapshotv1.VirtualMachineRestore, error) {
-	patches, err := patches(d.o.Clone, source)
-	if err != nil {
-		return nil, err
-	}
-	made := &snapshotv1.VirtualMachineRestore{
-		ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Clone.Namespace, Name: RestoreName(d.o.Clone), OwnerReferences: d.owner()},
-		Spec: snapshotv1.VirtualMachineRestoreSpec{
-			Target: vmReference(TargetName(d.o.Clone)), VirtualMachineSnapshotName: SnapshotName(d.o.Clone), Patches: patches,
-		},
-	}
-	if policy := d.o.Clone.Spec.VolumeNamePolicy; policy != nil {
-		made.Spec.VolumeRestorePolicy = new(policy.ToVolumeRestorePolicy())
-	}
-	return made, nil
 }
 
 func vmReference(name string) corev1.TypedLocalObjectReference {

@@ -61,8 +61,7 @@ func Refused(o Observed, p Plan, sentence string) *clonev1.VirtualMachineClone {
 	return d.Clone
 }
 
-// Held returns the clone with the status for a refusal by another component's admission webhook,
-// which may be temporary.
+// Held returns the clone with the status for a refusal by another component's admission webhook, which may be temporary.
 func Held(p Plan, sentence string) *clonev1.VirtualMachineClone {
 	d := &decision{Plan: Plan{Clone: p.Clone.DeepCopy()}}
 	c := condition.Find(d.Clone.Status.Conditions, clonev1.ConditionProgressing)

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
-	"drydock.dev/drydock/internal/rules/machine/identity"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
@@ -34,7 +33,7 @@ func policy(r *snapshotv1.VirtualMachineRestore) snapshotv1.VolumeRestorePolicy 
 	return *r.Spec.VolumeRestorePolicy
 }
 
-// Volumes returns the claim of each of the content's disks, without the VM's state.
+// Volumes returns the claims of the content's disks, without the VM's state.
 func Volumes(r *snapshotv1.VirtualMachineRestore, content *snapshotv1.VirtualMachineSnapshotContent) ([]snapshotv1.VolumeRestore, error) {
 	var out []snapshotv1.VolumeRestore
 	taken := map[string]bool{}
@@ -133,7 +132,9 @@ func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.Volu
 		metav1.SetMetaDataLabel(&claim.ObjectMeta, sourceNamespaceLabel, d.o.Restore.Namespace)
 	}
 	claim.Annotations[nameAnnotation], claim.Annotations[uidAnnotation] = d.o.Restore.Name, string(d.o.Restore.UID)
-	claim.Spec.DataSource = volumeSnapshotRef(to.VolumeSnapshotName)
+	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{
+		APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: to.VolumeSnapshotName,
+	}
 	// A claim must be as large as its source, whose volume may have been larger than its claim's request.
 	if size := claim.Spec.Resources.Requests[corev1.ResourceStorage]; source.Size != nil && source.Size.Cmp(size) > 0 {
 		if claim.Spec.Resources.Requests == nil {
@@ -143,12 +144,7 @@ func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.Volu
 	}
 }
 
-func volumeSnapshotRef(name string) *corev1.TypedLocalObjectReference {
-	return &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: name}
-}
-
-// users leaves out labels and annotations that programs maintain, since they would be wrong for the new claim, and
-// adds those of the restore.
+// users leaves out labels and annotations that programs maintain, which would be wrong for the new claim.
 func users(was, asked map[string]string) map[string]string {
 	out := maps.Clone(was)
 	if out == nil {
@@ -164,10 +160,4 @@ func users(was, asked map[string]string) map[string]string {
 
 func (d *decision) ours(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[uidAnnotation] == string(d.o.Restore.UID)
-}
-
-// mayReplace reports whether the restore must replace this claim, which is the disk's original one.
-func (d *decision) mayReplace(backup *snapshotv1.VolumeBackup, claim *corev1.PersistentVolumeClaim) bool {
-	return policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.verb == identity.RestoreInPlace &&
-		claim.Name == backup.PersistentVolumeClaim.Name
 }

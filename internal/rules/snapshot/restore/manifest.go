@@ -69,8 +69,8 @@ func halted(vm *v1.VirtualMachine) *v1.VirtualMachine {
 	return out
 }
 
-// anew returns a halted VM from the snapshot's manifest and the restore's patches. One with a
-// deleted VM's name continues as that VM; any other gets an identity of its own.
+// anew returns a halted VM from the snapshot's manifest and the restore's patches. One with a deleted VM's name
+// continues as that VM; any other gets an identity of its own.
 func (d *decision) anew() (*v1.VirtualMachine, error) {
 	was := d.o.Content.Spec.Source.VirtualMachine
 	original := halted(&v1.VirtualMachine{
@@ -98,11 +98,15 @@ func (d *decision) anew() (*v1.VirtualMachine, error) {
 			return nil, err
 		}
 	}
+	annotations := maps.Clone(patched.Annotations)
+	maps.DeleteFunc(annotations, func(key, _ string) bool {
+		// Only Drydock writes these.
+		domain, _, _ := strings.Cut(key, "/")
+		return domain == "drydock.dev" || domain == "restore.kubevirt.io"
+	})
 	return &v1.VirtualMachine{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: d.o.Restore.Namespace, Name: target, Labels: patched.Labels, Annotations: public(patched.Annotations),
-		},
-		Spec: patched.Spec,
+		ObjectMeta: metav1.ObjectMeta{Namespace: d.o.Restore.Namespace, Name: target, Labels: patched.Labels, Annotations: annotations},
+		Spec:       patched.Spec,
 	}, nil
 }
 
@@ -116,24 +120,13 @@ func keepShape(vm *v1.VirtualMachine, was *snapshotv1.VirtualMachine) {
 	}
 }
 
-// public removes annotations that only Drydock writes.
-func public(annotations map[string]string) map[string]string {
-	out := maps.Clone(annotations)
-	maps.DeleteFunc(out, func(key, _ string) bool {
-		domain, _, _ := strings.Cut(key, "/")
-		return domain == "drydock.dev" || domain == "restore.kubevirt.io"
-	})
-	return out
-}
-
 // Stand-ins show whether a patch has set a renewed field.
 const (
 	standInUUID = "00000000-0000-4000-8000-000000000000"
 	standInMAC  = "stand-in"
 )
 
-// renew replaces the parts of the identity that must not be the original's by the table of
-// identities, unless a patch sets a value, even the original's.
+// renew replaces parts of the identity by the table of identities, unless a patch sets a value, even the original's.
 func renew(patched, original *v1.VirtualMachine, patches []vmpatch.Operation) error {
 	marked := original.DeepCopy()
 	spec := &marked.Spec.Template.Spec
@@ -168,8 +161,8 @@ func renew(patched, original *v1.VirtualMachine, patches []vmpatch.Operation) er
 	return nil
 }
 
-// useClaims makes the VM's volumes use the restored claims. With unchanged names the volumes stay
-// as they are, so that applying the manifest again changes nothing.
+// useClaims makes the VM's volumes use the restored claims. With unchanged names the volumes stay as they are, so that
+// applying the manifest again changes nothing.
 func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeRestore) error {
 	inPlace := d.verb == identity.RestoreInPlace
 	keepsNames := inPlace && policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && len(d.o.Restore.Spec.VolumeRestoreOverrides) == 0
@@ -184,8 +177,11 @@ func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeR
 		switch to := restored[name]; {
 		case to != "" && keepsNames:
 		case to != "":
-			volume.VolumeSource = onRestored(volume, to)
-		case !inPlace || !d.hasToday(onClaim):
+			before, _ := volumeclaim.Of(&volume.VolumeSource)
+			source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: machine.Hotpluggable(volume)}
+			source.ClaimName, source.ReadOnly = to, before.ReadOnly
+			volume.VolumeSource = v1.VolumeSource{PersistentVolumeClaim: source}
+		case !inPlace || d.o.VM.Spec.Template == nil || !slices.Contains(snapshot.OnClaims(d.o.VM.Spec.Template.Spec.Volumes), onClaim):
 			return fmt.Errorf("the volume %s is on the claim %s, which the snapshot has no copy of; take the volume and its disk out of the VM with patches, or restore the VM in place with that claim", name, claim)
 		}
 	}
@@ -193,16 +189,4 @@ func (d *decision) useClaims(vm *v1.VirtualMachine, volumes []snapshotv1.VolumeR
 		vm.Spec.DataVolumeTemplates = nil
 	}
 	return nil
-}
-
-func (d *decision) hasToday(onClaim [2]string) bool {
-	return d.o.VM.Spec.Template != nil && slices.Contains(snapshot.OnClaims(d.o.VM.Spec.Template.Spec.Volumes), onClaim)
-}
-
-// onRestored returns a volume's source with another claim, read-only and hotpluggable as it was.
-func onRestored(was *v1.Volume, claim string) v1.VolumeSource {
-	source := &v1.PersistentVolumeClaimVolumeSource{Hotpluggable: machine.Hotpluggable(was)}
-	before, _ := volumeclaim.Of(&was.VolumeSource)
-	source.ClaimName, source.ReadOnly = claim, before.ReadOnly
-	return v1.VolumeSource{PersistentVolumeClaim: source}
 }

@@ -15,14 +15,13 @@ import (
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/object/backoff"
-	"drydock.dev/drydock/internal/rules/object/condition"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
 // Finalizer keeps a restore until its unfinished work is undone.
 const Finalizer = "snapshot.kubevirt.io/vmrestore-protection"
 
-// LastRestore is the annotation of a VM that names its last restore.
+// LastRestore is a VM's annotation that names its last restore.
 const LastRestore = "restore.kubevirt.io/lastRestoreUID"
 
 // Requeue intervals: while claims are being filled, and while the restore waits for something else.
@@ -37,13 +36,12 @@ type Observed struct {
 	Restore  *snapshotv1.VirtualMachineRestore
 	Snapshot *snapshotv1.VirtualMachineSnapshot
 	Content  *snapshotv1.VirtualMachineSnapshotContent
-	// VM is the target, nil for none. Guest means that it has a VMI that has not ended.
+	// VM is the target. Guest means that it has a VMI that has not ended.
 	VM    *v1.VirtualMachine
 	Guest bool
 	// VolumeSnapshots are the content's, by name.
 	VolumeSnapshots map[string]snapshot.VolumeSnapshot
-	// Claims are the existing ones of ClaimNames. Fillers are the UIDs of the DataVolumes that control
-	// them and have their names.
+	// Claims are those of ClaimNames. Fillers has the UIDs of DataVolumes that control them and have their names.
 	Claims  map[string]*corev1.PersistentVolumeClaim
 	Fillers map[string]types.UID
 	// Waits has the storage classes that bind a claim only when a pod uses it.
@@ -57,20 +55,19 @@ type Step string
 // The steps. Each but Rest requeues at once.
 const (
 	// Rest only writes the status.
-	Rest Step = ""
-	// Hold adds the finalizer, Release removes it.
+	Rest    Step = ""
 	Hold    Step = "put the finalizer on"
 	Release Step = "take the finalizer off"
 	// Lock records the restore in the VM's status, Unlock removes it.
 	Lock   Step = "lock the VM"
 	Unlock Step = "unlock the VM"
-	// Adopt makes the VM the owner of the restore.
+	// Adopt makes the VM the restore's owner.
 	Adopt      Step = "give the restore its owner"
 	Stop       Step = "stop the VM"
 	MakeClaims Step = "make the claims"
 	// DropClaims deletes Plan.Claims, with the DataVolumes of their names that control them.
 	DropClaims Step = "delete claims"
-	// Switch gives the VM the spec of Plan.VM, MakeVM creates it.
+	// Switch writes the spec of Plan.VM.
 	Switch Step = "change the VM"
 	MakeVM Step = "make the VM"
 	// Admit lets a created VM start, by the annotations of Plan.VM.
@@ -86,7 +83,7 @@ type Plan struct {
 	Step    Step
 	VM      *v1.VirtualMachine
 	Claims  []*corev1.PersistentVolumeClaim
-	// After is the requeue delay, zero for none.
+	// After is the requeue delay.
 	After time.Duration
 }
 
@@ -154,7 +151,6 @@ func (d *decision) goAway() {
 	d.Step = Release
 }
 
-// takeBack deletes unused claims and unlocks the VM.
 func (d *decision) takeBack() {
 	// A claim that has replaced the target's is its disk, finished or not.
 	replaced := policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.locked()
@@ -188,8 +184,7 @@ func (d *decision) names() []string {
 	return names
 }
 
-// again returns the requeue interval for an external obstacle, which grows with the restore's age.
-// Events of the VM come sooner.
+// again returns the requeue interval for an external obstacle. Events of the VM come sooner.
 func (d *decision) again() time.Duration {
 	return backoff.Growing(d.o.Now.Sub(d.o.Restore.CreationTimestamp.Time), whileWaits, longestWait)
 }
@@ -216,8 +211,10 @@ func (d *decision) progress() {
 
 func (d *decision) chooseTarget() {
 	vm, name := d.o.VM, d.o.Restore.Spec.Target.Name
+	c := d.progressing()
+	hadTarget := c != nil && work(c) == ReasonInPlace
 	switch source := d.o.Content.Spec.Source.VirtualMachine; {
-	case vm == nil && d.beganInPlace():
+	case vm == nil && hadTarget:
 		d.fail(ReasonTargetLost, fmt.Sprintf("the VM %s was deleted while it was being restored", name))
 	case vm == nil:
 		d.restore()
@@ -229,12 +226,6 @@ func (d *decision) chooseTarget() {
 		d.verb = identity.RestoreInPlace
 		d.prepareTarget()
 	}
-}
-
-// beganInPlace reports whether there was a target when the creation of the claims began.
-func (d *decision) beganInPlace() bool {
-	c := condition.Find(d.Restore.Status.Conditions, snapshotv1.ConditionProgressing)
-	return c != nil && work(c) == ReasonInPlace
 }
 
 func (d *decision) doing() string {
@@ -265,8 +256,8 @@ func (d *decision) prepareTarget() {
 	}
 }
 
-// maintained reports whether the VM is locked for a maintenance pod. A later lock waits for the
-// restore: both are written to the VM on condition of its resourceVersion.
+// maintained reports whether the VM is locked for a maintenance pod. A later lock waits for the restore: both are
+// written on condition of the VM's resourceVersion.
 func maintained(vm *v1.VirtualMachine) bool {
 	_, locked := lock.Of(vm)
 	return locked
@@ -310,7 +301,15 @@ func (d *decision) restore() {
 		d.fail(ReasonRefused, err.Error())
 		return
 	}
-	d.Restore.Status.Restores = append(slices.Clip(volumes), d.state(d.VM)...)
+	d.Restore.Status.Restores = slices.Clip(volumes)
+	if d.keepsState(d.VM) {
+		state := snapshotv1.VolumeRestore{VolumeName: stateclaim.Volume, VolumeSnapshotName: *d.backup(stateclaim.Volume).VolumeSnapshotName}
+		// Until the VM exists, the claim has no name.
+		if d.VM.UID != "" {
+			state.PersistentVolumeClaimName = stateclaim.ClaimOf(d.VM)
+		}
+		d.Restore.Status.Restores = append(d.Restore.Status.Restores, state)
+	}
 	d.say(d.doing(), "the claims are being made")
 	if !d.claims(volumes) {
 		return
@@ -347,23 +346,19 @@ func (d *decision) claims(volumes []snapshotv1.VolumeRestore) bool {
 		d.await(d.doing(), p.awaited)
 	case len(p.inTheWay) > 0:
 		d.Claims, d.Step = p.inTheWay, DropClaims
-		d.recordFillers()
+		// DataVolumes are deleted with their claims.
+		deleted := &d.Restore.Status.DeletedDataVolumes
+		for _, claim := range d.Claims {
+			if d.o.Fillers[claim.Name] != "" && !slices.Contains(*deleted, claim.Name) {
+				*deleted = append(*deleted, claim.Name)
+			}
+		}
 	case len(p.missing) > 0:
 		d.Claims, d.Step = p.missing, MakeClaims
 	default:
 		return true
 	}
 	return false
-}
-
-// recordFillers adds the DataVolumes that are deleted with their claims to the status.
-func (d *decision) recordFillers() {
-	deleted := &d.Restore.Status.DeletedDataVolumes
-	for _, claim := range d.Claims {
-		if d.o.Fillers[claim.Name] != "" && !slices.Contains(*deleted, claim.Name) {
-			*deleted = append(*deleted, claim.Name)
-		}
-	}
 }
 
 func (d *decision) judge(p *progressOfClaims, volume *snapshotv1.VolumeRestore) {
@@ -383,10 +378,13 @@ func (d *decision) judge(p *progressOfClaims, volume *snapshotv1.VolumeRestore) 
 }
 
 func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeBackup, claim *corev1.PersistentVolumeClaim) {
+	// In place, the disk's original claim must be replaced.
+	mayReplace := policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.verb == identity.RestoreInPlace &&
+		claim.Name == backup.PersistentVolumeClaim.Name
 	switch ours := d.ours(claim); {
 	case claim.DeletionTimestamp != nil:
 		p.awaited = fmt.Sprintf("the claim %s is being deleted", claim.Name)
-	case !ours && !d.mayReplace(backup, claim):
+	case !ours && !mayReplace:
 		p.reason, p.failure = ReasonNameTaken, fmt.Sprintf("the claim %s exists, and is not the restore's to replace", claim.Name)
 	case !ours:
 		p.inTheWay = append(p.inTheWay, claim)
@@ -397,28 +395,21 @@ func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeB
 	}
 }
 
-// abandon waits instead if claims of the target may be gone already.
+// abandon waits instead if a claim of the target that the restore was to replace is gone.
 func (d *decision) abandon(reason, message string) {
-	if d.replaces() {
+	replaces := policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.verb == identity.RestoreInPlace
+	if replaces && slices.ContainsFunc(d.names(), func(name string) bool {
+		claim := d.o.Claims[name]
+		return claim == nil || d.ours(claim)
+	}) {
 		d.wait(d.doing(), message, d.again())
 		return
 	}
 	d.fail(reason, message)
 }
 
-// replaces reports whether a claim of the target that the restore was to replace is gone.
-func (d *decision) replaces() bool {
-	if policy(d.o.Restore) != snapshotv1.VolumeRestorePolicyInPlace || d.verb != identity.RestoreInPlace {
-		return false
-	}
-	return slices.ContainsFunc(d.names(), func(name string) bool {
-		claim := d.o.Claims[name]
-		return claim == nil || d.ours(claim)
-	})
-}
-
-// adopts makes the VM the owner of the restore, unless it has a controller: a clone's is deleted
-// with the clone. It reports whether that is left to do.
+// adopts makes the VM the owner of the restore, unless it has a controller: a clone's is deleted with the clone. It
+// reports whether that is left to do.
 func (d *decision) adopts() bool {
 	if metav1.GetControllerOf(d.o.Restore) != nil || d.o.Restore.DeletionTimestamp != nil {
 		return false
@@ -437,7 +428,7 @@ func (d *decision) waits(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.StorageClassName != nil && d.o.Waits[*claim.Spec.StorageClassName]
 }
 
-// finish follows the switch: it restores the VM's state, sets the claims' owner, and unlocks the VM.
+// finish follows the switch.
 func (d *decision) finish() {
 	if d.adopts() || !d.finishState() {
 		return
@@ -469,7 +460,7 @@ func owned(claim *corev1.PersistentVolumeClaim, vm *v1.VirtualMachine) bool {
 	return slices.ContainsFunc(claim.OwnerReferences, func(r metav1.OwnerReference) bool { return r.UID == vm.UID })
 }
 
-// ownerRef returns the reference that deletes a claim with its VM. It is not a controller reference.
+// ownerRef returns the reference that deletes a claim with its VM, without controlling it.
 func ownerRef(vm *v1.VirtualMachine) metav1.OwnerReference {
 	return metav1.OwnerReference{
 		APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineGroupVersionKind.Kind, Name: vm.Name, UID: vm.UID,

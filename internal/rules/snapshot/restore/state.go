@@ -16,12 +16,11 @@ import (
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
-// The name of the claim of a VM's state follows from the VM's name and UID, so it can't exist beside the
-// VM's current one, nor before a new VM. It is replaced or created once the VM has its disks, before the
-// VM may start: the lock prevents that in place, and stateclaim.AwaitedAnnotation on a VM that is created.
+// The claim of a VM's state is replaced or created once the VM has its disks, before the VM may start: the lock prevents
+// that in place, and stateclaim.AwaitedAnnotation on a VM that is created.
 
-// ClaimNames returns the names of the claims that the decision needs: those in the status, or else
-// those that follow from the restore, and that of the target's state.
+// ClaimNames returns the claims that the decision needs: those in the status, or else those that follow from the
+// restore, and that of the target's state.
 func ClaimNames(o *Observed) []string {
 	var volumes []snapshotv1.VolumeRestore
 	if o.Restore.Status != nil {
@@ -32,25 +31,24 @@ func ClaimNames(o *Observed) []string {
 		volumes, _ = Volumes(o.Restore, o.Content)
 	}
 	var names []string
+	hasState := o.Content != nil && slices.ContainsFunc(o.Content.Spec.VolumeBackups, func(b snapshotv1.VolumeBackup) bool {
+		return b.VolumeName == stateclaim.Volume
+	})
 	for _, volume := range volumes {
-		if volume.VolumeName != stateclaim.Volume {
+		if volume.VolumeName == stateclaim.Volume {
+			hasState = true
+		} else {
 			names = append(names, volume.PersistentVolumeClaimName)
 		}
 	}
-	if o.VM != nil && (hasState(volumes) || o.Content != nil && slices.ContainsFunc(o.Content.Spec.VolumeBackups, isState)) {
+	if o.VM != nil && hasState {
 		names = append(names, layout.StateClaimName(o.VM.Name, string(o.VM.UID)))
 	}
 	return names
 }
 
-func isState(b snapshotv1.VolumeBackup) bool { return b.VolumeName == stateclaim.Volume }
-
-func hasState(volumes []snapshotv1.VolumeRestore) bool {
-	return slices.ContainsFunc(volumes, func(v snapshotv1.VolumeRestore) bool { return v.VolumeName == stateclaim.Volume })
-}
-
-// verbOfState returns the operation as regards the VM's state. A VM that replaces a deleted one of
-// that name counts as that VM. A restore that a clone controls creates a machine of its own.
+// verbOfState returns the operation as regards the VM's state. A VM that replaces a deleted one of that name counts as
+// that VM. A clone's restore creates a machine of its own.
 func (d *decision) verbOfState() identity.Verb {
 	owner := metav1.GetControllerOf(d.o.Restore)
 	switch {
@@ -65,18 +63,6 @@ func (d *decision) verbOfState() identity.Verb {
 func (d *decision) keepsState(vm *v1.VirtualMachine) bool {
 	backup := d.backup(stateclaim.Volume)
 	return backup != nil && backup.VolumeSnapshotName != nil && stateclaim.ClaimOf(vm) != "" && identity.KeepsState(d.verbOfState())
-}
-
-// Until the VM exists, the claim has no name.
-func (d *decision) state(vm *v1.VirtualMachine) []snapshotv1.VolumeRestore {
-	if !d.keepsState(vm) {
-		return nil
-	}
-	to := snapshotv1.VolumeRestore{VolumeName: stateclaim.Volume, VolumeSnapshotName: *d.backup(stateclaim.Volume).VolumeSnapshotName}
-	if vm.UID != "" {
-		to.PersistentVolumeClaimName = stateclaim.ClaimOf(vm)
-	}
-	return []snapshotv1.VolumeRestore{to}
 }
 
 func (d *decision) recordedState() *snapshotv1.VolumeRestore {
@@ -99,7 +85,7 @@ func (d *decision) done() string {
 	return ReasonInPlace
 }
 
-// noSource returns why the state's VolumeSnapshot can't be used now, "" if it can; gone means never.
+// noSource returns why the state's VolumeSnapshot can't be used now; gone means never.
 func (d *decision) noSource(to *snapshotv1.VolumeRestore) (why string, gone bool) {
 	switch source, exists := d.o.VolumeSnapshots[to.VolumeSnapshotName]; {
 	case d.o.Content == nil || !exists || !snapshot.IsOf(d.o.Content, d.backup(stateclaim.Volume), source):
@@ -127,8 +113,8 @@ func (d *decision) judgeState(p *progressOfClaims) {
 	}
 }
 
-// finishState restores the state of a VM that has its disks, and reports whether that is done. It
-// does not fail: the VM waits for its state, or until the restore is deleted.
+// finishState restores the state of a VM that has its disks, and reports whether that is done. It does not fail: the VM
+// waits for its state, or until the restore is deleted.
 func (d *decision) finishState() bool {
 	to := d.recordedState()
 	name := stateclaim.ClaimOf(d.o.VM)
@@ -151,7 +137,7 @@ func (d *decision) finishState() bool {
 	return false
 }
 
-// replaceState replaces the claim of a VM that can't start; claim is the existing one, nil for none.
+// replaceState replaces the claim of a VM that can't start.
 func (d *decision) replaceState(to *snapshotv1.VolumeRestore, claim *corev1.PersistentVolumeClaim) {
 	why, _ := d.noSource(to)
 	switch {
@@ -181,8 +167,8 @@ func (d *decision) filled(claim *corev1.PersistentVolumeClaim) bool {
 	return false
 }
 
-// newState returns the claim of the VM's state as its loop would create it, but filled from the
-// VolumeSnapshot and with the original class and size.
+// newState returns the claim of the VM's state as its loop would create it, but from the VolumeSnapshot and with the
+// original class and size.
 func (d *decision) newState(to *snapshotv1.VolumeRestore, source snapshot.VolumeSnapshot) *corev1.PersistentVolumeClaim {
 	was := d.backup(stateclaim.Volume).PersistentVolumeClaim.Spec
 	claim := stateclaim.Claim(stateclaim.Next(d.o.VM), "", nil)

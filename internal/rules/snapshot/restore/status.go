@@ -62,8 +62,8 @@ func (d *decision) both(progressing corev1.ConditionStatus, reason, message stri
 	d.set(snapshotv1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
 
-// Held returns the restore with the status for a refusal by another component's admission webhook,
-// which may be temporary. As in KubeVirt, the reason has the refusal, too.
+// Held returns the restore with the status for a refusal by another component's admission webhook, which may be
+// temporary. As in KubeVirt, the reason has the refusal, too.
 func Held(p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}}
 	if c := d.progressing(); c != nil && !ended(d.Restore) {
@@ -73,7 +73,6 @@ func Held(p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	return d.Restore
 }
 
-// ofRefusal separates the work from its refusal in a reason.
 const ofRefusal = ": "
 
 // work returns the reason without the refusal.
@@ -106,7 +105,7 @@ func unfinished(r *snapshotv1.VirtualMachineRestore) string {
 
 func ended(r *snapshotv1.VirtualMachineRestore) bool { return Complete(r) || Failed(r) }
 
-// Trouble returns the API server's temporary refusal, "" for none.
+// Trouble returns the API server's temporary refusal.
 func Trouble(r *snapshotv1.VirtualMachineRestore) string {
 	if unfinished(r) == "" {
 		return ""
@@ -131,8 +130,8 @@ func Failed(r *snapshotv1.VirtualMachineRestore) bool {
 	return r.Status != nil && condition.IsTrue(r.Status.Conditions, snapshotv1.ConditionFailure)
 }
 
-// Refused returns the restore with the status for a permanent refusal by the API server. If claims are being
-// replaced, or its VM has the disks already, it waits until it can continue.
+// Refused returns the restore with the status for a permanent refusal by the API server. It waits if claims are being
+// replaced, or its VM has the disks already.
 func Refused(o Observed, p Plan, sentence string) *snapshotv1.VirtualMachineRestore {
 	d := &decision{Plan: Plan{Restore: p.Restore.DeepCopy()}, o: o}
 	switch {

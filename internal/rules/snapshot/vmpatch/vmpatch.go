@@ -1,7 +1,5 @@
-// Package vmpatch parses, judges and applies the JSON patches in restores and clones.
-//
-// A patch is a user's text. It is decoded once, strictly; the decoded values, never the text, are judged, written to
-// other objects and applied.
+// Package vmpatch parses, judges and applies the JSON patches in restores and clones. A user's text is decoded once,
+// strictly; only the decoded values may be judged, written to other objects and applied.
 package vmpatch
 
 import (
@@ -23,16 +21,14 @@ const (
 	MaxSize    = 64 << 10
 )
 
-// ops are the operations whose result grows by no more than the patch. A copy is not among them: each may
-// double the document.
+// ops lists the operations whose result grows by no more than the patch. A copy may double the document.
 var ops = []string{"add", "replace", "remove", "test"}
 
 // Operation is one of a JSON patch (RFC 6902).
 type Operation struct {
 	Op   string
 	Path string
-	// Value is decoded as encoding/json and apimachinery decode into an interface: maps, slices, strings,
-	// booleans, int64, float64 or nil.
+	// Value is a map, slice, string, bool, int64, float64 or nil.
 	Value any
 }
 
@@ -108,20 +104,11 @@ func parse(text string) (Operation, error) {
 	return Operation{Op: op, Path: path, Value: value}, nil
 }
 
-// As the API defines it, a replace also sets an unset field, like an add. In a list an add would insert, so a replace
-// of an element stays.
-func lenient(o Operation) Operation {
-	if o.Op == "replace" && !inList(o.Path) {
-		o.Op = "add"
-	}
-	return o
-}
-
 // unescape decodes the names in a path (RFC 6901).
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// inList reports whether a path ends in a list element of a VirtualMachine. It follows the types, because a
-// label may be named like an index. An unknown path is in no list.
+// inList reports whether a path ends in a list element of a VirtualMachine. It follows the types: a label may be named
+// like an index. An unknown path is in no list.
 func inList(path string) bool {
 	within := reflect.TypeFor[v1.VirtualMachine]()
 	names := strings.Split(path, "/")
@@ -157,7 +144,11 @@ func Apply(vm *v1.VirtualMachine, operations []Operation) (*v1.VirtualMachine, e
 	}
 	applied := make([]Operation, 0, len(operations))
 	for _, o := range operations {
-		applied = append(applied, lenient(o))
+		// As the API defines it, a replace also sets an unset field, like an add. In a list an add would insert.
+		if o.Op == "replace" && !inList(o.Path) {
+			o.Op = "add"
+		}
+		applied = append(applied, o)
 	}
 	text, err := json.Marshal(applied)
 	if err != nil {

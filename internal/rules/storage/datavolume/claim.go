@@ -22,8 +22,8 @@ const (
 	annDefaultClass     = "storageclass.kubernetes.io/is-default-class"
 )
 
-// Class returns the storage class with the given name, nil when it does not exist. For a nil name
-// it returns the default class for virtual machines, or else that of Kubernetes.
+// Class returns the named storage class; for a nil name the default class for virtual machines, or else that of
+// Kubernetes.
 func Class(classes []storagev1.StorageClass, name *string) *storagev1.StorageClass {
 	if name != nil {
 		if i := slices.IndexFunc(classes, func(c storagev1.StorageClass) bool { return c.Name == *name }); i >= 0 {
@@ -64,11 +64,21 @@ func waits(class *storagev1.StorageClass) bool {
 
 func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 	dv := o.DataVolume
+	annotations := map[string]string{}
+	for name, value := range dv.Annotations {
+		switch name {
+		// These are valid on a DataVolume only.
+		case corev1.LastAppliedConfigAnnotation, AnnCloneAllowed, AnnAdoption, AnnPrePopulated, AnnPopulatedFor, AnnSource:
+		default:
+			annotations[name] = value
+		}
+	}
+	annotations[layout.AnnContentType] = string(contentType(dv))
 	claim := &corev1.PersistentVolumeClaim{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: dv.Name, Namespace: dv.Namespace,
 			Labels:          withOurs(dv.Labels),
-			Annotations:     claimAnnotations(dv),
+			Annotations:     annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(dv, cdiv1.SchemeGroupVersion.WithKind("DataVolume"))},
 		},
 	}
@@ -101,20 +111,6 @@ func withOurs(labels map[string]string) map[string]string {
 		out = map[string]string{}
 	}
 	out[LabelApp] = LabelAppValue
-	return out
-}
-
-// claimAnnotations copies the DataVolume's annotations, except those that are valid on it only.
-func claimAnnotations(dv *cdiv1.DataVolume) map[string]string {
-	out := map[string]string{}
-	for name, value := range dv.Annotations {
-		switch name {
-		case corev1.LastAppliedConfigAnnotation, AnnCloneAllowed, AnnAdoption, AnnPrePopulated, AnnPopulatedFor, AnnSource:
-		default:
-			out[name] = value
-		}
-	}
-	out[layout.AnnContentType] = string(contentType(dv))
 	return out
 }
 
@@ -170,8 +166,8 @@ func className(class *storagev1.StorageClass) string {
 	return class.Name
 }
 
-// propertySet returns the class's first property set that has one of the user's access modes and the user's volume
-// mode, or else its first one: CDI does so, too. Of a class without sets it returns the modes that every class supports.
+// propertySet returns, like CDI, the class's first property set with one of the user's access modes and the user's
+// volume mode, or else its first one. Without sets it returns the modes that every class supports.
 func propertySet(o Observed, modes []corev1.PersistentVolumeAccessMode, mode *corev1.PersistentVolumeMode) cdiv1.ClaimPropertySet {
 	var sets []cdiv1.ClaimPropertySet
 	if o.Profile != nil {
@@ -252,8 +248,8 @@ func IsBlock(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.VolumeMode != nil && *claim.Spec.VolumeMode == corev1.PersistentVolumeBlock
 }
 
-// WantsImmediate reports whether the worker may be the claim's first consumer. As in CDI, the annotation's presence
-// counts, not its value.
+// WantsImmediate reports whether the worker may be the claim's first consumer. As in CDI, the annotation may have any
+// value.
 func WantsImmediate(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	_, asked := dv.Annotations[layout.AnnImmediate]
 	if !asked && claim != nil {

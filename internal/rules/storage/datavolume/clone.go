@@ -15,7 +15,7 @@ type Source struct {
 	Volume *corev1.PersistentVolume
 	// Unfilled names the DataVolume that has not filled Claim yet.
 	Unfilled string
-	// UsedBy names a pod that may write to Claim. It is valid when WritersAsked is true.
+	// UsedBy names a pod that may write to Claim, if WritersAsked.
 	UsedBy                        string
 	WritersAsked                  bool
 	SnapshotExists, SnapshotReady bool
@@ -26,8 +26,8 @@ type Source struct {
 	SnapshotMode corev1.PersistentVolumeMode
 }
 
-// clonesVolumes lists the CSI drivers that are known to clone volumes, which the API does not tell.
-// The cloneStrategy in the class's StorageProfile overrides this table (decision 122).
+// clonesVolumes lists CSI drivers that clone volumes, which the API does not tell. The cloneStrategy of the class's
+// StorageProfile overrides it (decision 122).
 var clonesVolumes = map[string]bool{
 	"local.csi.drydock.dev":                 true,
 	"rbd.csi.ceph.com":                      true,
@@ -48,8 +48,8 @@ func AllowedSource(dv *cdiv1.DataVolume) string {
 	return kind + "/" + namespace + "/" + name
 }
 
-// SourceOf returns the claim or snapshot that the DataVolume reads, with empty results for none. An
-// unresolved sourceRef gives the DataSource, whose namespace is that of its source.
+// SourceOf returns the claim or snapshot that the DataVolume reads, or for an unresolved sourceRef the DataSource, whose
+// namespace is that of its source.
 func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name string) {
 	switch {
 	case spec.Source == nil && spec.SourceRef != nil:
@@ -69,9 +69,8 @@ func SourceOf(spec *cdiv1.DataVolumeSpec, own string) (namespace, kind, name str
 	return namespace, kind, name
 }
 
-// driverClones reports whether the storage driver can make the clone without restricting where the
-// claim can be bound. A driver's clone lies where its source lies: for a class that waits for its
-// first consumer, this may be a node on which the consumer can't run.
+// driverClones reports whether the storage driver can make the clone without restricting where the claim can be bound.
+// A driver's clone lies where its source lies: perhaps on a node where the awaited first consumer can't run.
 func driverClones(o Observed) bool {
 	source, volume := o.Source.Claim, o.Source.Volume
 	if source == nil || volume == nil || o.Class == nil || volume.Spec.CSI == nil ||
@@ -122,18 +121,13 @@ func notAllowed(dv *cdiv1.DataVolume) *obstacle {
 }
 
 func unknownSource(o Observed) *obstacle {
-	switch source := o.DataVolume.Spec.Source; {
-	case source.PVC != nil:
-		return unknownClaim(o)
-	case source.Snapshot != nil:
-		return unusableSnapshot(o)
-	}
-	return nil
-}
-
-func unknownClaim(o Observed) *obstacle {
+	source := o.DataVolume.Spec.Source
 	namespace, _, name := SourceOf(&o.DataVolume.Spec, o.DataVolume.Namespace)
 	switch {
+	case source.PVC == nil && source.Snapshot == nil:
+		return nil
+	case source.PVC == nil:
+		return unusableSnapshot(o)
 	case o.Source.Claim == nil:
 		return &obstacle{reason: ReasonSourceNotFound, message: fmt.Sprintf("the source claim %s/%s does not exist", namespace, name)}
 	case o.Source.Claim.Status.Phase != corev1.ClaimBound:

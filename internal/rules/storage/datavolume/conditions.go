@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -46,7 +47,7 @@ func (d *decision) reachedUnbound() stage {
 // byDriver reports whether the storage driver fills the claim when it creates the volume.
 func (d *decision) byDriver() bool { return d.how == methodClone || d.how == methodRestore }
 
-// The scheduler sets it when the first consumer has a node.
+// The scheduler sets it for the first consumer.
 const annSelectedNode = "volume.kubernetes.io/selected-node"
 
 func (d *decision) step(reached stage) {
@@ -80,8 +81,15 @@ func (d *decision) conditions() {
 		d.set(cdiv1.DataVolumeRunning, isFalse(ReasonCompleted, d.verb()+" Complete"))
 		return
 	}
-	d.askForState()
-	d.updateProgress()
+	switch {
+	case d.worker.running && d.Progress == nil && !d.isPhaseChanging():
+		d.needs(NeedProgress)
+	case !d.WarningAsked && Stuck(d.Observed) != nil:
+		d.needs(NeedWarning)
+	}
+	if d.worker.running && !d.isProgressRecent() {
+		d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
+	}
 	running, after := d.working()
 	if after > 0 {
 		d.plan.After = after
@@ -91,24 +99,15 @@ func (d *decision) conditions() {
 }
 
 func (d *decision) bound() condition {
-	if w := d.claimWarning(); w != nil {
+	if w := d.Warning; d.Claim != nil && w != nil && Stuck(d.Observed) == metav1.Object(d.Claim) {
 		return isFalse(w.Reason, w.Message)
 	}
 	return boundCondition(d.DataVolume, d.Claim)
 }
 
-func (d *decision) askForState() {
-	switch {
-	case d.worker.running && d.Progress == nil && !d.isPhaseChanging():
-		d.needs(NeedProgress)
-	case !d.WarningAsked && Stuck(d.Observed) != nil:
-		d.needs(NeedWarning)
-	}
-}
-
 func (d *decision) isPhaseChanging() bool { return d.plan.Status.Phase != d.phase() }
 
-// working also returns when to look again if no watch reports the state.
+// working also returns when to look again at a state without a watch.
 func (d *decision) working() (condition, time.Duration) {
 	w := &d.worker
 	switch {
@@ -147,12 +146,6 @@ func (d *decision) binding() (condition, time.Duration) {
 	return isFalse(ReasonPending, "the claim is waiting for its volume"), d.patience()
 }
 
-func (d *decision) updateProgress() {
-	if d.worker.running && !d.isProgressRecent() {
-		d.plan.Status.Progress = grown(d.plan.Status.Progress, d.Progress)
-	}
-}
-
 func (d *decision) progressing() condition {
 	if d.isProgressRecent() {
 		last := Condition(d.DataVolume, cdiv1.DataVolumeRunning)
@@ -165,7 +158,7 @@ func (d *decision) progressing() condition {
 }
 
 const (
-	// reachable is how long a running worker may stay silent: its network may not be ready yet.
+	// reachable is a running worker's time until its network is ready.
 	reachable   = 15 * time.Second
 	unreachable = "the worker runs, and Drydock gets no answer from it: a NetworkPolicy of the namespace %s may keep Drydock from its pods of the label " +
 		"app=containerized-data-importer; uploads and clones don't reach them either then, and docs/uploads.md has the policy that lets them in"
@@ -204,8 +197,8 @@ func (d *decision) stopAt(o *obstacle) {
 // arrival is how long a clone waits for its source without a warning: one manifest may have both.
 const arrival = 30 * time.Second
 
-// No watch reports the users of a claim, nor a clone's source. To list the users costs as much as there are pods and
-// guests, so a use that lasts is looked at less often.
+// No watch reports the users of a claim, nor a clone's source. Listing them reads all pods and guests, so a use that
+// lasts is looked at less often.
 const (
 	retry        = 5 * time.Second
 	longestRetry = time.Minute
@@ -215,7 +208,6 @@ func (d *decision) lookAgain(since time.Time) time.Duration {
 	return backoff.Growing(d.Now.Sub(since), retry, longestRetry)
 }
 
-// fail discards the plan and sets the phase to Failed.
 func (d *decision) fail(reason, message string) {
 	d.plan = Plan{Status: d.plan.Status, Again: true}
 	d.plan.Status.Phase = cdiv1.Failed

@@ -8,7 +8,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// ConfigName is the name of the CDIConfig.
+// ConfigName names the CDIConfig.
 const ConfigName = "config"
 
 // defaultOverhead is the share of a claim that its file system needs; CDI's default.
@@ -42,7 +42,7 @@ func ConfigOf(config *cdiv1.CDIConfig) Config {
 	}
 }
 
-// ConfigStatus returns the CDIConfig's status, which has the settings in force.
+// ConfigStatus returns the settings in force.
 func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	out := *config.Status.DeepCopy()
 	// There is no default: clients are mostly outside of the cluster and can't resolve its Services.
@@ -68,21 +68,17 @@ func ConfigStatus(config *cdiv1.CDIConfig) cdiv1.CDIConfigStatus {
 	out.Preallocation = config.Spec.Preallocation != nil && *config.Spec.Preallocation
 	out.ImagePullSecrets = config.Spec.ImagePullSecrets
 	out.ImportProxy = config.Spec.ImportProxy
-	resources := defaultResources()
+	// The worker's memory does not depend on the image.
+	resources := corev1.ResourceRequirements{
+		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
+		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("256Mi")},
+	}
 	if set := config.Spec.PodResourceRequirements; set != nil {
 		override(resources.Requests, set.Requests)
 		override(resources.Limits, set.Limits)
 	}
 	out.DefaultPodResourceRequirements = &resources
 	return out
-}
-
-// The worker's memory does not depend on the image.
-func defaultResources() corev1.ResourceRequirements {
-	return corev1.ResourceRequirements{
-		Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("64Mi")},
-		Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("2"), corev1.ResourceMemory: resource.MustParse("256Mi")},
-	}
 }
 
 func override(list, with corev1.ResourceList) {

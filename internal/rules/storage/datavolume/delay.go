@@ -6,15 +6,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
-
-	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
 // A delay of this age is worth a question for its reason.
 const early = 3 * time.Second
 
-// Stuck returns the unbound claim or the unstarted worker whose events explain a delay, nil when
-// the reason is known or it is too early to ask.
+// Stuck returns the unbound claim or unstarted worker whose events explain a delay, nil if the reason is known or it
+// is too early to ask.
 func Stuck(o Observed) metav1.Object {
 	dv := o.DataVolume
 	if Ended(dv) || dv.DeletionTimestamp != nil || o.Claim == nil {
@@ -37,14 +35,7 @@ func unbound(o Observed, claim *corev1.PersistentVolumeClaim) bool {
 		(!waits(o.Class) || claim.Annotations[annSelectedNode] != "")
 }
 
-func (d *decision) claimWarning() *objectevent.Warning {
-	if d.Claim == nil || Stuck(d.Observed) != metav1.Object(d.Claim) {
-		return nil
-	}
-	return d.Warning
-}
-
-// patience returns when to look at an unbound claim again, and grows with its age. The provisioner reports delays in
+// patience returns when to look at an unbound claim again, later for an older one. The provisioner reports delays in
 // events, which are not watched.
 func (d *decision) patience() time.Duration {
 	const share, most = 10, time.Minute

@@ -7,8 +7,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// unready keeps the last failure's reason during the next attempt: the user sees both, and reportFailure compares
-// with it.
+// unready keeps the last failure's reason during the next attempt, for the user and for reportFailure.
 func (d *decision) unready(running condition) condition {
 	switch f := d.worker.failure; {
 	case f != nil:
@@ -42,8 +41,8 @@ func (d *decision) waitingReason() string {
 	return d.worker.reason
 }
 
-// reportFailure plans one event for each new reason, not for each attempt, since attempts may go on
-// for days. The scheduler, the kubelet and the storage driver report their failures themselves.
+// reportFailure plans one event for each new reason: attempts may go on for days. The scheduler, the kubelet and the
+// storage driver report their failures themselves.
 func (d *decision) reportFailure() {
 	f := d.worker.failure
 	if f == nil {

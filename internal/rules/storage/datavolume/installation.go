@@ -27,8 +27,8 @@ type Installation struct {
 	Changed []*cdiv1.CDI
 }
 
-// PlanInstallation takes the CDIConfig's spec from the oldest CDI object and sets the status of
-// all. It ignores objects that are being deleted and those of CDI's operator.
+// PlanInstallation takes the CDIConfig's spec from the oldest CDI object; newer ones have no effect, as their status
+// says. It ignores objects that are being deleted and those of CDI's operator.
 func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installation {
 	ours := slices.DeleteFunc(slices.Clone(all), func(o cdiv1.CDI) bool { return o.DeletionTimestamp != nil || OperatedByCDI(&o) })
 	slices.SortFunc(ours, func(a, b cdiv1.CDI) int {
@@ -37,11 +37,19 @@ func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installati
 	var out Installation
 	for i := range ours {
 		to := ours[i].DeepCopy()
+		status := &to.Status
 		if i == 0 {
 			out.Config = to.Spec.Config.DeepCopy()
-			served(&to.Status, version, now)
+			status.Phase, status.ObservedVersion = sdkapi.PhaseDeployed, version
+			setInstallationCondition(status, conditions.ConditionAvailable, corev1.ConditionTrue, reasonServed, "Drydock serves DataVolumes; CDI is not installed", now)
+			setInstallationCondition(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonServed, "", now)
+			setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionFalse, reasonServed, "", now)
 		} else {
-			reportSuperseded(&to.Status, ours[0].Name, now)
+			message := fmt.Sprintf("the cluster's CDI object is %s, which is older: change that one, or delete it", ours[0].Name)
+			status.Phase, status.ObservedVersion = sdkapi.PhaseError, ""
+			setInstallationCondition(status, conditions.ConditionAvailable, corev1.ConditionFalse, reasonAnother, message, now)
+			setInstallationCondition(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonAnother, "", now)
+			setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionTrue, reasonAnother, message, now)
 		}
 		if !equality.Semantic.DeepEqual(ours[i].Status, to.Status) {
 			out.Changed = append(out.Changed, to)
@@ -52,22 +60,6 @@ func PlanInstallation(all []cdiv1.CDI, version string, now time.Time) Installati
 
 // OperatedByCDI reports whether CDI's own operator manages the object. Drydock never sets operatorVersion.
 func OperatedByCDI(o *cdiv1.CDI) bool { return o.Status.OperatorVersion != "" }
-
-func served(status *cdiv1.CDIStatus, version string, now time.Time) {
-	status.Phase, status.ObservedVersion = sdkapi.PhaseDeployed, version
-	setInstallationCondition(status, conditions.ConditionAvailable, corev1.ConditionTrue, reasonServed, "Drydock serves DataVolumes; CDI is not installed", now)
-	setInstallationCondition(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonServed, "", now)
-	setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionFalse, reasonServed, "", now)
-}
-
-// reportSuperseded sets the status of a newer object, which has no effect.
-func reportSuperseded(status *cdiv1.CDIStatus, counts string, now time.Time) {
-	message := fmt.Sprintf("the cluster's CDI object is %s, which is older: change that one, or delete it", counts)
-	status.Phase, status.ObservedVersion = sdkapi.PhaseError, ""
-	setInstallationCondition(status, conditions.ConditionAvailable, corev1.ConditionFalse, reasonAnother, message, now)
-	setInstallationCondition(status, conditions.ConditionProgressing, corev1.ConditionFalse, reasonAnother, "", now)
-	setInstallationCondition(status, conditions.ConditionDegraded, corev1.ConditionTrue, reasonAnother, message, now)
-}
 
 // An unchanged condition keeps its heartbeat, so that it causes no write.
 func setInstallationCondition(status *cdiv1.CDIStatus, kind conditions.ConditionType, is corev1.ConditionStatus, reason, message string, now time.Time) {

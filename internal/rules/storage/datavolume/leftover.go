@@ -11,11 +11,11 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// A source pod or a restored claim in another namespace than its DataVolume's has no owner reference. The DataVolume's
-// finalizer, by which it is deleted first, is no proof of that: whoever may change the DataVolume can remove it.
+// A source pod or a restored claim in another namespace than its DataVolume's has no owner reference. The finalizer, by
+// which it is deleted first, is no proof of that: whoever may change the DataVolume can remove it.
 
-// MadeFor returns the DataVolume for which a source pod or a restored claim was made. Of a claim, whose annotations any
-// tenant can write, only the UID in its name shows that the DataVolume is its maker.
+// MadeFor returns the DataVolume for which a source pod or a restored claim was made. Any tenant can write a claim's
+// annotations, so only the UID in its name shows its maker.
 func MadeFor(object metav1.Object) (dv types.NamespacedName, uid types.UID, ok bool) {
 	suffix := sourceSuffix
 	if _, is := object.(*corev1.PersistentVolumeClaim); is {

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// CDI's labels and annotations, and Drydock's. Those that other components need, too, are in package layout.
+// CDI's labels and annotations, and Drydock's; package layout has those that other components need, too.
 const (
 	group = core.GroupName
 
@@ -20,12 +20,11 @@ const (
 	AnnAdoption = group + "/allowClaimAdoption"
 	// The claim's AnnPopulatedFor names the DataVolume for which it is filled.
 	AnnPopulatedFor = group + "/storage.populatedFor"
-	// AnnPrePopulated on a DataVolume names its filled claim. With another value, the claim is not
-	// created either: somebody else provides it.
+	// AnnPrePopulated on a DataVolume names its filled claim. With any value, somebody else provides the claim.
 	AnnPrePopulated = cdiv1.AnnPrePopulated
 	// AnnRetain "true" keeps the DataVolume's ended worker pods.
 	AnnRetain = group + "/storage.pod.retainAfterCompletion"
-	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the source's file. It is older than the field.
+	// AnnChecksum on a DataVolume is "<algorithm>:<hex>" of the source's file.
 	AnnChecksum = group + "/storage.import.checksum"
 
 	// A DataVolume, or a claim that takes an upload, passes these four to its worker pods.
@@ -62,7 +61,7 @@ const (
 	ComponentCloner   = "cdi-clone-source"
 )
 
-// LabelService is the label by which a Service selects its worker.
+// LabelService selects a Service's worker.
 const LabelService = group + "/storage.upload.target-service"
 
 // WorkerName names the pod that fills the claim.
@@ -81,13 +80,12 @@ func importerName(dv string) string {
 // UploadWorkerName names the pod that receives the upload.
 func UploadWorkerName(claim metav1.Object) string { return transfer.UploadName(claim.GetName()) }
 
-// SourcePodName has the UID, which is unique among DataVolumes of all namespaces that clone from one.
+// SourcePodName names the pod by the UID: DataVolumes of several namespaces may clone from one.
 func SourcePodName(dv *cdiv1.DataVolume) string { return string(dv.UID) + sourceSuffix }
 
 const sourceSuffix = "-source-pod"
 
-// SecretName returns the name of the Secret with a worker's certificate. The owner's UID distinguishes it from a
-// deleted owner's.
+// SecretName names the Secret with a worker's certificate; the UID distinguishes it from a deleted owner's.
 func SecretName(worker string, uid types.UID) string {
 	return worker + "-" + strings.SplitN(string(uid), "-", 2)[0]
 }

@@ -6,8 +6,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// MadeForVM is an annotation with the name of the VM that the DataVolume was made for. The label
-// kubevirt.io/created-by has the VM's UID, which identifies nothing once the VM is gone.
+// MadeForVM is an annotation with the name of the DataVolume's VM. The label kubevirt.io/created-by has the VM's UID,
+// which identifies nothing once the VM is gone.
 const MadeForVM = "drydock.dev/made-for-vm"
 
 // GiveTo makes the VM the DataVolume's owner and records its name.
@@ -37,7 +37,7 @@ const (
 	Nobody Maker = "nobody"
 )
 
-// MakerOf returns the maker. A VM of another name must not delete the DataVolume with itself.
+// MakerOf returns the maker: a VM of another name must not delete the DataVolume with itself.
 func MakerOf(dv *cdiv1.DataVolume, vm *v1.VirtualMachine) Maker {
 	owner, made := metav1.GetControllerOf(dv), dv.Labels[v1.CreatedByLabel]
 	switch {

@@ -30,7 +30,11 @@ func methodOf(o Observed) method {
 	case source.Upload != nil:
 		return methodUpload
 	case source.Snapshot != nil:
-		return methodOfSnapshot(o)
+		restored := o.Claim != nil && o.Claim.Spec.DataSource != nil
+		if restored || o.Claim == nil && restorable(o) {
+			return methodRestore
+		}
+		return methodCopy
 	case source.PVC == nil:
 		return methodImport
 	case o.Claim != nil && (o.Claim.Spec.DataSource != nil || o.Claim.Spec.DataSourceRef != nil):
@@ -92,7 +96,7 @@ func (m method) path(waits bool) []cdiv1.DataVolumePhase {
 	return append(path, cdiv1.Succeeded)
 }
 
-// next returns the next phase whose stage has been reached, and whether the one after it has been reached, too.
+// next returns the next phase whose stage is reached, and whether the one after it is, too.
 func next(path []cdiv1.DataVolumePhase, current cdiv1.DataVolumePhase, reached stage) (phase cdiv1.DataVolumePhase, more bool) {
 	ahead := func(p cdiv1.DataVolumePhase) bool { return stages[p] > stages[current] && stages[p] <= reached }
 	i := slices.IndexFunc(path, ahead)

@@ -19,22 +19,21 @@ type Observed struct {
 	// Confirmed means that DataVolume is the API server's newest version.
 	Confirmed bool
 	Claim     *corev1.PersistentVolumeClaim
-	// Class is the class of the claim, or of the claim to create; Profile is the class's.
-	Class   *storagev1.StorageClass
-	Profile *cdiv1.StorageProfile
-	// Worker and SourcePod are of this DataVolume.
+	// Class is that of the claim, or of the claim to create.
+	Class             *storagev1.StorageClass
+	Profile           *cdiv1.StorageProfile
 	Worker, SourcePod *corev1.Pod
 	// Conflicting means that another owner has a pod of the worker's name.
 	Conflicting bool
-	// UsedBy names another pod or VMI that uses the claim ("pod web"). It is valid when UsersAsked is true.
+	// UsedBy names another pod or VMI that uses the claim ("pod web"), if UsersAsked.
 	UsedBy     string
 	UsersAsked bool
-	// Warning is the newest warning event about Stuck's object. It is valid when WarningAsked is true.
+	// Warning is the newest warning event about Stuck's object, if WarningAsked.
 	Warning      *objectevent.Warning
 	WarningAsked bool
 	// Progress is nil if the worker was not asked.
 	Progress *transfer.Progress
-	// Unreachable means that the worker was asked for it, and no connection to it came about.
+	// Unreachable means that no connection to the asked worker came about.
 	Unreachable bool
 	Source      Source
 	// Restored is the claim RestoredName in the source's namespace.
@@ -48,29 +47,27 @@ type Observed struct {
 // Question is an observation that Decide needs in some cases only, or in its newest version.
 type Question string
 
+// The questions.
 const (
-	// NeedDataVolume asks for the newest version.
 	NeedDataVolume Question = "the newest version of the DataVolume"
-	// NeedWriters asks for a pod that may write to a clone's source.
-	NeedWriters Question = "the pods that write to the source"
-	// NeedUsers asks for other users of the claim. A cache must not answer it.
+	NeedWriters    Question = "the pods that write to the source"
+	// A cache must not answer NeedUsers.
 	NeedUsers Question = "the pods and guests that use the claim"
-	// NeedWarning asks for the newest warning event about the object that Stuck returns.
-	NeedWarning Question = "the newest warning about what does not go on"
-	// NeedProgress asks the worker for its progress.
+	// NeedWarning is about the object that Stuck returns.
+	NeedWarning  Question = "the newest warning about what does not go on"
 	NeedProgress Question = "the worker's progress"
 )
 
 // Plan lists actions in the order of its fields: objects are created before the status reports them, and deleted
 // afterwards.
 type Plan struct {
-	// Needs is a question to answer first. No action of the plan may be applied then.
+	// Needs is a question to answer before any action of the plan is applied.
 	Needs Question
 
 	// AddFinalizer precedes an object that can't have an owner reference.
 	AddFinalizer bool
 	CreateClaim  *corev1.PersistentVolumeClaim
-	// CreateRestored is the claim that a snapshot is restored to.
+	// CreateRestored gets the content of a snapshot.
 	CreateRestored *corev1.PersistentVolumeClaim
 	// AdoptClaim makes the DataVolume the owner of a filled claim.
 	AdoptClaim bool
@@ -96,7 +93,7 @@ type Worker struct {
 	Name, Namespace string
 	Component       string
 	Task            transfer.Task
-	// Claim is mounted: a source pod reads it, another worker fills it.
+	// A source pod reads Claim, another worker fills it.
 	Claim       *corev1.PersistentVolumeClaim
 	Certificate *Certificate
 	// RestartsBefore counts those of its predecessors.
@@ -113,7 +110,8 @@ func Decide(o Observed) Plan {
 	d := decision{Observed: o, plan: Plan{Status: *o.DataVolume.Status.DeepCopy()}, worker: observeWorker(o.Worker)}
 	switch stage := stages[o.DataVolume.Status.Phase]; {
 	case o.DataVolume.DeletionTimestamp != nil:
-		d.release()
+		// Other objects have an owner reference.
+		d.endSource()
 	case stage == stageDone:
 		d.decideEnded()
 	default:
@@ -123,7 +121,10 @@ func Decide(o Observed) Plan {
 	if d.readsSource() && !o.Source.WritersAsked {
 		d.needs(NeedWriters)
 	}
-	if d.plan.makes() && !o.Confirmed {
+	// A stale cache must not cause these twice.
+	p := &d.plan
+	makes := p.CreateClaim != nil || p.CreateRestored != nil || p.AdoptClaim || p.CreateWorker != nil || p.CreateSourcePod != nil
+	if makes && !o.Confirmed {
 		d.needs(NeedDataVolume)
 	}
 	// This is asked last, since a new user may appear at any moment.
@@ -131,11 +132,6 @@ func Decide(o Observed) Plan {
 		d.needs(NeedUsers)
 	}
 	return d.plan
-}
-
-// makes reports whether the plan creates or adopts objects, which a stale cache must never cause twice.
-func (p *Plan) makes() bool {
-	return p.CreateClaim != nil || p.CreateRestored != nil || p.AdoptClaim || p.CreateWorker != nil || p.CreateSourcePod != nil
 }
 
 type decision struct {
@@ -147,8 +143,7 @@ type decision struct {
 	fills bool
 }
 
-// readsSource reports whether the plan starts to read a clone's source. Writers matter only then,
-// not at each report of progress.
+// readsSource reports whether the plan starts to read a clone's source; writers matter only then.
 func (d *decision) readsSource() bool {
 	return d.how == methodClone && d.plan.CreateClaim != nil ||
 		d.how == methodCopy && !d.copiesSnapshot() && (d.plan.CreateWorker != nil || d.plan.CreateSourcePod != nil)
@@ -163,11 +158,6 @@ func (d *decision) needs(question Question) {
 
 func (d *decision) phase() cdiv1.DataVolumePhase { return d.DataVolume.Status.Phase }
 func (d *decision) stage() stage                 { return stages[d.phase()] }
-
-// release deletes the objects without an owner reference.
-func (d *decision) release() {
-	d.endSource()
-}
 
 func (d *decision) endSource() {
 	restored := d.Restored != nil && ours(d.DataVolume, d.Restored)
@@ -217,7 +207,10 @@ func (d *decision) advance() {
 		d.conditions()
 		return
 	}
-	d.releaseDeletedClaim()
+	if d.Claim != nil && d.Claim.DeletionTimestamp != nil {
+		// The claim stays while its worker mounts it.
+		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
+	}
 	stop := d.stopped()
 	if stop == nil {
 		stop = d.make()
@@ -230,13 +223,6 @@ func (d *decision) advance() {
 	d.step(d.reached())
 	d.conditions()
 	d.reportFailure()
-}
-
-// A claim that is being deleted waits for its worker.
-func (d *decision) releaseDeletedClaim() {
-	if d.Claim != nil && d.Claim.DeletionTimestamp != nil {
-		d.plan.DeleteWorker = d.worker.exists && !d.worker.terminating
-	}
 }
 
 func (d *decision) stopped() *obstacle {
@@ -287,7 +273,11 @@ func (d *decision) make() *obstacle {
 		return d.makeClaim()
 	}
 	if d.how != methodAdopt && mayAdopt(d.DataVolume, d.Claim) {
-		return d.adopt()
+		if AwaitsUpload(d.Claim) {
+			return &obstacle{reason: ReasonExists, message: uploadAwaited(d.Claim)}
+		}
+		d.plan.AdoptClaim, d.plan.Again = true, true
+		return nil
 	}
 	if !d.how.byWorker() || !d.mayWork() {
 		return nil
@@ -331,18 +321,10 @@ func (d *decision) makeWorker() *obstacle {
 }
 
 // isImportStarting reports whether an import's worker is about to start its container. It may have waited for
-// long, so the claim's users are checked again.
+// long, and the claim may have a user since.
 func (d *decision) isImportStarting() bool {
 	w := &d.worker
 	return d.how == methodImport && w.exists && d.Worker.Spec.NodeName != "" && !w.running && !w.completed && !w.permanent()
-}
-
-func (d *decision) adopt() *obstacle {
-	if AwaitsUpload(d.Claim) {
-		return &obstacle{reason: ReasonExists, message: uploadAwaited(d.Claim)}
-	}
-	d.plan.AdoptClaim, d.plan.Again = true, true
-	return nil
 }
 
 func (d *decision) makeClaim() *obstacle {

@@ -11,9 +11,8 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// A claim gets the content of a VolumeSnapshot in one of two ways. The storage driver restores it
-// to the DataVolume's claim if namespace and volume mode are the same. Otherwise it restores it to
-// a second claim, and two workers copy that like the source of a clone:
+// The storage driver restores a VolumeSnapshot to the DataVolume's claim if namespace and volume mode are the same.
+// Otherwise it restores it to a second claim, and two workers copy that like the source of a clone:
 //
 //	the DataVolume's claim is bound               the claim RestoredName is created in the snapshot's namespace
 //	that claim is bound, or waits for a consumer  the workers are created
@@ -31,14 +30,6 @@ func RestoredKey(dv *cdiv1.DataVolume) types.NamespacedName {
 		return types.NamespacedName{}
 	}
 	return types.NamespacedName{Namespace: namespace, Name: RestoredName(dv)}
-}
-
-func methodOfSnapshot(o Observed) method {
-	restored := o.Claim != nil && o.Claim.Spec.DataSource != nil
-	if restored || o.Claim == nil && restorable(o) {
-		return methodRestore
-	}
-	return methodCopy
 }
 
 // restorable reports whether the driver can restore the snapshot to the DataVolume's own claim.
@@ -88,13 +79,6 @@ func (d *decision) copiesSnapshot() bool {
 	return d.how == methodCopy && d.DataVolume.Spec.Source.Snapshot != nil
 }
 
-func (d *decision) readFrom() *corev1.PersistentVolumeClaim {
-	if d.DataVolume.Spec.Source.Snapshot != nil {
-		return d.Restored
-	}
-	return d.Source.Claim
-}
-
 // restore plans the claim RestoredName and reports whether the workers have to wait for it.
 func (d *decision) restore() (wait bool, stop *obstacle) {
 	claim := d.Restored
@@ -102,7 +86,16 @@ func (d *decision) restore() (wait bool, stop *obstacle) {
 	case !d.copiesSnapshot() || d.worker.completed:
 		return false, nil
 	case claim == nil:
-		return true, d.makeRestored()
+		if stop := unusableSnapshot(d.Observed); stop != nil {
+			return true, stop
+		}
+		if d.needsFinalizer() {
+			d.plan.AddFinalizer = true
+		} else {
+			d.plan.CreateRestored = newRestored(d.Observed)
+		}
+		d.plan.Again = true
+		return true, nil
 	case claim.DeletionTimestamp != nil && d.SourcePod == nil:
 		return true, &obstacle{reason: ReasonSourceNotReady, message: fmt.Sprintf("the claim %s/%s, from which the VolumeSnapshot is copied, "+
 			"is being deleted; another is made when it is gone", claim.Namespace, claim.Name), passing: true}
@@ -114,24 +107,10 @@ func (d *decision) restore() (wait bool, stop *obstacle) {
 	return d.restoring() && !waits(d.Class), nil
 }
 
-func (d *decision) makeRestored() *obstacle {
-	if stop := unusableSnapshot(d.Observed); stop != nil {
-		return stop
-	}
-	if d.needsFinalizer() {
-		d.plan.AddFinalizer = true
-	} else {
-		d.plan.CreateRestored = newRestored(d.Observed)
-	}
-	d.plan.Again = true
-	return nil
-}
-
 func ours(dv *cdiv1.DataVolume, claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Annotations[AnnTarget] == dv.Namespace+"/"+dv.Name
 }
 
-// restoring reports whether the claim RestoredName exists and is not bound yet.
 func (d *decision) restoring() bool {
 	return d.copiesSnapshot() && d.Restored != nil && d.Restored.Status.Phase != corev1.ClaimBound
 }

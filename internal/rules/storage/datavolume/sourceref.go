@@ -9,10 +9,10 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 )
 
-// A sourceRef is resolved when the DataVolume's claim is created. The claim keeps the result in
-// AnnSource, so that a new golden image does not change the source of a clone halfway. The permission
-// to clone is checked in the DataSource's namespace, and the source must be there, too: otherwise a
-// user who may change a DataSource could grant access to other namespaces (decision 166).
+// A sourceRef is resolved when the DataVolume's claim is created. The claim keeps the result in AnnSource, so that a new
+// golden image does not change a clone's source halfway. The permission to clone is checked in the DataSource's
+// namespace, where the source must be, too: a user who may change a DataSource could otherwise grant access to other
+// namespaces (decision 166).
 
 // AnnSource on a claim is its resolved source, "<kind>/<namespace>/<name>".
 const AnnSource = "drydock.dev/source"
@@ -70,7 +70,7 @@ type ResolvedReference struct {
 	Reason, Message string
 }
 
-// ResolveReference resolves a DataSource, which is nil when it does not exist.
+// ResolveReference resolves a DataSource, nil for none.
 func ResolveReference(source *cdiv1.DataSource, namespace, name string) ResolvedReference {
 	nowhere := func(reason, format string, args ...any) ResolvedReference {
 		return ResolvedReference{Reason: reason, Message: fmt.Sprintf("the DataSource %s/%s ", namespace, name) + fmt.Sprintf(format, args...)}

@@ -29,7 +29,10 @@ func (d *decision) newWorker() *Worker {
 }
 
 func (d *decision) newSource() *Worker {
-	claim := d.readFrom()
+	claim := d.Source.Claim
+	if d.DataVolume.Spec.Source.Snapshot != nil {
+		claim = d.Restored
+	}
 	certificate := SourceCertificate(d.DataVolume, claim.Namespace)
 	return &Worker{
 		Name: SourcePodName(d.DataVolume), Namespace: claim.Namespace, Component: ComponentCloner,
@@ -63,7 +66,16 @@ func TaskOf(o Observed) transfer.Task {
 		task.Headers, task.SecretHeaders = source.HTTP.ExtraHeaders, len(source.HTTP.SecretExtraHeaders) > 0
 	case source.Registry != nil:
 		task.Kind = transfer.KindRegistry
-		registryTask(&task, source.Registry, o.Config.InsecureRegistries)
+		task.CA = value(source.Registry.CertConfigMap) != ""
+		task.Credentials = value(source.Registry.SecretRef) != ""
+		task.URL = value(source.Registry.URL)
+		if NodePull(source.Registry) {
+			// The kubelet mounts the image.
+			task.URL = "file://" + transfer.SourceDir
+		} else {
+			host, _, _ := strings.Cut(strings.TrimPrefix(task.URL, cdiv1.RegistrySchemeDocker+"://"), "/")
+			task.Insecure = slices.Contains(o.Config.InsecureRegistries, host)
+		}
 	case source.Blank != nil:
 		task.Kind = transfer.KindBlank
 	default:
@@ -78,19 +90,6 @@ func Checksum(dv *cdiv1.DataVolume) string {
 		return source.HTTP.Checksum
 	}
 	return dv.Annotations[AnnChecksum]
-}
-
-func registryTask(task *transfer.Task, source *cdiv1.DataVolumeSourceRegistry, insecure []string) {
-	task.CA = value(source.CertConfigMap) != ""
-	task.Credentials = value(source.SecretRef) != ""
-	task.URL = value(source.URL)
-	if NodePull(source) {
-		// The kubelet mounts the image.
-		task.URL = "file://" + transfer.SourceDir
-		return
-	}
-	host, _, _ := strings.Cut(strings.TrimPrefix(task.URL, cdiv1.RegistrySchemeDocker+"://"), "/")
-	task.Insecure = slices.Contains(insecure, host)
 }
 
 // NodePull reports whether the node's container runtime pulls the image.

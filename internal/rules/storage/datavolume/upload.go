@@ -19,7 +19,7 @@ import (
 // ObservedUpload is the input of DecideUpload, for a claim without a DataVolume.
 type ObservedUpload struct {
 	Claim *corev1.PersistentVolumeClaim
-	// Confirmed means that Claim is the API server's newest version.
+	// Confirmed, UsedBy and UsersAsked are as in Observed.
 	Confirmed  bool
 	UsedBy     string
 	UsersAsked bool
@@ -40,7 +40,7 @@ type Certificate struct {
 	Server                  bool
 }
 
-// UploadCertificate returns the certificate of the worker that fills owner, a DataVolume or a claim.
+// UploadCertificate returns the certificate of the worker for owner, a DataVolume or a claim.
 func UploadCertificate(owner metav1.Object) Certificate {
 	return Certificate{
 		Namespace: owner.GetNamespace(), Secret: SecretName(transfer.UploadName(owner.GetName()), owner.GetUID()),
@@ -55,10 +55,10 @@ func SourceCertificate(dv *cdiv1.DataVolume, namespace string) Certificate {
 
 // UploadPlan lists actions in the order of its fields.
 type UploadPlan struct {
-	// Needs is a question to answer first. No action of the plan may be applied then.
+	// Needs is as in Plan.
 	Needs        Question
 	CreateWorker *Worker
-	// Forget are the annotations to remove from the claim.
+	// Forget lists annotations to remove from the claim.
 	Annotations  map[string]string
 	Forget       []string
 	DeleteWorker bool
@@ -105,15 +105,8 @@ func DecideUpload(o ObservedUpload) UploadPlan {
 		p.DeleteWorker = true
 	}
 	p.Annotations = w.annotations()
-	if !w.exists {
-		o.begin(&p)
-	}
-	recordPermission(&p, &w, o)
-	return p
-}
-
-func (o ObservedUpload) begin(p *UploadPlan) {
 	switch {
+	case w.exists:
 	case !o.Confirmed:
 		// A filled claim must not be filled again.
 		p.Needs = NeedClaim
@@ -125,6 +118,8 @@ func (o ObservedUpload) begin(p *UploadPlan) {
 	default:
 		p.CreateWorker = uploadWorker(o)
 	}
+	recordPermission(&p, &w, o)
+	return p
 }
 
 // Guests wait until the worker is gone, and the next upload must not inherit the permission to overwrite.
@@ -141,8 +136,8 @@ func forgetUpload(claim *corev1.PersistentVolumeClaim, w *worker) UploadPlan {
 	return p
 }
 
-// The permission is for this mark, and no later one. A worker that is ready and fit has found the claim empty or may
-// overwrite it: from then on the content is the upload's own.
+// The permission is for this mark only. A worker that is ready and fit has found the claim empty or may overwrite it:
+// from then on the content is the upload's own.
 func recordPermission(p *UploadPlan, w *worker, o ObservedUpload) {
 	said, exists := o.Claim.Annotations[layout.AnnOverwrite]
 	switch {
@@ -172,7 +167,7 @@ func (o ObservedUpload) unbound() bool {
 	return o.Claim.Status.Phase != corev1.ClaimBound && waits(o.Class) && !WantsImmediate(&cdiv1.DataVolume{}, o.Claim)
 }
 
-// reportClaim sets the annotations of a claim without a DataVolume: upstream's virtctl waits for them.
+// reportClaim sets the annotations that a claim without a DataVolume has: upstream's virtctl waits for them.
 func (d *decision) reportClaim() {
 	dv, claim := d.DataVolume, d.Claim
 	if dv.DeletionTimestamp != nil || dv.Spec.Source == nil || dv.Spec.Source.Upload == nil ||

@@ -16,17 +16,16 @@ import (
 // A claim is filled by its worker alone, and a guest gets it afterwards (decision 640):
 //
 //	the worker  the claim is marked as unfilled: its DataVolume has not succeeded, or it awaits an upload
-//	            virt-controller asks the API server for the pods and the guests that use the claim
+//	            virt-controller asks the API server for pods and guests that use the claim
 //	            if there is none, it creates the worker; virt-api asks again before an upload's first byte
 //	the guest   the launcher pod has a node, or the attachment pod is recorded
 //	            virt-controller asks the API server for the claim, its DataVolume and its workers
 //	            if the claim is filled, the guest gets it
 //
-// Each side becomes visible before it looks for the other, so at least one of them sees the other.
-// If both do, the guest gives way and waits.
+// Each side becomes visible before it looks for the other, so at least one sees the other. If both do, the guest waits.
 
-// Uses reports whether a container of the pod mounts the claim, now or later. A pod with the claim
-// in its volumes only, like a provisioning pod, binds it and does not use it.
+// Uses reports whether a container of the pod mounts the claim, now or later. A provisioning pod has the claim in its
+// volumes only: it binds it and does not use it.
 func Uses(pod *corev1.Pod, claim string) bool {
 	return !podstatus.Terminal(pod) && slices.ContainsFunc(pod.Spec.Volumes, func(v corev1.Volume) bool {
 		return ClaimNamed(pod, &v) == claim && Mounted(&pod.Spec, v.Name)
@@ -40,8 +39,7 @@ func Writes(pod *corev1.Pod, claim string) bool {
 	})
 }
 
-// ClaimNamed returns the claim of a pod's volume, "" for none. Kubernetes names an ephemeral volume's claim after the pod
-// and the volume.
+// ClaimNamed returns the claim of a pod's volume, "" for none. Kubernetes names an ephemeral volume's claim after both.
 func ClaimNamed(pod *corev1.Pod, v *corev1.Volume) string {
 	switch {
 	case v.PersistentVolumeClaim != nil:
@@ -68,8 +66,7 @@ func Mounted(spec *corev1.PodSpec, volume string) bool {
 	})
 }
 
-// UserOf returns the first pod other than the workers that uses the claim, "" for none. Spared pods let the claim be
-// filled first.
+// UserOf returns the first pod besides the workers that uses the claim. Spared pods let it be filled first.
 func UserOf(pods []corev1.Pod, claim string, spared func(*corev1.Pod) (bool, error)) (string, error) {
 	workers := Workers(claim)
 	for i := range pods {
@@ -93,8 +90,8 @@ func Workers(claim string) []string {
 	return []string{transfer.UploadName(claim), importerName(claim)}
 }
 
-// AwaitsUpload reports whether an upload without a DataVolume has yet to fill the claim. A claim
-// whose content the worker refused to replace is unchanged and awaits none.
+// AwaitsUpload reports whether an upload without a DataVolume has yet to fill the claim. One whose content the worker
+// refused to replace is unchanged and awaits none.
 func AwaitsUpload(claim *corev1.PersistentVolumeClaim) bool {
 	if claim == nil || !TakesUpload(claim) {
 		return false

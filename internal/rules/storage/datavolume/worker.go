@@ -16,14 +16,13 @@ type worker struct {
 	exists, terminating bool
 	// dead means evicted, or ended without a valid result.
 	dead bool
-	// started means that the container has run at some time.
+	// started means that the container has run at some time; since is its last start.
 	started, running bool
-	since            time.Time // since is its container's start.
-	// ready means that it accepts an upload.
+	since            time.Time
+	// ready means that it accepts an upload, keeps that it refuses to replace content.
 	ready     bool
 	completed bool
-	// keeps means that it refuses to replace content.
-	keeps bool
+	keeps     bool
 	// failure is the result of the last failed run.
 	failure *transfer.Result
 	// waiting and reason explain why the container does not run.
@@ -52,7 +51,14 @@ func observeWorker(pod *corev1.Pod) worker {
 	}
 	w.dead = podstatus.Terminal(pod) && !w.completed && !w.permanent()
 	if w.dead && w.failure == nil {
-		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: lostMessage(pod)}
+		message := "the worker pod was ended from outside"
+		if pod.Status.Reason != "" {
+			message += " (" + pod.Status.Reason + ")"
+		}
+		if pod.Status.Message != "" {
+			message += ": " + pod.Status.Message
+		}
+		w.failure = &transfer.Result{Reason: transfer.ReasonInternal, Message: message}
 	}
 	return w
 }
@@ -106,21 +112,10 @@ func resultOf(end *corev1.ContainerStateTerminated) transfer.Result {
 	return transfer.Result{Reason: transfer.ReasonInternal, Message: message + " and said no more"}
 }
 
-func lostMessage(pod *corev1.Pod) string {
-	message := "the worker pod was ended from outside"
-	if pod.Status.Reason != "" {
-		message += " (" + pod.Status.Reason + ")"
-	}
-	if pod.Status.Message != "" {
-		message += ": " + pod.Status.Message
-	}
-	return message
-}
-
 func (w *worker) permanent() bool { return w.failure != nil && w.failure.Reason.Permanent() }
 
-// unfit reports whether the permission to overwrite changed after the worker was created. Workers of earlier
-// versions overwrite without asking; one that found content it must not replace has failed for good.
+// unfit reports whether the permission to overwrite changed after the worker was created. Workers of earlier versions
+// always overwrite; one that found content it must not replace has failed for good.
 func (w *worker) unfit(mayReplace bool) bool {
 	switch {
 	case !w.exists || w.completed:

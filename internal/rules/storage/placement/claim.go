@@ -15,14 +15,13 @@ import (
 type Claim struct {
 	Name  string
 	Claim *corev1.PersistentVolumeClaim
-	// Source names the DataVolume that fills the claim, "" for none. DataVolume is nil if that does not exist.
+	// Source names the DataVolume that fills the claim. DataVolume is nil if that does not exist.
 	Source     string
 	DataVolume *cdiv1.DataVolume
 }
 
-// Source names the DataVolume that fills a claim: its owner, or while there is no claim the one in
-// the VMI's volume. A claim without an owner is final: CDI may delete a DataVolume that has
-// succeeded and leave its claim.
+// Source names the DataVolume that fills a claim: its owner, or while there is no claim the one in the VMI's volume. A
+// claim without an owner is final: CDI may delete a DataVolume that has succeeded and leave its claim.
 func Source(claim *corev1.PersistentVolumeClaim, dataVolumeNamed bool, name string) string {
 	if claim == nil {
 		if dataVolumeNamed {
@@ -64,18 +63,11 @@ func (c *Claim) filled() bool {
 	return c.Source == "" || c.DataVolume != nil && c.DataVolume.Status.Phase == cdiv1.Succeeded
 }
 
-// awaitsUpload reports whether an upload without a DataVolume has yet to fill the claim.
 func (c *Claim) awaitsUpload() bool { return c.Source == "" && datavolume.AwaitsUpload(c.Claim) }
 
 // waits reports whether the claim's filling waits for a consumer with a node.
 func (c *Claim) waits() bool {
 	return c.Claim != nil && !c.bound() && (c.awaitsUpload() || c.DataVolume != nil && waitsForConsumer(c.DataVolume.Status.Phase))
-}
-
-// unserved reports whether the claim is still to be bound by a consumer. CDI's populators bind it
-// only when it is filled; its DataVolume continues before that.
-func (c *Claim) unserved() bool {
-	return !c.bound() && (c.Source == "" || c.waits())
 }
 
 // unsettled reports whether it is unknown yet how the claim will be bound.
@@ -113,8 +105,7 @@ func Ready(dv *cdiv1.DataVolume) bool {
 	return dv.Status.Phase == cdiv1.Succeeded || waitsForConsumer(dv.Status.Phase)
 }
 
-// Trouble returns why a DataVolume is not being filled, "" for none. It is serious unless it will pass by itself,
-// such as a source in use.
+// Trouble returns why a DataVolume is not being filled. It is serious unless it passes by itself, like a source in use.
 func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 	running := datavolume.Condition(dv, cdiv1.DataVolumeRunning)
 	said, reason := "", ""
@@ -135,7 +126,9 @@ func Trouble(dv *cdiv1.DataVolume) (sentence string, serious bool) {
 	if said == "" || normal(reason) {
 		return "", false
 	}
-	return fmt.Sprintf("DataVolume %s: %s", dv.Name, said), !passes(reason)
+	passes := reason == datavolume.ReasonClaimInUse || reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" ||
+		reason == corev1.PodReasonUnschedulable
+	return fmt.Sprintf("DataVolume %s: %s", dv.Name, said), !passes
 }
 
 // boundQuota is CDI's reason for a claim that exceeds the namespace's quota.
@@ -148,9 +141,4 @@ func normal(reason string) bool {
 		return true
 	}
 	return false
-}
-
-// passes reports whether the reason resolves itself.
-func passes(reason string) bool {
-	return reason == datavolume.ReasonClaimInUse || reason == "CloneSourceInUse" || reason == "CloneSourceNotReady" || reason == corev1.PodReasonUnschedulable
 }

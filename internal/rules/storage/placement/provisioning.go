@@ -13,11 +13,9 @@ import (
 )
 
 const (
-	// failedPodPause is the minimum age of a failed provisioning pod before it is replaced, so that a node that
-	// rejects every pod is not asked many times a second.
+	// A failed provisioning pod of this age is replaced: a node that rejects every pod is not asked many times a second.
 	failedPodPause = 15 * time.Second
-	// nodeCheck is the interval for checking a selected node while a claim is being bound. Nodes
-	// change too often to be watched.
+	// Nodes change too often to be watched while a claim is being bound.
 	nodeCheck = 15 * time.Second
 	// New nodes and moved volumes cause no event here.
 	dividedCheck = 30 * time.Second
@@ -29,7 +27,7 @@ type Observed struct {
 	Wanted bool
 	Claims []Claim
 	Pod    *corev1.Pod
-	// Confirmed means that the claims, their DataVolumes and Topologies were just read from the API server.
+	// Confirmed means that Claims and Topologies were just read from the API server.
 	Confirmed  bool
 	Topologies []Topology
 	Now        time.Time
@@ -69,7 +67,9 @@ func Decide(o Observed) Plan {
 		p.Delete = o.Pod != nil
 		p.Confirm = len(o.Claims) > 0 && !o.Confirmed
 	case Filling:
-		p.Delete = o.Pod != nil && !beingScheduled(o)
+		// The scheduler sets the pod's node within a second after it bound the claims.
+		beingScheduled := o.Pod != nil && podstatus.BeingScheduled(o.Pod) && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
+		p.Delete = o.Pod != nil && !beingScheduled
 	default:
 		p.Delete = o.Pod != nil
 	}
@@ -84,7 +84,7 @@ func state(o Observed) (State, string) {
 	case !o.Wanted:
 		return Unwanted, ""
 	case anyOf(o.Claims, (*Claim).missing):
-		return Missing, claimsMissing(o.Claims)
+		return Missing, "these claims do not exist: " + strings.Join(MissingClaims(o.Claims), ", ")
 	case anyOf(o.Claims, (*Claim).unsettled):
 		return Filling, notFilled(o.Claims)
 	}
@@ -93,7 +93,7 @@ func state(o Observed) (State, string) {
 	case provisions(o) && divided, allFilled(o.Claims) && divided:
 		return Divided, describeApart(o.Topologies)
 	case provisions(o):
-		return Provisioning, provisioning(o.Claims)
+		return Provisioning, "finding a node on which the VM fits and these claims can be bound: " + strings.Join(Unbound(o.Claims), ", ")
 	case !allFilled(o.Claims):
 		return Filling, notFilled(o.Claims)
 	}
@@ -101,12 +101,13 @@ func state(o Observed) (State, string) {
 }
 
 // provisions keeps the pod until all its claims are bound: they must not get another node when the first DataVolume
-// continues.
+// continues. CDI's populators bind a claim only when it is filled; its DataVolume continues before that.
 func provisions(o Observed) bool {
 	if anyOf(o.Claims, (*Claim).waits) {
 		return true
 	}
-	return o.Pod != nil && anyOf(o.Claims, (*Claim).unserved) && !allFilled(o.Claims)
+	unserved := func(c *Claim) bool { return !c.bound() && (c.Source == "" || c.waits()) }
+	return o.Pod != nil && anyOf(o.Claims, unserved) && !allFilled(o.Claims)
 }
 
 func provision(o Observed, p *Plan) {
@@ -116,8 +117,8 @@ func provision(o Observed, p *Plan) {
 	case o.Pod == nil:
 		p.Create = true
 	case o.Pod.DeletionTimestamp != nil:
-		// The successor has the same name. There is no grace period, so a visible deletion was interrupted and nobody
-		// else completes it.
+		// The successor has the same name. Without a grace period a visible deletion was interrupted, and nobody else
+		// completes it.
 		p.Delete = true
 	case podstatus.Terminal(o.Pod):
 		if left := o.Pod.CreationTimestamp.Add(failedPodPause).Sub(o.Now); left > 0 {
@@ -126,12 +127,6 @@ func provision(o Observed, p *Plan) {
 		}
 		p.Delete = true
 	}
-}
-
-// beingScheduled reports whether the pod's claims are bound and the scheduler is about to set its
-// node, within a second.
-func beingScheduled(o Observed) bool {
-	return o.Pod != nil && podstatus.BeingScheduled(o.Pod) && !anyOf(o.Claims, func(c *Claim) bool { return !c.bound() })
 }
 
 // MissingClaims returns the names of claims that neither exist nor have a DataVolume.
@@ -168,14 +163,6 @@ func names(claims []Claim, is func(*Claim) bool) []string {
 		}
 	}
 	return out
-}
-
-func claimsMissing(claims []Claim) string {
-	return "these claims do not exist: " + strings.Join(MissingClaims(claims), ", ")
-}
-
-func provisioning(claims []Claim) string {
-	return "finding a node on which the VM fits and these claims can be bound: " + strings.Join(Unbound(claims), ", ")
 }
 
 func notFilled(claims []Claim) string {

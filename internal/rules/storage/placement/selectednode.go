@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// SelectedNodeAnnotation is the scheduler's node for a claim's storage. Without it the scheduler chooses again.
+// SelectedNodeAnnotation is the scheduler's node for a claim's storage; without it the scheduler chooses again.
 const SelectedNodeAnnotation = "volume.kubernetes.io/selected-node"
 
 // SelectedNode returns the scheduler's node for an unbound claim, "" for none.
@@ -31,11 +31,10 @@ type Choice struct {
 	Claim *corev1.PersistentVolumeClaim
 	// Used means that a VMI that has not ended has the claim, or that a DataVolume fills it.
 	Used bool
-	// Node is from the API server, nil if it does not exist. It is valid when NodeAsked is true.
+	// Node is from the API server, if NodeAsked; nil for none.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Holder is a pod with a node that has the claim and has not ended, "" for none. It and Claim
-	// are from the API server when ClaimAsked is true.
+	// Holder is a pod for which Holds is true. It and Claim are from the API server, if ClaimAsked.
 	Holder     string
 	ClaimAsked bool
 	Now        time.Time
@@ -44,27 +43,25 @@ type Choice struct {
 // ChoiceQuestion can be answered only by the API server.
 type ChoiceQuestion string
 
+// The questions.
 const (
-	// NeedNode asks for the selected node.
-	NeedNode ChoiceQuestion = "the chosen node"
-	// NeedClaim asks for the claim and its pods.
+	NeedNode  ChoiceQuestion = "the chosen node"
 	NeedClaim ChoiceQuestion = "the claim and its pods"
 )
 
 // ChoicePlan is the result of DecideChoice.
 type ChoicePlan struct {
-	// Needs must be answered first.
 	Needs ChoiceQuestion
-	// Release removes the selected node, on condition that the claim is still the observed version.
+	// Release removes the selected node if the claim is still the observed version.
 	Release bool
 	After   time.Duration
 }
 
 // DecideChoice returns the plan for a claim.
 //
-// A pod with a node keeps it. If its claim is not bound yet and the selected node were removed, the
-// scheduler would not select one again, and the pod could not start when its node comes back. So the choice
-// stays until the pod is gone; package vmicontroller decides when that is certain for a launcher pod.
+// A pod with a node keeps it: if the selected node of its unbound claim were removed, the scheduler would not select one
+// again, and the pod could not start when its node comes back. So the choice stays until the pod is gone; package
+// vmicontroller decides when that is certain for a launcher pod.
 func DecideChoice(c Choice) ChoicePlan {
 	switch {
 	case !c.Used || SelectedNode(c.Claim) == "":
@@ -88,8 +85,8 @@ func Holds(pod *corev1.Pod, claim string) bool {
 	})
 }
 
-// nodePatience is how long the selected node may be NotReady. Kubernetes has waited for most of a
-// minute before; a restarted kubelet is back within this time (decision 131).
+// nodePatience is how long the selected node may be NotReady. Kubernetes has waited for most of a minute before; a
+// restarted kubelet is back in time (decision 131).
 const nodePatience = 30 * time.Second
 
 // NodeLost reports whether the node, nil for none, can't be expected to provide a claim's storage.

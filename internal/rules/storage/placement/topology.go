@@ -18,8 +18,7 @@ type Topology struct {
 	Nodes    []string
 }
 
-// Topologies returns the topologies of the claims that have a PV in volumes. nodes matter only to
-// PVs with a node affinity.
+// Topologies returns those of the claims that have a PV in volumes. Only PVs with a node affinity need nodes.
 func Topologies(claims []Claim, volumes map[string]*corev1.PersistentVolume, nodes []corev1.Node) []Topology {
 	var out []Topology
 	for i := range claims {
@@ -38,8 +37,7 @@ func Topologies(claims []Claim, volumes map[string]*corev1.PersistentVolume, nod
 	return out
 }
 
-// SameTopology reports whether all PVs with a node affinity have the same one. This is the usual
-// case, and spares a look at the nodes.
+// SameTopology reports whether all PVs with a node affinity have the same one: the usual case, which needs no nodes.
 func SameTopology(volumes map[string]*corev1.PersistentVolume) bool {
 	var first *corev1.NodeSelector
 	for _, pv := range volumes {
@@ -87,20 +85,10 @@ func shareNode(topologies []Topology) bool {
 		case !restricted:
 			common, restricted = h.Nodes, true
 		default:
-			common = intersect(common, h.Nodes)
+			common = slices.DeleteFunc(slices.Clone(common), func(name string) bool { return !slices.Contains(h.Nodes, name) })
 		}
 	}
 	return !restricted || len(common) > 0
-}
-
-func intersect(a, b []string) []string {
-	var out []string
-	for _, name := range a {
-		if slices.Contains(b, name) {
-			out = append(out, name)
-		}
-	}
-	return out
 }
 
 const mostNodes = 3

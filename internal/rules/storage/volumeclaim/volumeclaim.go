@@ -1,7 +1,5 @@
-// Package volumeclaim returns a VMI's volume by its name, the PVC of a volume and its use.
-//
-// It owns how the claim follows from a volume's source. It imports only API types. Its callers decide who may share a
-// claim.
+// Package volumeclaim owns how a PVC and its use follow from a volume's source. It imports only API types. Its callers
+// decide who may share a claim.
 package volumeclaim
 
 import (
@@ -10,13 +8,13 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Claim is a volume's use of a PVC. The zero value is for a volume without one.
+// Claim is a volume's use of a PVC, zero for none.
 type Claim struct {
 	Name string
-	// ReadOnly is the mount's mode. The guest's disk has its own read-only field.
+	// ReadOnly is the mount's mode; the guest's disk has its own.
 	ReadOnly bool
-	// Backing means that the claim is below an overlay, which takes all writes of the guest: the claim has the
-	// disk's initial content and never its state.
+	// Backing means that an overlay takes all writes of the guest: the claim has the disk's initial content and never
+	// its state.
 	Backing bool
 }
 
@@ -39,8 +37,7 @@ func Name(source *v1.VolumeSource) string {
 	return claim.Name
 }
 
-// Disk returns the name of the claim whose content is the volume's disk, "" for none. Two disks on one such
-// claim see each other's writes.
+// Disk returns the claim whose content is the volume's disk. Two disks on one such claim see each other's writes.
 func Disk(source *v1.VolumeSource) string {
 	if claim, _ := Of(source); !claim.Backing {
 		return claim.Name
@@ -48,7 +45,7 @@ func Disk(source *v1.VolumeSource) string {
 	return ""
 }
 
-// Written returns the claim that the guest can write to, "" for none.
+// Written returns the claim that the guest can write to.
 func Written(source *v1.VolumeSource) string {
 	if claim, _ := Of(source); !claim.ReadOnly {
 		return claim.Name
@@ -66,7 +63,7 @@ func Named(volumes []v1.Volume, name string) *v1.Volume {
 	return nil
 }
 
-// Names returns the volumes' claims without duplicates, in the order of the volumes.
+// Names returns the volumes' claims without duplicates, in their order.
 func Names(volumes []v1.Volume) []string {
 	var names []string
 	seen := map[string]bool{}
@@ -80,8 +77,8 @@ func Names(volumes []v1.Volume) []string {
 	return names
 }
 
-// UsedBy returns the claims that a VMI uses, without duplicates: those of its volumes, those in its status, of
-// volumes that are being detached, and those that its disks are being copied to.
+// UsedBy returns the claims that a VMI uses, without duplicates. Those of volumes that are being detached are in its
+// status only.
 func UsedBy(vmi *v1.VirtualMachineInstance) []string {
 	names := Names(vmi.Spec.Volumes)
 	for _, name := range slices.Concat(InStatus(vmi), Destinations(vmi)) {
@@ -103,7 +100,7 @@ func Destinations(vmi *v1.VirtualMachineInstance) []string {
 	return names
 }
 
-// InStatus returns the claims in the VMI's status, in its order.
+// InStatus returns the claims in the VMI's status.
 func InStatus(vmi *v1.VirtualMachineInstance) []string {
 	var names []string
 	for _, s := range vmi.Status.VolumeStatus {
