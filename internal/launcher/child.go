@@ -23,8 +23,8 @@ type child struct {
 
 const inheritedFD = 3
 
-// startChild starts a program without standard input. name is for errors. The child inherits the file, which the caller
-// must close.
+// startChild starts a program without standard input. name is for errors. The child inherits the file, which remains
+// the caller's.
 func startChild(name string, argv []string, inherited *os.File, log io.Writer, children *reaper) (*child, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -42,7 +42,11 @@ func startChild(name string, argv []string, inherited *os.File, log io.Writer, c
 		_ = read.Close()
 		return nil, err
 	}
-	go c.drain(read)
+	go func() {
+		defer close(c.drained)
+		defer read.Close()
+		_, _ = io.Copy(c.stderr, read)
+	}()
 	return c, nil
 }
 
@@ -70,10 +74,4 @@ func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}
 	}()
 	<-started
 	return pid, ended, err
-}
-
-func (c *child) drain(read *os.File) {
-	defer close(c.drained)
-	defer read.Close()
-	_, _ = io.Copy(c.stderr, read)
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // Timeouts for QEMU, and for the agent: for freezing, which writes back the guest's page cache, for thawing, and for
-// querying the freeze status. Each includes the wait for another conversation with the agent to end.
+// querying the freeze status. Each includes the wait for another conversation with the agent.
 const (
 	monitorPatience = 10 * time.Second
 	freezePatience  = 10 * time.Second
@@ -30,12 +30,12 @@ const (
 // errRefused is for requests that may succeed later.
 var errRefused = errors.New("the guest can't be held still now")
 
-// holdState is the state of holding the guest still. It belongs to the driver.
+// holdState belongs to the driver.
 type holdState struct {
 	quiesce.Machine
 	// done are the steps to undo.
 	done holdSteps
-	// waitingReplies are the replies that wait for the guest to be held.
+	// waitingReplies wait for the guest to be held.
 	waitingReplies []func(launch.Reply)
 	timer          <-chan time.Time
 	at             time.Time
@@ -180,8 +180,11 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	if state == "running" && q.Agent {
 		done.method = launch.MethodAgent
 		frozen, err := l.freeze(&done, q.AgentOnly)
-		if err != nil || frozen > 0 || q.AgentOnly {
-			return done, freezeError(err)
+		if err != nil {
+			return done, fmt.Errorf("the guest agent did not freeze the guest's file systems: %w", err)
+		}
+		if frozen > 0 || q.AgentOnly {
+			return done, nil
 		}
 	}
 	if q.AgentOnly {
@@ -190,11 +193,11 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	return l.stopCPUs(done)
 }
 
-// freeze asks the agent to freeze file systems, and returns their number. If the agent answers with an error, the guest
-// is thawed before freeze returns, unless only the agent may hold the guest.
+// freeze asks the agent to freeze file systems, and returns their number. If the agent answers with an error, the
+// guest is thawed before freeze returns, unless only the agent may hold it.
 func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
 	err = l.withAgent(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
-		// An agent that has been silent from the start was not asked to freeze, so nobody has to wait for it to thaw.
+		// An agent that has been silent from the start was not asked to freeze, so nobody waits for it to thaw.
 		if err = c.Ping(ctx); err != nil {
 			return err
 		}
@@ -208,13 +211,6 @@ func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
 		return c.Thaw(ctx)
 	})
 	return frozen, err
-}
-
-func freezeError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the guest agent did not freeze the guest's file systems: %w", err)
 }
 
 // stopCPUs stops a running guest. A paused one stays as it is.
@@ -250,7 +246,6 @@ func (l *launcher) stopCPUs(done holdSteps) (holdSteps, error) {
 	return done, err
 }
 
-// runStateUnlessMigrating returns QEMU's run state. It fails for a guest that is being migrated.
 func (l *launcher) runStateUnlessMigrating(ctx context.Context) (string, error) {
 	var migration struct {
 		Status migrationstatus.Status `json:"status"`
@@ -312,8 +307,8 @@ func (l *launcher) undoHold(done holdSteps) {
 	}
 }
 
-// runCPUs resumes a guest whose CPUs were stopped. The marker goes afterwards: without it virt-handler would take the
-// guest for one that its user has paused.
+// runCPUs resumes a guest. Its marker goes afterwards: without it virt-handler would take the guest for one that its
+// user has paused.
 func (l *launcher) runCPUs() {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -328,7 +323,7 @@ func (l *launcher) runCPUs() {
 }
 
 // thaw repeats the request until the agent has answered, QEMU has ended, or thawFor is over. An agent that hangs
-// processes the request when it continues.
+// thaws when it continues.
 func (l *launcher) thaw() {
 	for end := time.Now().Add(thawFor); ; {
 		err := l.withAgent(thawPatience, func(ctx context.Context, c *agent.Client) error { return c.Thaw(ctx) })

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// reaper waits for children: those started through it and, as the container's process 1, orphaned ones.
+// reaper waits for the children that it starts and, as the container's process 1, for orphaned ones.
 type reaper struct {
 	signals chan os.Signal
 

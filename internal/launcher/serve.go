@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// writePatience is how long a virt-handler that does not read may block the launcher before its connection is closed.
+// writePatience limits how long a virt-handler that does not read may block the launcher.
 const writePatience = 5 * time.Second
 
 // maxRequest limits one line from virt-handler, in bytes. The longest has a machine's arguments.
@@ -57,15 +57,13 @@ func (l *launcher) accept(listener net.Listener) {
 			return
 		}
 		p := &peer{conn: conn}
-		l.post(func() { l.setPeer(p) })
+		l.post(func() {
+			l.disconnectPeer()
+			l.peer = p
+			l.send(launch.Message{Hello: &launch.Hello{State: l.state}})
+			l.spawn(func() { l.readRequests(p) })
+		})
 	}
-}
-
-func (l *launcher) setPeer(p *peer) {
-	l.disconnectPeer()
-	l.peer = p
-	l.send(launch.Message{Hello: &launch.Hello{State: l.state}})
-	l.spawn(func() { l.readRequests(p) })
 }
 
 func (l *launcher) disconnectPeer() {
