@@ -49,8 +49,8 @@ type VM struct {
 
 // Memory is the host's, in KiB.
 type Memory struct {
-	// Free is unused memory, FreeVirtual adds unused swap space. Used is memory that is neither free nor a cache,
-	// UsedVirtual adds used swap space.
+	// Free is unused memory, FreeVirtual adds unused swap space. Used is neither free nor a cache, UsedVirtual adds
+	// used swap space.
 	Free, FreeVirtual, Used, UsedVirtual uint64
 }
 
@@ -74,17 +74,18 @@ type metric struct {
 	name, kind, context, unit, value string
 }
 
-// Document returns the figures as vhostmd's XML, without an empty line and with a final newline.
+// Document returns the figures as vhostmd's XML, with a final newline.
 func (f *Figures) Document() []byte {
 	var b strings.Builder
 	b.WriteString("<metrics>\n")
+	plain := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ")
 	for _, m := range f.metrics() {
 		unit := ""
 		if m.unit != "" {
 			unit = fmt.Sprintf(" unit=%q", m.unit)
 		}
 		fmt.Fprintf(&b, "  <metric type=%q context=%q%s>\n    <name>%s</name>\n    <value>%s</value>\n  </metric>\n",
-			m.kind, m.context, unit, m.name, escape(m.value))
+			m.kind, m.context, unit, m.name, plain.Replace(m.value))
 	}
 	b.WriteString("</metrics>\n")
 	return []byte(b.String())
@@ -127,8 +128,3 @@ func (f *Figures) metrics() []metric {
 }
 
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
-
-// escape escapes a text for an element, and joins its lines.
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ").Replace(s)
-}

@@ -3,7 +3,7 @@ package downwardmetrics
 // request is the only valid request. An empty line ends a request.
 const request = "GET /metrics/XML\n\n"
 
-// MaxRequest is how many bytes of a request are kept. A longer request is invalid.
+// MaxRequest limits the kept bytes of a request. A longer request is invalid.
 const MaxRequest = 64
 
 // Verdict is the result of reading a guest's text.
@@ -18,7 +18,7 @@ const (
 	Asked
 )
 
-// Requests parses a guest's text. The zero value is ready for use, and never holds more than MaxRequest bytes.
+// Requests parses a guest's text. The zero value is ready for use.
 type Requests struct {
 	kept   [MaxRequest]byte
 	length int
