@@ -20,7 +20,7 @@ const (
 	podTap       = "tap0"
 )
 
-// The guest's private network behind address translation, unless the VMI specifies another.
+// Networks behind address translation, unless the VMI specifies another.
 const (
 	defaultCIDR4 = "10.0.2.0/24"
 	defaultCIDR6 = "fd10:0:2::/120"
@@ -33,18 +33,16 @@ type plan struct {
 	binding binding
 
 	bridge, tap, podInterface string
-	// foreign means that a network plugin makes and connects the tap. stays is why the guest can't leave its node
-	// with the interface, "" if it can.
+	// foreign means that a network plugin makes and connects the tap. stays is Interface.Stays.
 	foreign bool
 	stays   string
 	// device means a device of the node, without links.
 	device bool
-	// secondary means a network other than the pod network; attachment is the NetworkAttachmentDefinition that the
-	// network plugin was asked for.
+	// secondary means a network other than the pod network; attachment is its NetworkAttachmentDefinition.
 	secondary  bool
 	attachment string
-	// mac comes from the spec or was generated. macChosen is false for an interface on the pod network without a MAC
-	// in the spec: bridge binding then takes the pod's.
+	// macChosen is false for an interface on the pod network without a MAC in the spec: bridge binding then takes the
+	// pod's.
 	mac              net.HardwareAddr
 	macChosen        bool
 	queues           int
@@ -58,10 +56,9 @@ type subnet struct {
 	bits          int
 }
 
-// port is a range of the guest's ports that the pod's address leads to.
+// port is an inclusive range of the guest's ports that the pod's address leads to.
 type port struct {
-	protocol byte
-	// first and last are both included.
+	protocol    byte
 	first, last uint16
 }
 
@@ -151,7 +148,7 @@ func (p *plan) links(source *v1.Network) {
 	p.tap = layout.SecondaryLink("tap", source.Name)
 }
 
-// subnets sets the guest's networks behind translation, which only the pod network has.
+// subnets are behind translation, which only the pod network has.
 func (p *plan) subnets(pod *v1.PodNetwork) (err error) {
 	if pod == nil {
 		return nil

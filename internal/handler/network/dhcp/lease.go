@@ -2,9 +2,8 @@
 // advertisements and DHCPv6.
 //
 // The answer is a pure function of the Lease and the request. The server reads and writes whole Ethernet frames on
-// the guest's tap, below the pod's bridge and IP stack: it needs no address there, receives only its own guest's
-// requests, and sends to nobody else. It assigns one address to one MAC forever, without leases, pools
-// or a database.
+// the guest's tap, below the pod's bridge and IP stack: it needs no address, and hears and serves only its own guest.
+// It assigns one address to one MAC forever, without leases, pools or a database.
 package dhcp
 
 import (
@@ -20,12 +19,11 @@ const forever = time.Duration(0xffffffff) * time.Second
 type Lease struct {
 	// Requests from other MACs get no answer.
 	MAC net.HardwareAddr
-	// ServerMAC is the source address of the answers.
+	// ServerMAC is the source of the answers.
 	ServerMAC net.HardwareAddr
 	// ServerID identifies the server in DHCPv4 and is its packets' source address.
 	ServerID netip.Addr
-	// Address is the guest's address with its network's prefix length.
-	Address netip.Prefix
+	Address  netip.Prefix
 	// Routes excludes the own network and includes the default route.
 	Routes []Route
 	MTU    int
