@@ -88,12 +88,16 @@ func (g *guest) recordEvent(name string, data []byte) {
 			g.filling, g.migration = false, ""
 		}
 	case "RESUME":
-		g.filling = g.filling || g.arriving() && g.migration.PostCopy()
-		g.ran = true
-		// A guest that continues at the source has not been migrated.
-		if g.migration == migrationstatus.Completed {
-			g.migration = ""
-		}
+		g.recordResume()
+	}
+}
+
+// recordResume records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
+func (g *guest) recordResume() {
+	g.filling = g.filling || g.arriving() && g.migration.PostCopy()
+	g.ran = true
+	if g.migration == migrationstatus.Completed {
+		g.migration = ""
 	}
 }
 

@@ -41,7 +41,7 @@ func enter(namespace *os.File) error {
 // onOwnThread calls do on a thread that ends with the calling goroutine, so that no other goroutine can run on it in
 // a foreign namespace.
 func onOwnThread(do func()) {
-	runtime.LockOSThread() // so the runtime ends the thread
+	runtime.LockOSThread() // not unlocked, so the runtime ends the thread
 	if unix.Gettid() != unix.Getpid() {
 		do()
 		return
