@@ -20,9 +20,9 @@ type Forward struct {
 	Outgoing *Outgoing
 	// Channel is migrationwire.Stream or Disks.
 	Channel migrationwire.Channel
-	// Admit checks the connecting process: the socket is in a directory that belongs to the guest.
+	// Admit checks the connecting process: the guest can use the socket's directory.
 	Admit func(*net.UnixConn) error
-	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
+	// Answers limits how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
 	Answers time.Duration
 
 	sent, received atomic.Int64
@@ -32,19 +32,18 @@ type Forward struct {
 	open    int
 	streams map[*stream]bool
 	failure error
-	// left means that the other node has ended a stream before QEMU has.
-	left bool
+	left    bool
 }
 
-// Sent returns the bytes sent to the target so far.
+// Sent returns the bytes sent to the target.
 func (f *Forward) Sent() int64 { return f.sent.Load() }
 
-// Received returns the bytes received from the target so far.
+// Received returns the bytes received from the target.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure returns the error of the first connection that failed, nil for none; later failures may follow from it. It
-// is known before QEMU notices the end of its connection, which is all that QEMU learns. It explains only a migration
-// that has failed: in one that succeeds, the other side may end a connection first.
+// Failure returns the error of the first failed connection, from which later ones may follow. It is set before QEMU
+// notices the end of its connection, which is all that QEMU learns. It explains only a migration that has failed: in
+// one that succeeds, the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,14 +53,15 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
-// Discard ends the streams to the target, and reads what QEMU still writes without passing it on. So a QEMU that waits for
-// the target while it writes hears its next command, and does not see that a stream has ended: after that, it could not be
-// told any more to give up a post-copy.
+// Discard ends the streams to the target, and reads what QEMU still writes without passing it on. So a QEMU that
+// waits for the target while it writes hears its next command, and does not see that a stream has ended: after that,
+// it could not be told to give up a post-copy.
 func (f *Forward) Discard() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.streams {
-		s.discard()
+		s.discards.Store(true)
+		_ = s.peer.NetConn().Close() // run goes on until QEMU ends its side
 	}
 }
 
@@ -80,8 +80,7 @@ func (f *Forward) keep(s *stream) (ended func()) {
 	}
 }
 
-// Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects it waits
-// for nothing, so that time does not count.
+// Opening calls late if opened is not called within wait after QEMU's next connection.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	owed := &answerTimer{}
 	owed.limit(wait, late)
@@ -117,8 +116,8 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			f.recordFailure(fmt.Errorf("closing the migration's socket: %w", err))
 		}
 	})
-	// QEMU connects once for each stream. Any other process that can connect has broken out of the guest; it must not
-	// make this node call the other one without limit.
+	// QEMU connects once for each stream. Any other process here has broken out of the guest; it must not make this
+	// node call the other one without limit.
 	limiter := rate.NewLimiter(1, 2*f.Channel.MaxOpen())
 	for {
 		conn, err := listener.Accept()

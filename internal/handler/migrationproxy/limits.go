@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Limits bounds the wait for the peer. Zero values are the protocol's defaults.
+// Limits limits the wait for the peer. Zero values are the protocol's defaults.
 type Limits struct {
-	// Greeting bounds the time from the connection to the peer's answer.
+	// Greeting is the time from the connection to the peer's answer.
 	Greeting time.Duration
 	// Silence is the time without a message on the control connection after which the peer counts as gone.
 	Silence time.Duration
@@ -25,7 +25,6 @@ type Limits struct {
 func (l Limits) greeting() time.Duration { return cmp.Or(l.Greeting, migrationwire.Greeting) }
 func (l Limits) silence() time.Duration  { return cmp.Or(l.Silence, migrationwire.Silence) }
 
-// The zero value has no connections.
 type calls struct {
 	mu          sync.Mutex
 	byMigration map[string]*connections
@@ -104,7 +103,7 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 	}
 }
 
-// limitedLog limits the rate of log lines, since other hosts cause the logged events.
+// limitedLog limits the rate of log lines, which other hosts cause.
 type limitedLog struct {
 	log        logr.Logger
 	limiter    *rate.Limiter

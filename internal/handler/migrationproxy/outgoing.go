@@ -21,7 +21,7 @@ type Outgoing struct {
 	// Address is the target's published address (migrationwire.ParseAddress), Node the node that must answer there.
 	Address netip.AddrPort
 	Node    string
-	// Header names the migration. Dial fills in the protocol version, the supported copies and the Channel.
+	// Header names the migration. Dial fills in the version, the supported copies and the Channel.
 	Header migrationwire.Header
 	// TLS is certs.Source.PeerClientConfig.
 	TLS    func(server, protocol string) *tls.Config
@@ -39,7 +39,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
 }
 
-// Dial connects to the target within a greeting's limit.
+// Dial connects to the target within the limit for greetings.
 func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Limits.greeting())
 	defer cancel()
@@ -97,8 +97,7 @@ type Conversation struct {
 	Mine *Facts
 	// Heard is called with each fact of the target, once for each connection.
 	Heard func(migrationwire.Kind)
-	// HeardAgreed is called with the transport that the target has agreed to, once for each connection; nil to ignore
-	// it.
+	// HeardAgreed is called with the target's transport, once for each connection; nil to ignore it.
 	HeardAgreed func(migrationwire.Transport)
 	// Connected is called when a connection begins and when it has ended; nil to ignore that. None of the functions
 	// may block.

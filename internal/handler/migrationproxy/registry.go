@@ -15,11 +15,11 @@ type Target struct {
 	// Done is closed when the migration is no longer wanted here, which ends its connections.
 	Done <-chan struct{}
 	Dial func(ctx context.Context) (*net.UnixConn, error)
-	// DialDisks connects to the socket that disks are copied to; nil if none are.
+	// DialDisks connects to the socket for copies of disks; nil if none are copied.
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
-	// Claims means that disks are copied to other claims. A source whose version can't do that is refused.
-	Claims bool
-	// Plugged means the same for plugged disks.
+	// Claims means that disks are copied to other claims, and Plugged that plugged disks are. A source whose version
+	// can't do that is refused.
+	Claims  bool
 	Plugged bool
 	Facts   *Facts
 	// Heard is called with each fact of the source, once for each control connection.
@@ -27,8 +27,7 @@ type Target struct {
 	// HeardDisks is called with the disks that were plugged into the source's guest, once for each control
 	// connection; nil to ignore them.
 	HeardDisks func([]migrationwire.Disk)
-	// HeardOffer is called with the transport that the source offers, once for each control connection; nil to ignore
-	// it.
+	// HeardOffer is called with the source's transport, once for each control connection; nil to ignore it.
 	HeardOffer func(migrationwire.Transport)
 	// Connected is called when a control connection begins and when the last one has ended; nil to ignore that.
 	Connected func(bool)
@@ -45,8 +44,7 @@ type Registry interface {
 type Expected struct {
 	MigrationUID, VMIUID, Namespace, Name string
 	SourceNode                            string
-	// Target is this node's side; Expect sets its Done.
-	Target Target
+	Target                                Target
 }
 
 func (e *Expected) admits(h migrationwire.Header, peerNode string) bool {

@@ -44,8 +44,7 @@ func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr
 
 const relisten = 10 * time.Second
 
-// Address returns this node's address for sources, for status.migrationState.targetNodeAddress; empty while there is
-// no listener.
+// Address returns this node's address for status.migrationState.targetNodeAddress, empty without a listener.
 func (s *Server) Address() string {
 	if address := s.published.Load(); address != nil {
 		return address.String()
@@ -111,10 +110,6 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	defer running.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	s.accept(ctx, listener, &running)
-}
-
-func (s *Server) accept(ctx context.Context, listener net.Listener, running *sync.WaitGroup) {
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
@@ -170,12 +165,11 @@ type call struct {
 	node   string
 	conn   *peerConn
 	target Target
-	// serve runs the connection, end releases its resources.
-	serve func(ctx context.Context) error
-	end   func()
+	serve  func(ctx context.Context) error
+	end    func()
 }
 
-// begin authenticates the caller, reads its header and answers, within the greeting's limit.
+// begin authenticates the caller, reads its header and answers, within the limit for greetings.
 func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
 	defer caller.Leave()
 	deadline := time.Now().Add(s.Limits.greeting())
@@ -218,7 +212,7 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 		return err
 	}
 	if c.target.DialDisks != nil && c.header.Version < migrationwire.CopiesDisks {
-		// It would hand the guest over without its disks.
+		// Such a source would hand the guest over without its disks.
 		return errors.New("the guest's disks move with it, which the source's virt-handler is too old for")
 	}
 	if c.target.Claims && !c.header.CopiesClaims || c.target.Plugged && !c.header.CopiesPlugged {

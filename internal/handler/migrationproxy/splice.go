@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// streamTimeout is how long a stream waits for a peer whose node or network is silent. It is longer than the
-	// control connection's silence: the guest's memory that has been copied is worth a short outage.
+	// streamTimeout limits the wait for a silent node or network. It exceeds the control connection's silence: the
+	// guest's memory that has been copied is worth a short outage.
 	streamTimeout = 10 * time.Second
 	chunk         = 256 << 10
-	// unsent bounds the bytes that wait in the kernel for the network: without a limit it queues megabytes, and the
+	// unsent limits the bytes that wait in the kernel for the network: without a limit it queues megabytes, and the
 	// guest stands still until the last of them has been sent.
 	unsent = 512 << 10
 )
 
-// chunks are shared: a migration has up to 17 streams with two directions each.
+// A migration has up to 17 streams with two directions each.
 var chunks = sync.Pool{New: func() any {
 	buffer := make([]byte, chunk)
 	return &buffer
@@ -47,9 +47,8 @@ type stream struct {
 	// left is called when the other node ends its direction before QEMU has ended its own; nil to ignore that. It
 	// happens when a virt-handler is killed (TLS in Go does not distinguish that from a regular end) or when a QEMU
 	// stops reading.
-	left    func()
-	answers time.Duration
-	// discards means that the peer's side has been ended here, without QEMU's knowledge.
+	left     func()
+	answers  time.Duration
 	discards atomic.Bool
 }
 
@@ -106,12 +105,6 @@ func (s *stream) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// discard ends the peer's side. run goes on until QEMU ends its own.
-func (s *stream) discard() {
-	s.discards.Store(true)
-	_ = s.peer.NetConn().Close()
-}
-
 func (s *stream) close() {
 	// Cut off data has no reader any more.
 	_ = s.qemu.Close()
@@ -128,15 +121,14 @@ type answerTimer struct {
 	owed  bool
 }
 
-// limit makes late be called when an answer is owed for the time after. It must be called before the timer is used.
+// limit must be called before the timer is used.
 func (d *answerTimer) limit(after time.Duration, late func()) {
 	d.timer = time.AfterFunc(after, late)
 	d.timer.Stop()
 	d.after = after
 }
 
-// begin records that data is about to be sent to the peer. While an answer is owed, the time runs from the first such
-// data.
+// begin records that data is about to be sent to the peer. The time runs from the first unanswered data.
 func (d *answerTimer) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

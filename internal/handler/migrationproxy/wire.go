@@ -9,12 +9,11 @@ import (
 )
 
 const (
-	// batch is the number of bytes in one system call to or from the network. TLS alone writes and reads its records
-	// of 16 KiB one by one, and each of them wakes the waiting side.
+	// batch is the size of one system call to or from the network. TLS alone writes and reads its records of 16 KiB
+	// one by one, and each of them wakes the waiting side.
 	batch  = 64 << 10
 	record = 16 << 10
-	// recordHeader is the size of the header of a TLS record: a type, a version, and the length of the rest in two
-	// bytes.
+	// recordHeader is the size of a TLS record's header: a type, a version, and the length of the rest in two bytes.
 	recordHeader = 5
 )
 
@@ -58,7 +57,7 @@ func (c *peerConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// wire is the transport below TLS. TLS reads for one caller at a time.
+// wire is the transport below TLS, which reads for one caller at a time.
 type wire struct {
 	net.Conn
 	in *bufio.Reader
@@ -73,8 +72,8 @@ type wire struct {
 
 func newWire(conn net.Conn) *wire { return &wire{Conn: conn, in: bufio.NewReaderSize(conn, batch)} }
 
-// Read returns at most the rest of one record: otherwise TLS would buffer a part of the next one, which hasRecord
-// could not see.
+// Read returns at most the rest of one record: otherwise TLS would buffer a part of the next one, unseen by
+// hasRecord.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.left == 0 {
 		header, err := w.in.Peek(recordHeader)
@@ -96,8 +95,7 @@ func (w *wire) hasRecord() bool {
 	return err == nil && w.in.Buffered() >= recordSize(header)
 }
 
-// recordSize returns the size of a record with this header. If the input ends within the header, it is the length of
-// that part.
+// recordSize returns the size of a record with this header, which may be cut off by the end of the input.
 func recordSize(header []byte) int {
 	if len(header) < recordHeader {
 		return len(header)
