@@ -14,7 +14,6 @@ import (
 // Volumes finds the persistent volumes of pods where the kubelet has set them up, and nowhere else: a container's
 // file system, device nodes included, comes from the author of its image.
 type Volumes struct {
-	// Kubelet is the kubelet's root directory.
 	Kubelet string
 	// Host is the node's root directory, which the kubelet's links to devices lead into.
 	Host string
@@ -27,8 +26,8 @@ type VolumeID struct {
 	// Pod is the pod's UID, Name the persistent volume's name.
 	Pod, Name string
 	Block     bool
-	// HostPath is the node's folder or device of a hostPath volume, empty for all other types. The kubelet keeps no
-	// entry for it.
+	// HostPath is the node's folder or device of a hostPath volume, for which the kubelet keeps no entry; empty for
+	// others.
 	HostPath string
 }
 
@@ -46,17 +45,17 @@ const emptyDirPlugin = "kubernetes.io~empty-dir"
 // EmptyDir returns the path of an emptyDir volume beneath the kubelet's folder of the pod.
 func EmptyDir(volume string) string { return filepath.Join("volumes", emptyDirPlugin, volume) }
 
-// The kubelet's plugins whose volumes are named by a pod's author instead of a persistent volume.
+// Plugins whose volumes are named by a pod's author instead of a persistent volume.
 var unnamedPlugins = []string{
 	emptyDirPlugin, "kubernetes.io~configmap", "kubernetes.io~secret",
 	"kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
 }
 
-// The plugins whose mount is in a subfolder of the volume's folder.
+// Plugins whose mount is in a subfolder of the volume's folder.
 var mountFolder = map[string]string{"kubernetes.io~csi": "mount"}
 
-// Open opens a volume. It stays usable when the kubelet tears the volume down, and does not prevent that
-// (decision 217).
+// Open opens a volume. It stays usable when the kubelet tears the volume down, and does not prevent that (decision
+// 217).
 func (v Volumes) Open(id VolumeID) (*Volume, error) {
 	for what, name := range map[string]string{"pod UID": id.Pod, "volume name": id.Name} {
 		if name == "" || name == ".." || name == "." || strings.ContainsRune(name, filepath.Separator) {
@@ -93,12 +92,8 @@ func (v Volumes) find(id VolumeID) (*entry, error) {
 	case id.Block:
 		return v.findDevice(id)
 	}
-	return v.findMount(id)
-}
-
-// findMount finds a file system that the kubelet has mounted for the pod. Before and after the mount the folder is an
-// empty one on the node's own file system, where a new disk would belong to nobody.
-func (v Volumes) findMount(id VolumeID) (*entry, error) {
+	// Before and after the kubelet's mount, the folder is an empty one on the node's own file system, where a new disk
+	// would belong to nobody.
 	found, err := v.findMountFolder(id)
 	if err != nil {
 		return nil, err
@@ -125,7 +120,7 @@ func (v Volumes) findMountFolder(id VolumeID) (*entry, error) {
 	return newEntry(fd, filepath.Join(folder.path, mountFolder[plugin]))
 }
 
-// findDevice follows the kubelet's link to the device of the pod's container.
+// findDevice follows the kubelet's link to the device.
 func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	link, _, err := v.entryOf(id, "volumeDevices", unix.O_NOFOLLOW)
 	if err != nil || !link.is(unix.S_IFLNK) {
@@ -197,7 +192,7 @@ func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, p
 	return found, plugin, nil
 }
 
-// maxPlugins bounds the volume plugins of one pod; a kubelet has about ten.
+// maxPlugins limits the volume plugins of one pod; a kubelet has about ten.
 const maxPlugins = 256
 
 // Close closes the volume. Files opened from it stay open.
@@ -218,21 +213,16 @@ func (v *Volume) Label(label Labeler) {
 	}
 }
 
-// Device opens the block device. flags are open(2)'s.
+// Device opens the block device. flags are open(2)'s. With a label it opens the device through a separate node:
+// SELinux checks each user of the descriptor against the label of the node it was opened through, and the host's own
+// node is labeled for the host's disks and shared by all its users.
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)
 	}
-	if v.label != nil {
-		return v.labeledDevice(flags)
+	if v.label == nil {
+		return v.device.reopen(flags)
 	}
-	return v.device.reopen(flags)
-}
-
-// labeledDevice opens the device through a separate node. SELinux checks each user of the descriptor against the
-// label of the node it was opened through; the host's own node is labeled for the host's disks and shared by all its
-// users.
-func (v *Volume) labeledDevice(flags int) (*os.File, error) {
 	dir, err := os.MkdirTemp(v.nodes, "volume-")
 	if err != nil {
 		return nil, fmt.Errorf("making a device node for %s: %w", v.device.path, err)
