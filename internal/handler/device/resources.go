@@ -6,8 +6,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// guests is the number of devices offered of each kind. The devices can be opened any number of times, so the number
-// only exceeds the guests that a node can run.
+// guests is the number of devices of each kind, which can be opened any number of times. It exceeds the guests of a
+// node.
 const guests = 1000
 
 // Resource is one resource for the kubelet.
@@ -27,20 +27,19 @@ type Facts struct {
 	Emulation func() bool
 }
 
-// Exists reports whether /dev has a device node. A privileged container shares /dev with its node.
+// Exists reports whether /dev has a device node. A privileged container shares it with its node.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// Resources returns the resources that the node can offer. A pod that requests another one stays pending with the
-// scheduler's reason.
+// Resources returns the resources that the node can offer. A pod that requests another one stays pending.
 func Resources(f Facts) []Resource {
 	var list []Resource
 	add := func(name string, nodes func() []string) {
 		list = append(list, Resource{Name: name, Count: guests, Nodes: nodes})
 	}
-	// An optional accelerator comes with KVM rather than as a request, since some nodes lack it and the pod is created
+	// An optional accelerator comes with KVM rather than as a request: some nodes lack it, and the pod is created
 	// before its node is known.
 	accelerated := []string{layout.KVMDevice}
 	if f.Exists(layout.VhostNetDevice) {
@@ -51,8 +50,7 @@ func Resources(f Facts) []Resource {
 	}
 	if f.Exists(layout.TUNDevice) {
 		add(layout.ResourceTUN, func() []string {
-			// With emulation permitted, pods don't request KVM. They get it here, so that only nodes without KVM
-			// emulate.
+			// With emulation permitted, pods don't request KVM, and get it here: only nodes without KVM emulate.
 			if f.KVM && f.Emulation() {
 				return append([]string{layout.TUNDevice}, accelerated...)
 			}

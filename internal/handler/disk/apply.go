@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxFile limits one file of a ConfigMap or Secret, and maxTotal all files of one volume, in bytes: both kinds hold
-	// 1 MiB at most. Sizes are checked before anything is read, since anyone may have written the pod's files.
+	// maxFile limits one file of a ConfigMap or Secret, and maxTotal all files of one volume, in bytes: both kinds
+	// hold at most 1 MiB. Sizes are checked first, since anyone may have written the pod's files.
 	maxFile   = 2 << 20
 	maxTotal  = 2 << 20
 	maxFolder = 4096
@@ -27,7 +27,6 @@ const (
 
 // Pod is the pod in which a Plan is applied.
 type Pod struct {
-	// Root is the container's.
 	Root *podpath.Dir
 	// User is QEMU's uid and gid.
 	User int
@@ -112,14 +111,13 @@ func (i Image) gather(root *podpath.Dir) ([]iso.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(i.AnyOf) > 0 && !slices.ContainsFunc(copied, i.isAnyOf) {
+	isAnyOf := func(f iso.File) bool {
+		return slices.ContainsFunc(i.AnyOf, func(name string) bool { return strings.EqualFold(name, f.Path) })
+	}
+	if len(i.AnyOf) > 0 && !slices.ContainsFunc(copied, isAnyOf) {
 		return nil, fmt.Errorf("its ConfigMap or Secret has no %s", strings.Join(i.AnyOf, " or "))
 	}
 	return append(files, copied...), nil
-}
-
-func (i Image) isAnyOf(f iso.File) bool {
-	return slices.ContainsFunc(i.AnyOf, func(name string) bool { return strings.EqualFold(name, f.Path) })
 }
 
 func (c Copy) read(root *podpath.Dir) ([]byte, error) {
@@ -151,8 +149,8 @@ func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 	return files, nil
 }
 
-// listFolder lists the files of a volume, and refuses a volume that exceeds the limits. Names that begin with two dots
-// are the kubelet's (..data); the other names are links through them.
+// listFolder lists the files of a volume within the limits. Names that begin with two dots are the kubelet's
+// (..data); the others are links through them.
 func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	pending := []string{""}
 	seen, total := 0, int64(0)

@@ -1,10 +1,9 @@
 // Package disk prepares a VMI's disks beyond the volumes of its launcher pod: ISO images of cloud-init data,
-// ConfigMaps, Secrets and the like, the raw image in an empty claim or at a hostDisk's path, and the ownership that
-// lets QEMU's unprivileged process open them.
+// ConfigMaps, Secrets and the like, the raw image in an empty claim or at a hostDisk's path, and their ownership,
+// which lets QEMU's unprivileged process open them.
 //
-// NewPlan decides from the VMI alone. Plan.Apply acts on the pod's volumes from outside the pod. It never overwrites a
-// file, so it can be repeated while the guest runs. virt-launcher, which has no privileges, inspects images and creates
-// overlays.
+// NewPlan decides from the VMI alone. Plan.Apply acts from outside the pod, and never overwrites a file, so it can be
+// repeated while the guest runs. virt-launcher, which has no privileges, inspects images and creates overlays.
 package disk
 
 import (
@@ -26,8 +25,7 @@ import (
 // dataLabel is the default volume label.
 const dataLabel = "cfgdata"
 
-// sysprepLabel is the volume label of an image with answers for Windows Setup. Setup does not read the label, only one
-// of answerFiles.
+// sysprepLabel labels an image with answers for Windows Setup, which reads one of answerFiles and not the label.
 const sysprepLabel = "unattendCD"
 
 var answerFiles = []string{"autounattend.xml", "unattend.xml"}
@@ -37,8 +35,7 @@ type Plan struct {
 	Images   []Image
 	Raws     []Raw
 	Ignition string
-	// State is nil for a VM without persistent state.
-	State *State
+	State    *State
 }
 
 // State is the folder of a VM's persistent state in its claim.
@@ -54,7 +51,7 @@ type Image struct {
 	Files  []iso.File
 	Copies []Copy
 	Keys   Keys
-	// Folder, if not empty, is a folder in the pod whose files are all copied. It may be missing if Optional.
+	// Folder is a folder in the pod whose files are all copied, or empty. It may be missing if Optional.
 	Folder   string
 	Optional bool
 	// AnyOf are file names, in any case, of which Folder must have at least one; empty for no requirement.
@@ -90,8 +87,7 @@ type Raw struct {
 	Size int64
 	// Exact means Size whatever space is left: the file is sparse, and the copied disk may have more holes than a
 	// file system keeps free.
-	Exact bool
-	// ReadOnly means that nothing is created or changed.
+	Exact    bool
 	ReadOnly bool
 }
 
@@ -117,7 +113,7 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 		}
 		if raw, ok := rawOf(volume); ok {
 			if size := volumemigration.SizeOf(vmi, volume.Name); size > 0 && machine.ChangesClaim(vmi, volume) {
-				// The copied disk needs its exact size, whatever the claim's capacity.
+				// The copied disk needs its exact size.
 				raw.Claim, raw.Size, raw.Exact = "", size, true
 			}
 			plan.Raws = append(plan.Raws, raw)
@@ -181,13 +177,12 @@ func rawOf(v *v1.Volume) (Raw, bool) {
 }
 
 const (
-	// reserved is the file system's own need for a disk image that fills it, in bytes: the file's extent tree and
-	// directory entry.
-	reserved = 128 << 10
-	// granularity is in bytes.
-	granularity = 1 << 20
-	// share is the part of a claim for its file system, in percent: CDI's default. A disk that grows with its
-	// claim leaves it, so that a disk in a claim that a DataVolume sized keeps the requested size.
+	// reserved is the file system's own need for a disk image that fills it, in bytes: extent tree and directory
+	// entry.
+	reserved    = 128 << 10
+	granularity = 1 << 20 // bytes
+	// share is the file system's part of a claim, in percent: CDI's default. A disk that grows with its claim leaves
+	// it, so that a disk in a claim that a DataVolume sized keeps the requested size.
 	share = 6
 )
 

@@ -14,9 +14,8 @@ const (
 	Usable = layout.KVMUsable
 	// Unusable means that the node has it and the probe's guest did not run.
 	Unusable = "unusable"
-	// Absent means that the node does not have it.
-	Absent = "absent"
-	// Off means that it was not tried, since DRYDOCK_ACCEL requests another accelerator.
+	Absent   = "absent"
+	// Off means that DRYDOCK_ACCEL requests another accelerator.
 	Off = "off"
 )
 
@@ -37,8 +36,7 @@ const probedAgain = ". The guest got too little of the CPUs, so the node is prob
 type capability struct {
 	label, state     string
 	unusable, usable string
-	// message has the reason and the consequence.
-	message string
+	message          string
 }
 
 func capabilities(probe nodeprobe.Result) []capability {
@@ -85,7 +83,7 @@ func stateOf(a nodeprobe.Accelerator) string {
 // Report is an event on the node.
 type Report struct{ Type, Reason, Message string }
 
-// Reports returns the events for changes. Equal labels give none, so a restart reports nothing twice.
+// Reports returns the events for changes. A restart reports nothing twice.
 func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	if probe.Use() == "" {
 		// The other failures follow from this one.

@@ -21,8 +21,7 @@ type Observed struct {
 	Record         hotplug.Record
 	AttachmentPods []hotplug.Pod
 	Disks          map[string]diskhotplug.Disk
-	// Opened has, by volume, the attachment pod in which a disk was opened that has been neither plugged nor dropped
-	// since.
+	// Opened has, by volume, the attachment pod whose disk is open, neither plugged nor dropped.
 	Opened map[string]types.UID
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
@@ -39,7 +38,7 @@ type Observed struct {
 // Action is the action on a volume.
 type Action string
 
-// The actions. Rest does nothing; Ask asks the guest to release the disk.
+// Rest does nothing; Ask asks the guest to release the disk.
 const (
 	Rest Action = ""
 	Open Action = "Open"
@@ -63,11 +62,11 @@ type Decision struct {
 	Action        Action
 	// Source is the attachment pod with the disk for Open, Plug and Verify.
 	Source hotplug.Pod
-	// Place is the disk's place; nil for any free one.
+	// Place is nil for any free one.
 	Place *machine.Slot
 	// Size is the size in bytes of an image that Open makes, 0 for the claim's capacity.
 	Size int64
-	// Phase is the phase for the status; empty if virt-handler does not write it.
+	// Phase is empty if virt-handler does not write the status.
 	Phase           v1.VolumePhase
 	PodName         string
 	PodUID          types.UID
@@ -191,7 +190,6 @@ func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 	}
 }
 
-// decidePartial decides about a disk of which QEMU has only a part.
 func (o Observed) decidePartial(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
 	if disk.Bare && o.Halted && wanted && e.attached() {
 		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, and the guest may not run before the
@@ -246,9 +244,8 @@ func (o Observed) decidePlug(d *Decision, e entry) {
 	}
 }
 
-// sourcePod returns the attachment pod to plug a volume from: the one that the status names. If that pod is gone, a
-// volume that was already in use comes from its successor as in a handover, because virt-controller names only the
-// first pod.
+// sourcePod returns the attachment pod to plug a volume from: the one that the status names. If that is gone, a
+// volume in use comes from its successor as in a handover, because virt-controller names only the first pod.
 func (o Observed) sourcePod(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
 	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {
@@ -280,8 +277,7 @@ func (o Observed) decidePlugged(d *Decision, e entry) {
 	case ok && serving.Alive():
 		d.setStatus(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
 	case d.Action == Verify:
-		// The next pod follows, as for every guest that has arrived from another node. A failure is reported after
-		// the attempt.
+		// The next pod follows, as for every guest from another node. A failure is reported after the attempt.
 	case e.phase != v1.HotplugVolumeAttachedToNode:
 		d.setStatus(e.phase, e, ReasonPodGone, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
 	}
@@ -301,7 +297,7 @@ func (o Observed) attachmentPod(uid types.UID) (hotplug.Pod, bool) {
 	return hotplug.Pod{}, false
 }
 
-// Claim returns the claim of a hotpluggable volume; empty if the spec has no such volume.
+// Claim returns the claim of a hotpluggable volume, empty for any other.
 func Claim(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]
