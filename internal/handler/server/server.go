@@ -3,7 +3,6 @@
 //
 // It owns routes, answers and the encoding of errors (metav1.Status). The Machine implements the verbs; the package
 // must not know QEMU or the API server. The TLS configuration admits virt-api's certificate and no other.
-// must not know QEMU or the API server. The TLS configuration admits virt-api's certificate and no other.
 package server
 
 import (
