@@ -44,7 +44,6 @@ func (w *window) Peek(n int) ([]byte, error) {
 	return w.buffer[w.at : w.at+n], nil
 }
 
-// reserve makes room for n bytes after at.
 func (w *window) reserve(n int) {
 	if cap(w.buffer)-w.at >= n {
 		return

@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// queued bounds the pieces that wait for a writer.
+// queued limits the pieces that wait for a writer.
 const queued = 2
 
 // writers decode pieces of content and write them to the disk in parallel to the reading goroutine.
@@ -26,8 +26,7 @@ type writers struct {
 	err error
 }
 
-// piece is data and its offset on the disk; unpacked is the decompressed size of a compressed cluster, 0 for
-// plain data.
+// unpacked is the decompressed size of a compressed cluster, 0 for plain data.
 type piece struct {
 	data     []byte
 	at       int64

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Source is the origin of a disk's content: a disk image of any format, possibly compressed, or (Task.Archive)
-// a tar file.
+// Source is the origin of a disk's content: a disk image of any format, possibly compressed, or (Task.Archive) a tar
+// file.
 type Source interface {
 	// Open begins to read the content at an offset. The engine first opens at 0. It opens at another offset
 	// only after a Stream of this source had Ranges, and a second time only after one had Ranges or Rewindable.

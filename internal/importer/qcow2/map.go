@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxInMemory bounds the extents in memory (24 bytes each); more are spilled to files, in sorted runs.
+// maxInMemory limits the extents in memory (24 bytes each); more are spilled to files, in sorted runs.
 const maxInMemory = 1 << 20
 
 // Map has all extents of an image, ordered by their offset in the file.
@@ -96,7 +96,6 @@ type run struct {
 	now    Extent
 }
 
-// next advances; it returns false at the end.
 func (r *run) next() (bool, error) {
 	if r.file == nil {
 		if len(r.memory) == 0 {

@@ -7,7 +7,7 @@ const (
 	flagZero       = 1 << 0
 )
 
-// maxExtent bounds the size of joined extents; a single cluster may be larger.
+// maxExtent limits joined extents; a single cluster may be larger.
 const maxExtent = 1 << 20
 
 // Extent is a range of the file that is a range of the disk.

@@ -18,13 +18,12 @@ import (
 	"drydock.dev/drydock/internal/importer/unpack"
 )
 
-// maxScan bounds the bytes of a layer in addition to the disk, so that an endless layer ends.
+// maxScan limits the bytes of a layer in addition to the disk, so that an endless layer ends.
 const maxScan = 64 << 30
 
 const folder = "/disk"
 
-// removed are the paths that upper layers have removed; "/*" marks the lower layers' content of an opaque
-// folder.
+// removed are the paths that upper layers have removed; "/*" marks the lower layers' content of an opaque folder.
 type removed map[string]bool
 
 // whiteout reports whether the entry was one, and records it.
@@ -67,7 +66,6 @@ type layer struct {
 	cancel context.CancelCauseFunc
 }
 
-// openLayer begins to read a layer of any compression.
 func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
 	digest, err := from.Digest()
 	if err != nil {
@@ -107,8 +105,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// seek advances to the disk and returns its size, -1 if the layer has none. It adds the layer's whiteouts to
-// gone.
+// seek advances to the disk and returns its size, -1 if the layer has none. It adds the layer's whiteouts to gone.
 func (l *layer) seek(gone removed) (int64, error) {
 	own := removed{}
 	for {

@@ -110,8 +110,8 @@ func (s *Source) note(stream job.Stream) {
 	s.last.Body = nil
 }
 
-// get requests a range of the file if it still has the known version. If a server refuses the first range,
-// which only an empty file lacks, get requests the whole file.
+// get requests a range of the file if it still has the known version. If a server refuses the first range, which only
+// an empty file lacks, get requests the whole file.
 func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	response, err := s.ask(ctx, what)
 	if err == nil && response.StatusCode == http.StatusRequestedRangeNotSatisfiable && (what == fromStart || what == firstByte) {
@@ -137,7 +137,10 @@ const (
 // ask requests a range or, if that is empty, the whole file: where the last request was redirected to, or from the
 // source's URL when that server no longer gives it. Signed addresses expire.
 func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
-	if final := s.finally(); final != nil {
+	s.mu.Lock()
+	final := s.final
+	s.mu.Unlock()
+	if final != nil {
 		// It has only the headers that the redirects left to it.
 		request := final.Clone(ctx)
 		request.Header.Del("Range")
@@ -161,12 +164,6 @@ func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 
 func gives(response *http.Response) bool {
 	return response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent
-}
-
-func (s *Source) finally() *http.Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.final
 }
 
 func (s *Source) redirected(final *http.Request) {
