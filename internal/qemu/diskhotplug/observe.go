@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Query is the part of QEMU's monitor that Observe needs. It sends only commands that change nothing.
+// Query is the part of QEMU's monitor that Observe needs, for commands that change nothing.
 type Query interface {
 	Execute(ctx context.Context, command string, args, result any) error
 }
@@ -50,8 +50,8 @@ const (
 	Partial Stage = "Partial"
 	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
-	// Detached means that the guest has a device whose disk was taken by force: the file is closed, and all the guest's
-	// requests to the device fail.
+	// Detached means that the guest has a device whose disk was taken by force: the file is closed, and all requests
+	// to the device fail.
 	Detached Stage = "Detached"
 )
 
@@ -62,16 +62,13 @@ type Disk struct {
 	// Size is the guest-visible size, in bytes.
 	Size int64
 	// Bare means that QEMU has only the file of a Partial disk.
-	Bare bool
-	// TrayOpen and Locked are a drive's.
+	Bare             bool
 	TrayOpen, Locked bool
 
-	// sets are the descriptor sets with this Tag's volume. There are several only if a virt-handler died and its
-	// successor did not look.
+	// sets are the descriptor sets with this Tag's volume. A second one is a dead virt-handler's.
 	sets []int64
 	// nodes are the existing ones of Tag.Nodes.
-	nodes []string
-	// detached is the existing replacement of this disk.
+	nodes    []string
 	detached *Disk
 }
 

@@ -29,9 +29,9 @@ const (
 
 // Image describes a new image.
 type Image struct {
-	// VirtualSize is the guest's disk size in bytes, rounded up to a whole sector.
+	// VirtualSize is in bytes, rounded up to a whole sector.
 	VirtualSize int64
-	// Backing is the path of the backing file, BackingFormat its format. Both are empty for an image without one.
+	// Backing is the path of the backing file, BackingFormat its format. Both are empty without one.
 	Backing, BackingFormat string
 }
 

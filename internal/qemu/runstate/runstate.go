@@ -1,8 +1,7 @@
-// Package runstate is the table of QEMU's run states: the meaning of each for a guest, the
-// VMI's conditions, and virt-handler's action.
+// Package runstate is the table of QEMU's run states: the meaning of each for a guest, the VMI's conditions, and
+// virt-handler's action.
 //
 // It owns the table and its texts: it must not query QEMU, and must not know an API type.
-// Every package that acts on a run state looks it up here.
 //
 //	          stop                     disk fails
 //	paused <───────> running <───────────────────> io-error     virt-handler resumes
@@ -24,18 +23,16 @@ import (
 type Outlook string
 
 const (
-	// Runs means that the guest runs.
 	Runs Outlook = "runs"
-	// Waits means that the guest can continue when it is resumed.
+	// Waits means that the guest can be resumed.
 	Waits Outlook = "waits"
 	// Passes means that QEMU leaves the state by itself.
 	Passes Outlook = "passes"
-	// Moved means that the guest continues in another QEMU: continuing it here would make a second guest on the
-	// same disks.
+	// Moved means that the guest continues in another QEMU: here it would be a second guest on the same disks.
 	Moved Outlook = "moved"
 	// Over means that the guest cannot continue.
 	Over Outlook = "over"
-	// Unknown means that the table lacks the state: a newer QEMU has it.
+	// Unknown means that a newer QEMU has the state.
 	Unknown Outlook = "unknown"
 )
 
@@ -43,7 +40,6 @@ const (
 type Action string
 
 const (
-	// Leave means that virt-handler does nothing.
 	Leave Action = "leave"
 	// Resume means that virt-handler resumes the guest, repeatedly until it runs.
 	Resume Action = "resume"
@@ -65,8 +61,7 @@ const (
 	ReasonGuestPanicked    = "GuestPanicked"
 	ReasonPoweredOff       = "GuestPoweredOff"
 	ReasonUnknown          = "UnknownRunState"
-	// ReasonWaitingForVolumes is for a guest whose CPUs have never been started because it waits for hotpluggable
-	// volumes. QEMU's run state is Prelaunch.
+	// ReasonWaitingForVolumes is for a guest in Prelaunch that waits for hotpluggable volumes.
 	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
@@ -82,18 +77,16 @@ const (
 	Paused      = "paused"
 )
 
-// PausedToMigrate is not one of QEMU's run states: QEMU reports Paused for a guest that virt-handler has stopped so
-// that its migration ends, as for one that its user has paused.
+// PausedToMigrate is not QEMU's: QEMU reports Paused for a guest that virt-handler has stopped so that its migration
+// ends.
 const PausedToMigrate = "paused-to-migrate"
 
-// Held is not one of QEMU's run states: QEMU reports Paused for a guest that virt-launcher has stopped for a moment, so
-// that its disks can be snapshotted. This concerns only the snapshot: the VMI's status is that of a running guest
-// (decision 424).
+// Held is not QEMU's: QEMU reports Paused for a guest that virt-launcher has stopped for a moment, so that its disks
+// can be snapshotted. The VMI's status is that of a running guest (decision 424).
 const Held = "held-still"
 
 // State is one of QEMU's run states.
 type State struct {
-	// Name is QEMU's (query-status).
 	Name    string
 	Outlook Outlook
 	// Reason and Message are those of Ready=False, empty for a ready guest.
