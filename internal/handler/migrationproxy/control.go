@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// A peer sends Alive once a second and each fact once. Far more messages end the connection.
+// A peer sends Alive once a second and each fact once.
 const (
 	messagesPerSecond = 10
 	messagesAtOnce    = 100
@@ -25,7 +25,7 @@ type controlConnection struct {
 	limits    Limits
 	migration string
 	mine      *Facts
-	// other is the peer's side; facts that belong to this side are ignored.
+	// other is the peer's side; other facts are ignored.
 	other  migrationwire.Side
 	onFact func(migrationwire.Kind)
 	// onDisks and onTransport may be nil.

@@ -14,15 +14,15 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Forward accepts the connections of the source's QEMU and passes each on to the target over a separate connection.
-// Its fields are set before Run.
+// Forward passes the connections of the source's QEMU on to the target, each over a connection of its own. Its fields
+// are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
 	// Channel is migrationwire.Stream or Disks.
 	Channel migrationwire.Channel
 	// Admit checks the connecting process: the guest can use the socket's directory.
 	Admit func(*net.UnixConn) error
-	// Answers limits how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
+	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
 	Answers time.Duration
 
 	sent, received atomic.Int64
@@ -41,9 +41,8 @@ func (f *Forward) Sent() int64 { return f.sent.Load() }
 // Received returns the bytes received from the target.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure returns the error of the first failed connection, from which later ones may follow. It is set before QEMU
-// notices the end of its connection, which is all that QEMU learns. It explains only a migration that has failed: in
-// one that succeeds, the other side may end a connection first.
+// Failure returns the error of the first failed connection, before QEMU notices the end of its own. It explains only
+// a migration that has failed: in one that succeeds, the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,9 +52,8 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
-// Discard ends the streams to the target, and reads what QEMU still writes without passing it on. So a QEMU that
-// waits for the target while it writes hears its next command, and does not see that a stream has ended: after that,
-// it could not be told to give up a post-copy.
+// Discard ends the streams to the target, and discards what QEMU still writes. So a QEMU that waits for the target
+// hears its next command, and does not see that a stream has ended, after which it could not give up a post-copy.
 func (f *Forward) Discard() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -103,8 +101,7 @@ type Listener interface {
 	Close() error
 }
 
-// Run serves the listener until ctx ends, and closes it. All connections have ended when it returns. The error is the
-// listener's.
+// Run serves the listener until ctx ends, and returns when all connections have ended. The error is the listener's.
 func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -116,8 +113,8 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			f.recordFailure(fmt.Errorf("closing the migration's socket: %w", err))
 		}
 	})
-	// QEMU connects once for each stream. Any other process here has broken out of the guest; it must not make this
-	// node call the other one without limit.
+	// QEMU connects once for each stream. Any other process has broken out of the guest; it must not make this node
+	// call the other one without limit.
 	limiter := rate.NewLimiter(1, 2*f.Channel.MaxOpen())
 	for {
 		conn, err := listener.Accept()

@@ -14,11 +14,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Limits limits the wait for the peer. Zero values are the protocol's defaults.
+// Limits are for waiting for the peer. Zero values are the protocol's defaults.
 type Limits struct {
-	// Greeting is the time from the connection to the peer's answer.
 	Greeting time.Duration
-	// Silence is the time without a message on the control connection after which the peer counts as gone.
+	// Silence is the time without a message after which the peer counts as gone.
 	Silence time.Duration
 }
 
@@ -32,7 +31,7 @@ type calls struct {
 
 type connections struct {
 	streams map[migrationwire.Channel]int
-	// controls counts the open control connections, including replaced ones; replace ends the newest.
+	// controls includes replaced connections; replace ends the newest.
 	controls int
 	replace  context.CancelFunc
 }
@@ -74,8 +73,8 @@ func (c *calls) stream(migration string, channel migrationwire.Channel) (end fun
 	}, nil
 }
 
-// control makes a connection the current one of its migration. replaced ends when another takes its place. connected
-// is called with true at the first connection and with false at the end of the last.
+// control replaces the migration's current connection; replaced ends when another does. connected is called with true
+// at the first connection and with false at the end of the last.
 func (c *calls) control(migration string, connected func(bool)) (replaced context.Context, end func()) {
 	if connected == nil {
 		connected = func(bool) {}
@@ -103,7 +102,7 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 	}
 }
 
-// limitedLog limits the rate of log lines, which other hosts cause.
+// limitedLog is for lines that other hosts cause.
 type limitedLog struct {
 	log        logr.Logger
 	limiter    *rate.Limiter

@@ -28,7 +28,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Facts has one side's facts about a migration, which are only added. The zero value is empty.
+// Facts has one side's facts about a migration, which are only added.
 type Facts struct {
 	mu      sync.Mutex
 	said    []migrationwire.Message

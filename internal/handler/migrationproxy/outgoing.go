@@ -18,7 +18,7 @@ import (
 
 // Outgoing connects a source to its target. Only Limits are optional.
 type Outgoing struct {
-	// Address is the target's published address (migrationwire.ParseAddress), Node the node that must answer there.
+	// Node must answer at Address, the target's published one (migrationwire.ParseAddress).
 	Address netip.AddrPort
 	Node    string
 	// Header names the migration. Dial fills in the version, the supported copies and the Channel.
@@ -93,14 +93,13 @@ const (
 
 // Conversation is the source's side of a control connection.
 type Conversation struct {
-	// Mine has this side's facts; each connection sends all of them.
 	Mine *Facts
-	// Heard is called with each fact of the target, once for each connection.
+	// Each connection sends all of Mine, and calls Heard with each fact of the target.
 	Heard func(migrationwire.Kind)
-	// HeardAgreed is called with the target's transport, once for each connection; nil to ignore it.
+	// HeardAgreed is called with the target's transport, once for each connection; it may be nil.
 	HeardAgreed func(migrationwire.Transport)
-	// Connected is called when a connection begins and when it has ended; nil to ignore that. None of the functions
-	// may block.
+	// Connected is called when a connection begins and when it has ended; it may be nil. None of the functions may
+	// block.
 	Connected func(bool)
 }
 

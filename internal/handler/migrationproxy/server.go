@@ -34,8 +34,8 @@ type Server struct {
 	published atomic.Pointer[netip.AddrPort]
 }
 
-// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol. address returns the
-// address to listen on (OwnAddress) and is called repeatedly.
+// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol. address is called
+// repeatedly.
 func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr, error), log logr.Logger) *Server {
 	return &Server{
 		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newLimitedLog(log),
@@ -52,8 +52,8 @@ func (s *Server) Address() string {
 	return ""
 }
 
-// Run listens on the current address until ctx ends. It logs and retries failures: the node's guests do not depend on
-// it. It is a controller-runtime Runnable.
+// Run listens on the current address until ctx ends, and logs and retries failures: the node's guests do not depend
+// on it. It is a controller-runtime Runnable.
 func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -75,7 +75,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// updateListener listens on the current address, unless current does already.
+// updateListener listens on the current address, unless current does.
 func (s *Server) updateListener(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
 	wanted, err := s.address()
 	if err != nil {
@@ -225,7 +225,7 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 	return s.stream(ctx, c)
 }
 
-// control accepts a control connection in place of an existing one: the same source has reconnected.
+// control replaces an existing control connection: the same source has reconnected.
 func (s *Server) control(c *call) {
 	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
 	c.end = end

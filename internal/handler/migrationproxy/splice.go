@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	// streamTimeout limits the wait for a silent node or network. It exceeds the control connection's silence: the
-	// guest's memory that has been copied is worth a short outage.
+	// streamTimeout is the wait for a silent node or network. It exceeds the control connection's silence: the memory
+	// that has been copied is worth a short outage.
 	streamTimeout = 10 * time.Second
 	chunk         = 256 << 10
-	// unsent limits the bytes that wait in the kernel for the network: without a limit it queues megabytes, and the
-	// guest stands still until the last of them has been sent.
+	// unsent limits the bytes in the kernel's queue, which would take megabytes: the guest stands still until the
+	// last of them has been sent.
 	unsent = 512 << 10
 )
 
@@ -39,21 +39,20 @@ type stream struct {
 	peer               *peerConn
 	fromQEMU, fromPeer *atomic.Int64
 	// drain keeps the direction from QEMU open when QEMU no longer reads the other one: the source's QEMU closes its
-	// connections after its last write, which must arrive. At the target, a QEMU that stops reading has failed, which
-	// the source must notice at once.
+	// connections after its last write. At the target, a QEMU that stops reading has failed, which the source must
+	// notice at once.
 	drain bool
-	// failed is called with the first failure before QEMU can notice it; nil to ignore it.
+	// failed is called with the first failure before QEMU can notice it; it may be nil.
 	failed func(error)
-	// left is called when the other node ends its direction before QEMU has ended its own; nil to ignore that. It
-	// happens when a virt-handler is killed (TLS in Go does not distinguish that from a regular end) or when a QEMU
-	// stops reading.
+	// left is called when the other node ends its direction before QEMU has ended its own; it may be nil. A
+	// virt-handler was killed (TLS in Go does not distinguish that from a regular end) or a QEMU stops reading.
 	left     func()
 	answers  time.Duration
 	discards atomic.Bool
 }
 
-// run passes bytes in both directions until both or ctx have ended. The end of one direction is passed on alone:
-// QEMU's return path outlasts the forward direction. A failure of one direction ends the other.
+// run passes bytes in both directions until both or ctx have ended. One direction may end alone: QEMU's return path
+// outlasts the forward direction. A failure of one ends the other.
 func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -106,7 +105,6 @@ func (s *stream) run(ctx context.Context) error {
 }
 
 func (s *stream) close() {
-	// Cut off data has no reader any more.
 	_ = s.qemu.Close()
 	_ = s.peer.NetConn().Close()
 }
@@ -128,7 +126,7 @@ func (d *answerTimer) limit(after time.Duration, late func()) {
 	d.after = after
 }
 
-// begin records that data is about to be sent to the peer. The time runs from the first unanswered data.
+// begin records that data is about to be sent. The time runs from the first unanswered data.
 func (d *answerTimer) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -195,8 +193,8 @@ func pump(to, from duplex, p passing) error {
 	}
 }
 
-// ended reports whether a read error means that all data has been read. A reset of a unix socket does: the side that
-// closed it had unread input, but all its output has been read.
+// ended reports whether a read error means that all data has been read. A reset of a unix socket does: only the side
+// that closed it had unread input.
 func ended(from duplex, err error) bool {
 	_, local := from.(*net.UnixConn)
 	return errors.Is(err, io.EOF) || local && errors.Is(err, unix.ECONNRESET)

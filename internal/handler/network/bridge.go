@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// bridgeServerID identifies the DHCP server to a guest on the pod's own network, where the server has no address.
+// bridgeServerID identifies the DHCP server, which has no address on the pod's network.
 var bridgeServerID = netip.MustParseAddr("169.254.75.10")
 
 // macMemory begins the bridge's alias, which stores the pod interface's own MAC after the guest has taken it.

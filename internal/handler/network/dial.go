@@ -16,21 +16,19 @@ import (
 // Way is how virt-handler reaches a guest's ports.
 type Way int
 
-// A guest on a secondary network gets NoWay: its address is foreign, perhaps the node's own or one that only the node
-// can reach.
+// A guest on a secondary network gets NoWay: its address may be the node's own or one that only the node can reach.
 const (
 	NoWay Way = iota
-	// InPod connects from within the pod, where the pod's own address leads to the guest and nothing of the node is
-	// reachable.
+	// InPod connects from within the pod, where nothing of the node is reachable.
 	InPod
-	// OnPodNetwork connects as other pods do: the guest has the pod's place, and the pod can't reach it.
+	// OnPodNetwork connects as other pods do: the pod itself can't reach a guest in its place.
 	OnPodNetwork
 )
 
 // Reached reports whether the guest is dialed through this interface.
 func (i Interface) Reached() bool { return i.Way != NoWay && len(i.IPs) > 0 }
 
-// Dial connects to a port of the guest through one of its interfaces. protocol is "tcp" or "udp".
+// Dial connects to a port of the guest. protocol is "tcp" or "udp".
 func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, protocol string, port int) (net.Conn, error) {
 	if !to.Reached() {
 		return nil, fmt.Errorf("interface %s has no address on the pods' network", to.Name)

@@ -63,8 +63,7 @@ func translate(namespace *os.File, p plan, outside facts) error {
 	return dropDHCPRequests(namespace, p.tap)
 }
 
-// dropDHCPRequests drops the guest's DHCP requests after Drydock's server has seen them: neither other DHCP servers
-// nor the pod's kernel may answer.
+// dropDHCPRequests drops the guest's DHCP requests after Drydock's server has seen them: nobody else may answer.
 func dropDHCPRequests(namespace *os.File, tap string) error {
 	const serverPort = 67
 	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
@@ -78,9 +77,9 @@ func dropDHCPRequests(namespace *os.File, tap string) error {
 	return nil
 }
 
-// deleteUntranslated deletes the kernel's connection entries that lead from the pod's addresses to the pod itself.
-// The kernel tracks connections from the first rule on but activates the rules later, all at once: a peer that sends
-// UDP in between, always from one port, would otherwise never reach the guest.
+// deleteUntranslated deletes the kernel's connection entries that lead to the pod itself. The kernel tracks
+// connections from the first rule on but activates the rules later, all at once: a peer that sends UDP in between,
+// always from one port, would otherwise never reach the guest.
 func deleteUntranslated(namespace *os.File, outside facts) error {
 	connections, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -104,7 +103,7 @@ func deleteUntranslated(namespace *os.File, outside facts) error {
 	return nil
 }
 
-// untranslated matches connections to one of the pod's addresses that lead to the pod itself.
+// untranslated matches connections to the pod's address that lead to the pod itself.
 type untranslated netip.Addr
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.

@@ -27,14 +27,13 @@ import (
 
 // Pod is Setup's view of a launcher pod.
 type Pod struct {
-	// NetNS is the pod's network namespace. The caller may close it once Setup has returned.
+	// NetNS may be closed once Setup has returned.
 	NetNS *os.File
-	// ResolvConf is the container's /etc/resolv.conf, for the guest's DNS servers and search domains.
+	// ResolvConf is the container's /etc/resolv.conf, for DNS.
 	ResolvConf string
 	// Taps makes taps under the pod's SELinux context; nil if that is virt-handler's or there is none.
 	Taps *TapChild
-	// Awaits means that a migration is to bring the guest from another pod: only Connect connects its tap (decision
-	// 331).
+	// Awaits means that a migration is to bring the guest: only Connect connects its tap (decision 331).
 	Awaits bool
 	// Runs means that a QEMU runs in the pod. Setup then skips secondary networks that are missing, except for the
 	// interfaces in Comes: QEMU has no interface without a tap, and an interface that the pod has lost must not keep
@@ -58,13 +57,13 @@ func (p Pod) makeTap(name string, multiQueue bool) error {
 // Interface is one of the guest's interfaces, ready for QEMU.
 type Interface struct {
 	Name string
-	// Tap is the tap device of layout.QEMUUser that QEMU opens, "" for a device of the node.
+	// Tap is the tap that QEMU opens, "" for a device of the node.
 	Tap string
-	// Device is the PCI address of a device of the node, "" for others. It may be unknown if QEMU already has it.
+	// Device is the PCI address of a device of the node, or "". It may be unknown if QEMU already has it.
 	Device string
 	MAC    string
 	MTU    int
-	// Queues is the number of queue pairs. The tap is multi-queue exactly if it is more than one.
+	// The tap is multi-queue exactly if Queues is more than one.
 	Queues int
 	// IPs are for the VMI's status, IPv4 first.
 	IPs          []string
@@ -173,8 +172,8 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	return links, nil
 }
 
-// Loose returns those of the named interfaces whose bridge in the pod no longer has the pod's own interface: somebody
-// has removed or replaced it.
+// Loose returns those of the named interfaces whose bridge no longer has the pod's own interface: somebody has
+// removed or replaced it.
 func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	links, err := linksOf(pod)
 	if err != nil {

@@ -27,8 +27,7 @@ const (
 )
 
 type plan struct {
-	name string
-	// path is the VMI's field, for errors.
+	name    string
 	path    string
 	binding binding
 
@@ -38,7 +37,7 @@ type plan struct {
 	stays   string
 	// device means a device of the node, without links.
 	device bool
-	// secondary means a network other than the pod network; attachment is its NetworkAttachmentDefinition.
+	// secondary means that the network is that of a NetworkAttachmentDefinition, attachment.
 	secondary  bool
 	attachment string
 	// macChosen is false for an interface on the pod network without a MAC in the spec: bridge binding then takes the
@@ -56,7 +55,7 @@ type subnet struct {
 	bits          int
 }
 
-// port is an inclusive range of the guest's ports that the pod's address leads to.
+// port is an inclusive range of the guest's ports.
 type port struct {
 	protocol    byte
 	first, last uint16

@@ -102,8 +102,8 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 }
 
 // bridgeOnly keeps the kernel from passing a bridge's frames to the rules for IP packets, in the calling thread's
-// network namespace. Nodes enable that for their own bridge; here it would translate a guest's packets to itself
-// below the router, where they get lost.
+// namespace. Nodes enable that for their own bridge; here it would translate, and so lose, a guest's packets to
+// itself.
 func bridgeOnly() error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
 		if err := setSysctl("bridge/"+name, "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +172,7 @@ func switchOn(nl *netlink.Handle, links ...netlink.Link) error {
 	return nil
 }
 
-// withoutIPv6 keeps the kernel from joining the guest's IPv6 network through a link, in the calling thread's
-// namespace.
+// withoutIPv6 keeps the kernel from joining the guest's IPv6 network, in the calling thread's namespace.
 func withoutIPv6(link string) error {
 	const ipv6 = "/proc/sys/net/ipv6"
 	if _, err := os.Stat(ipv6); os.IsNotExist(err) {

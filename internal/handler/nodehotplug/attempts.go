@@ -14,10 +14,9 @@ import (
 
 const (
 	firstDelay = 50 * time.Millisecond
-	// LongestDelay is the longest delay before a failed action is taken again.
+	// LongestDelay limits the delay before a failed action is repeated.
 	LongestDelay = 30 * time.Second
-	// reportAfter is the number of failures before the status shows them, so that one that the next attempt fixes
-	// costs no write.
+	// reportAfter is the number of failures before the status shows them.
 	reportAfter = 4
 	// firstAsk is how long a guest has before it is asked again to release a disk. A Linux guest answers within a
 	// second; the hardware's own protocol gives it five.
@@ -39,10 +38,10 @@ func (t attempts) failed(err error, now time.Time) attempts {
 	return t
 }
 
-// Attempts are those of the actions decided on, by volume. It is a value; a change returns another one.
+// Attempts is a value, by volume; a change returns another one.
 type Attempts map[string]attempts
 
-// For returns the attempts for other decisions. They begin at zero when the action changes.
+// For returns the attempts for other decisions, from zero for another action.
 func (a Attempts) For(decisions []Decision) Attempts {
 	next := Attempts{}
 	for i := range decisions {
@@ -64,7 +63,6 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	case err != nil:
 		t = t.failed(err, now)
 	case action == Ask || action == Clear:
-		// Repeated if it has no effect.
 		t.err = nil
 		t.count++
 		t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
@@ -79,13 +77,13 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	return next
 }
 
-// Wait returns how long an action has to wait for its next attempt, 0 if it is due.
+// Wait returns how long an action has to wait, 0 if it is due.
 func (a Attempts) Wait(d *Decision, now time.Time) time.Duration {
 	return max(0, a[d.Volume].retry.Sub(now))
 }
 
 // Schedule reports whether a decision can be acted on now; after is the delay until another can, 0 for never. Volumes
-// whose disk is being opened wait for the result.
+// whose disk is being opened wait.
 func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now time.Time) (due bool, after time.Duration) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -112,8 +110,8 @@ type Fact struct {
 	Size int64
 }
 
-// Facts returns the results of decisions by volume, for the status of the VMI that they were made for. refused has
-// the devices that the guest does not release, as QEMU reports.
+// Facts returns the results of decisions by volume, for the status of vmi. refused has the devices that the guest
+// does not release, as QEMU reports.
 func Facts(vmi *v1.VirtualMachineInstance, decisions []Decision, tried Attempts, disks map[string]diskhotplug.Disk, refused map[string]bool) map[string]Fact {
 	facts := map[string]Fact{}
 	for i := range decisions {

@@ -13,7 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher waits for files. All waiters share one inotify instance: a user may have few (128 by default).
+// Watcher shares one inotify instance: a user may have few (128 by default).
 type Watcher struct {
 	inotify *fsnotify.Watcher
 
@@ -68,8 +68,8 @@ func (w *Watcher) wake(err error) {
 	w.changed = make(chan struct{})
 }
 
-// Await returns when base/rel exists. base must exist; the folders of rel may appear one by one. Guests may be able
-// to write to the last one: Await only looks at the names of its entries.
+// Await returns when base/rel exists. base must exist; the folders of rel may appear one by one. Guests may write to
+// the last one: Await only looks at names.
 func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 	watched := ""
 	defer func() { w.release(watched) }()
@@ -112,7 +112,7 @@ func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 	}
 }
 
-// count registers the caller as a user of the folder.
+// count makes the caller a user of the folder.
 func (w *Watcher) watch(folder string, count bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -33,11 +33,11 @@ type Dir struct {
 // Labeler gives a file the SELinux label for a launcher.
 type Labeler func(path string) error
 
-// strict refuses every symlink, for directories that the guest's process can write to.
+// strict is for directories that the guest's process can write to.
 const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// inRoot treats the directory as the root of all paths, as a container's process does: a volume's own symlinks (the
-// kubelet's ..data) work and can't lead out of it.
+// inRoot treats the directory as the root of all paths: a volume's own symlinks (the kubelet's ..data) work and can't
+// lead out of it.
 const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 
 // Open opens the directory at path, which must not be writable by guests.
@@ -49,7 +49,7 @@ func Open(path string) (*Dir, error) {
 	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: strict}, nil
 }
 
-// OpenRoot opens the directory at path as the root of a container's file system (inRoot).
+// OpenRoot opens the root of a container's file system (inRoot).
 func OpenRoot(path string) (*Dir, error) {
 	d, err := Open(path)
 	if err == nil {
@@ -58,12 +58,12 @@ func OpenRoot(path string) (*Dir, error) {
 	return d, err
 }
 
-// Close closes the directory. A later use returns os.ErrClosed and never reaches a reused descriptor.
+// Close makes a later use fail with os.ErrClosed, never reach a reused descriptor.
 func (d *Dir) Close() {
 	_ = d.file.Close()
 }
 
-// with calls do with the descriptor, which stays open until do returns.
+// with keeps the descriptor open until do returns.
 func (d *Dir) with(do func(fd int) error) error {
 	raw, err := d.file.SyscallConn()
 	if err != nil {
@@ -105,7 +105,7 @@ func (d *Dir) Strict(name string) (*Dir, error) {
 	return sub, err
 }
 
-// File opens a regular file beneath d, and nothing else that was planted under the name. flags are open(2)'s.
+// File opens a regular file beneath d, whatever was planted under the name. flags are open(2)'s.
 func (d *Dir) File(name string, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -118,7 +118,7 @@ func (d *Dir) File(name string, flags int) (*os.File, error) {
 	return found.reopen(flags)
 }
 
-// CharDevice opens the character device with that number beneath d, and no other.
+// CharDevice opens the character device with that number beneath d.
 func (d *Dir) CharDevice(name string, number uint64, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -194,7 +194,7 @@ func (d *Dir) IsDir(name string) (bool, error) {
 	return found.is(unix.S_IFDIR), nil
 }
 
-// Available returns how many bytes an unprivileged process can still write to the directory's file system.
+// Available returns how many bytes an unprivileged process can still write to the file system.
 func (d *Dir) Available() (int64, error) {
 	var st unix.Statfs_t
 	if err := d.with(func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
@@ -215,8 +215,8 @@ func (d *Dir) Exists(name string) (bool, error) {
 	return true, unix.Close(fd)
 }
 
-// Create makes the file name directly in d, owned by uid and gid owner, in place of an existing one. It appears at
-// once and complete, with the content that fill writes.
+// Create makes or replaces the file name directly in d, of uid and gid owner. It appears at once, with the content
+// that fill writes.
 func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
 	if filepath.Base(name) != name {
 		return fmt.Errorf("creating %s in %s: the name has more than one part", name, d.path)
@@ -234,8 +234,7 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
-// Folder opens the folder name directly in d, or makes it with access for its owner alone. An existing folder is
-// given to owner.
+// Folder opens the folder name directly in d, or makes it, with access for owner alone.
 func (d *Dir) Folder(name string, owner int) (*Dir, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("making the folder %s in %s: the name has more than one part", name, d.path)
@@ -380,7 +379,7 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 		var err error
 		for range maxLooks {
 			fd, err = unix.Openat2(dir, name, how)
-			// EAGAIN: a rename elsewhere raced with the walk.
+			// EAGAIN: a rename raced with the walk.
 			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 				return err
 			}

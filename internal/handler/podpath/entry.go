@@ -10,20 +10,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The wait for a lease. The owner of a file may take one, and a guest's process owns its disks. The kernel ends a
-// lease some time after the first attempt (45 s by default), so the caller's next one succeeds.
+// The wait for a lease, which the owner of a file may take: a guest's process owns its disks. The kernel ends it some
+// time after the first attempt (45 s by default), so the caller's next one succeeds.
 const (
 	leasePatience = time.Second
 	leasePause    = 20 * time.Millisecond
 )
 
-// entry is a name opened with O_PATH: its type can be read without a device's driver, a FIFO's other end or the
-// holder of a lease.
+// entry is opened with O_PATH: its type can be read without a device's driver, a FIFO's other end or the holder of a
+// lease.
 type entry struct {
 	fd   int
 	path string
 	stat unix.Stat_t
-	// onNode means that it was found from the node's root, whose mounts belong to another mount namespace.
+	// onNode means a path from the node's root, whose mounts belong to another mount namespace.
 	onNode bool
 }
 
@@ -49,7 +49,7 @@ func (e *entry) close() { release(e.fd) }
 
 func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 
-// reopen opens the very file or device that was checked. flags are open(2)'s.
+// reopen opens the file or device that was checked. flags are open(2)'s.
 func (e *entry) reopen(flags int) (*os.File, error) {
 	link := ownPath(e.fd)
 	deadline := time.Now().Add(leasePatience)

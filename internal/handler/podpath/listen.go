@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is a unix socket of virt-handler in a folder of a pod. Close removes its name; Listen replaces the socket
-// of a killed virt-handler.
+// Listener is a socket of virt-handler in a folder of a pod.
 type Listener struct {
 	*net.UnixListener
 	dir *Dir
-	// made is the socket that virt-handler has made; it stays open so that no other file gets its inode number.
+	// made stays open so that no other file gets the socket's inode number.
 	name string
 	made *entry
 }
 
-// Listen makes the socket name directly in d, accessible to owner (uid and gid) alone, in place of an existing
-// socket; any other file is an error. The kernel fails if the last part of the path exists, so it never follows a
-// planted link.
+// Listen makes the socket name directly in d, accessible to owner (uid and gid) alone. It replaces the socket of a
+// killed virt-handler; any other file is an error. The kernel fails if the last part of the path exists, so it never
+// follows a planted link.
 func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("listening at %s in %s: the name has more than one part", name, d.path)
@@ -116,8 +115,7 @@ func (l *Listener) chown(owner int) error {
 // Accept returns the next connection.
 func (l *Listener) Accept() (*net.UnixConn, error) { return l.AcceptUnix() }
 
-// Close stops listening, and removes the socket's name unless it now belongs to another file. Only the first call has
-// an effect.
+// Close removes the socket's name too, unless it now belongs to another file. Only the first call has an effect.
 func (l *Listener) Close() error {
 	if err := l.UnixListener.Close(); err != nil {
 		return err

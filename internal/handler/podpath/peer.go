@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is the process at the other end of a unix socket, with its container's files and network namespace. The
-// descriptors belong to this process alone, even if its PID is reused.
+// Peer is the process at the other end of a unix socket. The descriptors belong to it alone, even if its PID is
+// reused.
 type Peer struct {
 	PID   int
 	Root  *Dir
@@ -45,7 +45,7 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	return peer, nil
 }
 
-// Alive returns an error unless the process is alive, which means that its PID has not been reused.
+// Alive returns an error unless the process is alive and its PID has not been reused.
 func (p *Peer) Alive() error {
 	if err := unix.PidfdSendSignal(p.pidfd, 0, nil, 0); err != nil {
 		return fmt.Errorf("process %d ended meanwhile: %w", p.PID, err)
@@ -86,7 +86,7 @@ func (p *Peer) Environment() ([]string, error) {
 	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00"), nil
 }
 
-// LetLock raises the limit of memory that the process and its future children may lock, in bytes. It never lowers it.
+// LetLock raises the limit of locked memory of the process and its future children, in bytes.
 func (p *Peer) LetLock(bytes uint64) error {
 	var is unix.Rlimit
 	if err := unix.Prlimit(p.PID, unix.RLIMIT_MEMLOCK, nil, &is); err != nil {
@@ -133,8 +133,7 @@ func (p *Peer) BelongsTo(podUID string) error {
 	return nil
 }
 
-// cgroupsOfPod looks for the pod's UID as the kubelet's two drivers write it: cgroupfs as pod<uid>, systemd as
-// pod<uid with underscores>.slice.
+// The kubelet's cgroupfs driver writes pod<uid>, its systemd driver pod<uid with underscores>.slice.
 func cgroupsOfPod(cgroups, podUID string) bool {
 	return strings.Contains(cgroups, "pod"+podUID) ||
 		strings.Contains(cgroups, "pod"+strings.ReplaceAll(podUID, "-", "_"))

@@ -15,9 +15,9 @@ import (
 // file system, device nodes included, comes from the author of its image.
 type Volumes struct {
 	Kubelet string
-	// Host is the node's root directory, which the kubelet's links to devices lead into.
+	// Host is the node's root directory, for the kubelet's links to devices.
 	Host string
-	// Nodes is a folder of virt-handler in which device nodes can be made and opened.
+	// Nodes is a folder in which device nodes can be made and opened.
 	Nodes string
 }
 
@@ -26,14 +26,13 @@ type VolumeID struct {
 	// Pod is the pod's UID, Name the persistent volume's name.
 	Pod, Name string
 	Block     bool
-	// HostPath is the node's folder or device of a hostPath volume, for which the kubelet keeps no entry; empty for
-	// others.
+	// HostPath is for a hostPath volume, for which the kubelet keeps no entry; empty for others.
 	HostPath string
 }
 
 // Volume is an open persistent volume. Either Folder or device is set.
 type Volume struct {
-	// Folder is the root of a file system. No symlink beneath it is followed.
+	// No symlink beneath Folder, the root of a file system, is followed.
 	Folder *Dir
 	device *entry
 	nodes  string
@@ -45,7 +44,7 @@ const emptyDirPlugin = "kubernetes.io~empty-dir"
 // EmptyDir returns the path of an emptyDir volume beneath the kubelet's folder of the pod.
 func EmptyDir(volume string) string { return filepath.Join("volumes", emptyDirPlugin, volume) }
 
-// Plugins whose volumes are named by a pod's author instead of a persistent volume.
+// Plugins whose volumes are named by a pod's author.
 var unnamedPlugins = []string{
 	emptyDirPlugin, "kubernetes.io~configmap", "kubernetes.io~secret",
 	"kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
@@ -135,8 +134,8 @@ func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	return v.onHost(string(target[:n]))
 }
 
-// onHost opens a path on the node. A path in the kubelet's folder is opened in the one mounted here: the kubelet's
-// mounts may be hidden from the node's first process.
+// onHost opens a path in the kubelet's folder in the one mounted here: the kubelet's mounts may be hidden from the
+// node's first process.
 func (v Volumes) onHost(path string) (*entry, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is no absolute path", path)
@@ -157,7 +156,7 @@ func (v Volumes) onHost(path string) (*entry, error) {
 	return found, err
 }
 
-// entryOf returns the kubelet's entry for the volume in one of the pod's folders, and its plugin.
+// entryOf returns the kubelet's entry for the volume, and its plugin.
 func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, plugin string, err error) {
 	base, err := Open(v.Kubelet)
 	if err != nil {
@@ -204,8 +203,7 @@ func (v *Volume) Close() {
 	}
 }
 
-// Label sets the label of new files in the volume and of the node that its device is opened through; nil changes
-// nothing.
+// Label sets the label of new files in the volume and of the node for its device; nil changes nothing.
 func (v *Volume) Label(label Labeler) {
 	v.label = label
 	if v.Folder != nil {
@@ -213,9 +211,9 @@ func (v *Volume) Label(label Labeler) {
 	}
 }
 
-// Device opens the block device. flags are open(2)'s. With a label it opens the device through a separate node:
-// SELinux checks each user of the descriptor against the label of the node it was opened through, and the host's own
-// node is labeled for the host's disks and shared by all its users.
+// Device opens the block device. flags are open(2)'s. With a label it opens a separate node: SELinux checks each user
+// of the descriptor against the label of the node it was opened through, and the host's own node is labeled for the
+// host's disks and shared by all its users.
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)
