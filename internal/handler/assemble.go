@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -291,7 +292,13 @@ func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler
 // watchIncoming reports the VMIs that migrate to this node to the supervisor. One label selector can't match both
 // these and the node's own VMIs.
 func watchIncoming(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
-	coming, err := ctrlcache.New(mgr.GetConfig(), comingOptions(mgr, o))
+	coming, err := ctrlcache.New(mgr.GetConfig(), ctrlcache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultTransform: ctrlcache.TransformStripManagedFields(),
+		ByObject: map[client.Object]ctrlcache.ByObject{
+			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.MigrationTargetNodeNameLabel: o.node})},
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("watching the VMIs that migrate to this node: %w", err)
 	}

@@ -78,16 +78,6 @@ func cacheOptions(o options) cache.Options {
 	}
 }
 
-func comingOptions(mgr ctrl.Manager, o options) cache.Options {
-	return cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.MigrationTargetNodeNameLabel: o.node})},
-		},
-	}
-}
-
 func stripPod(obj any) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -104,7 +94,18 @@ func stripPod(obj any) (any, error) {
 		kept.Spec.Volumes = pod.Spec.Volumes
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 	} else {
-		kept.Status.ContainerStatuses = stripContainers(pod.Status.ContainerStatuses)
+		// The resources of virt-launcher's container, and whether it has ended.
+		for i := range pod.Status.ContainerStatuses {
+			container := &pod.Status.ContainerStatuses[i]
+			if container.Name != layout.ComputeContainer {
+				continue
+			}
+			status := corev1.ContainerStatus{Name: container.Name, Resources: container.Resources}
+			if container.State.Terminated != nil {
+				status.State.Terminated = &corev1.ContainerStateTerminated{}
+			}
+			kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, status)
+		}
 	}
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
 	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.DisruptionTarget} {
@@ -113,20 +114,4 @@ func stripPod(obj any) (any, error) {
 		}
 	}
 	return kept, nil
-}
-
-// stripContainers keeps the resources of virt-launcher's container, and whether it has ended.
-func stripContainers(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
-	var out []corev1.ContainerStatus
-	for i := range containers {
-		if containers[i].Name != layout.ComputeContainer {
-			continue
-		}
-		kept := corev1.ContainerStatus{Name: containers[i].Name, Resources: containers[i].Resources}
-		if containers[i].State.Terminated != nil {
-			kept.State.Terminated = &corev1.ContainerStateTerminated{}
-		}
-		out = append(out, kept)
-	}
-	return out
 }

@@ -236,10 +236,12 @@ func (r *Reader) await(ctx context.Context, failed int) bool {
 // connect retries a source that can't be reached.
 func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connection, error) {
 	for failed := 1; ; failed++ {
-		opened, err := open(ctx, r.source, offset, r.stall)
+		attempt, cancel := context.WithCancelCause(ctx)
+		stream, err := r.source.Open(attempt, offset)
 		if err == nil {
-			return opened, nil
+			return &connection{Stream: *stream, cancel: cancel, ctx: attempt, stall: r.stall}, nil
 		}
+		cancel(nil)
 		if failed >= maxAttempts || !worthAnother(err) || !r.await(ctx, failed) {
 			if !first {
 				err = cut(err, offset)
@@ -255,16 +257,6 @@ type connection struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	stall  time.Duration
-}
-
-func open(ctx context.Context, source job.Source, offset int64, stall time.Duration) (*connection, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := source.Open(ctx, offset)
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	return &connection{Stream: *stream, cancel: cancel, ctx: ctx, stall: stall}, nil
 }
 
 func (c *connection) read(p []byte) (int, error) {

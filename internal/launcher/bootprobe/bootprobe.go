@@ -111,7 +111,23 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	if err := cmd.Start(); err != nil {
 		return observation{}, fmt.Errorf("QEMU does not start: %w", err)
 	}
-	files.started()
+	for _, file := range files.theirs {
+		_ = file.Close()
+	}
+	files.theirs = nil
+	go func() {
+		var kept []byte
+		buffer := make([]byte, 4096)
+		// It reads to the end, so that QEMU never blocks.
+		for {
+			n, err := files.stages.Read(buffer)
+			kept = append(kept, buffer[:min(n, maxLetters-len(kept))]...)
+			if err != nil {
+				files.letters <- kept
+				return
+			}
+		}
+	}()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -220,27 +236,6 @@ func memoryFile(name string, content []byte, size int) (*os.File, error) {
 		return nil, errors.Join(fmt.Errorf("filling the file %q in memory: %w", name, err), file.Close())
 	}
 	return file, nil
-}
-
-// started must be called when QEMU has its descriptors.
-func (f *files) started() {
-	for _, file := range f.theirs {
-		_ = file.Close()
-	}
-	f.theirs = nil
-	go func() {
-		var kept []byte
-		buffer := make([]byte, 4096)
-		// It reads to the end, so that QEMU never blocks.
-		for {
-			n, err := f.stages.Read(buffer)
-			kept = append(kept, buffer[:min(n, maxLetters-len(kept))]...)
-			if err != nil {
-				f.letters <- kept
-				return
-			}
-		}
-	}()
 }
 
 func (f *files) close() {

@@ -97,20 +97,15 @@ func judge(seen observation, firmware Firmware) Outcome {
 		outcome.OK = true
 		return outcome
 	}
-	outcome.Starved = starved(seen)
+	expired := errors.Is(seen.err, context.DeadlineExceeded)
 	if !seen.ran {
+		outcome.Starved = expired && seen.cpu < seen.start/2
 		outcome.Reason = "QEMU does not start: " + describeEnd(seen)
 		return outcome
 	}
+	outcome.Starved = (seen.late || expired) && seen.cpu < seen.deadline/2
 	outcome.Reason = fmt.Sprintf("the guest stopped %s: %s", describeStage(stages, reached, firmware), describeEnd(seen))
 	return outcome
-}
-
-func starved(seen observation) bool {
-	if !seen.ran {
-		return errors.Is(seen.err, context.DeadlineExceeded) && seen.cpu < seen.start/2
-	}
-	return (seen.late || errors.Is(seen.err, context.DeadlineExceeded)) && seen.cpu < seen.deadline/2
 }
 
 func describeStage(stages []stage, reached int, firmware Firmware) string {

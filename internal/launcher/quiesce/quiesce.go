@@ -75,18 +75,15 @@ func (m *Machine) Ask(q launch.Quiesce, token string, now time.Time) Verdict {
 	case m.phase != none:
 		return Verdict{Wait: m.phase == taking}
 	}
+	asked := max(least, time.Duration(min(q.Milliseconds, launch.MaxFrozen.Milliseconds()))*time.Millisecond)
 	*m = Machine{
 		phase: taking, hold: launch.Hold{Token: token, Holder: q.Holder}, last: m.last, agent: q.Agent,
-		since: now, still: now, until: now.Add(bounded(q.Milliseconds, launch.MaxFrozen)),
+		since: now, still: now, until: now.Add(asked),
 	}
 	return Verdict{Action: Take, Wait: true}
 }
 
 const least = time.Second
-
-func bounded(milliseconds int64, most time.Duration) time.Duration {
-	return max(least, time.Duration(min(milliseconds, most.Milliseconds()))*time.Millisecond)
-}
 
 // Whom names a holder for a sentence.
 func Whom(holder string) string {
