@@ -12,7 +12,7 @@ import (
 // guest collects the facts about the guest's end. It is pure: the driver passes the events.
 type guest struct {
 	started bool
-	// graceless means that there was no grace period for stopping, forced that the launcher has killed the guest.
+	// graceless means no grace period, forced that the launcher has killed the guest.
 	stopping, graceless, forced bool
 	// failure is the failure for which virt-handler ends the guest.
 	failure launch.Reason
@@ -22,13 +22,13 @@ type guest struct {
 	panicked    bool
 	watchdog    bool
 	shutdown    string
-	// poweredOff means that the guest has powered itself off, even if something else ends its QEMU afterwards.
+	// poweredOff means that the guest has powered itself off, whatever ends its QEMU.
 	poweredOff bool
 	// ran means that the CPUs were started after QEMU's monitor had answered.
 	migration migrationstatus.Status
 	ran       bool
 
-	// filling means that the guest of an incoming migration runs here while its memory follows by post-copy.
+	// filling means that the guest runs here while its memory follows by post-copy.
 	incoming, filling bool
 }
 
@@ -47,8 +47,7 @@ const (
 	shutdownHostError  = "host-error"
 )
 
-// recordFailure records virt-handler's first failure, or that the guest has powered itself off. Other reasons are
-// ignored.
+// recordFailure records virt-handler's first failure, or that the guest has powered itself off.
 func (g *guest) recordFailure(reason launch.Reason) {
 	switch {
 	case reason == launch.ReasonGuestShutdown:
@@ -92,7 +91,7 @@ func (g *guest) recordEvent(name string, data []byte) {
 	}
 }
 
-// recordResume records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
+// recordResume also notes that a guest that continues at the source has not been migrated.
 func (g *guest) recordResume() {
 	g.filling = g.filling || g.arriving() && g.migration.PostCopy()
 	g.ran = true
@@ -104,7 +103,7 @@ func (g *guest) recordResume() {
 // arriving reports whether QEMU waits for its guest.
 func (g *guest) arriving() bool { return g.incoming && !g.ran }
 
-// migrated reports whether the guest was sent to another QEMU and did not continue here.
+// migrated reports whether the guest went to another QEMU and did not continue here.
 func (g *guest) migrated() bool { return g.migration == migrationstatus.Completed && !g.arriving() }
 
 func (g *guest) absent() bool { return g.arriving() || g.migrated() }
@@ -114,7 +113,7 @@ func (g *guest) handsOver() bool {
 	return migrationstatus.CancelUnattended(g.migration, migrationstatus.Unattended) && !g.arriving()
 }
 
-// arrival reports whether a guest of an incoming migration has run, "" if that is not known.
+// arrival is "" if it is not known whether a guest of an incoming migration has run.
 func (g *guest) arrival(status exitStatus) launch.Incoming {
 	switch {
 	case !g.incoming:
@@ -127,8 +126,8 @@ func (g *guest) arrival(status exitStatus) launch.Incoming {
 	return launch.IncomingNeverRan
 }
 
-// unheard reports whether QEMU may have done something unknown to the launcher. Before the answer to Start, nobody
-// can have run or migrated its guest.
+// unheard reports whether QEMU may have done something unknown to the launcher. Nobody can have run or migrated its
+// guest before the answer to Start.
 func (g *guest) unheard(status exitStatus) bool { return g.started && status.deaf }
 
 func (g *guest) exit(status exitStatus) launch.Exit {

@@ -49,7 +49,7 @@ const (
 	exitFailed = 1
 )
 
-// forceAfter is how long QEMU may take for the command quit, which flushes its images, before it is killed.
+// forceAfter limits the command quit, which flushes QEMU's images.
 const forceAfter = 5 * time.Second
 
 // Run runs the launcher until the guest's end. It returns the exit code: 0 if the guest ended, 1 if it failed.
@@ -89,8 +89,8 @@ func Run(ctx context.Context, config Config) (int, error) {
 	l.spawn(func() { l.serveProbes(probes) })
 	exit := l.drive(ctx, signals)
 	if l.tpm != nil {
-		// swtpm's state must be complete when the guest's end is reported. If QEMU never answered, it may not be connected
-		// to swtpm, which then does not notice QEMU's end.
+		// swtpm's state must be complete when the guest's end is reported. A QEMU that never answered may not be
+		// connected to swtpm, which then does not notice QEMU's end.
 		patience := tpmEndsWithin
 		if !l.guest.started {
 			patience = 0
@@ -113,7 +113,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 // defaultGrace is for a SIGTERM before Start.
 const defaultGrace = 30 * time.Second
 
-// launcher is the state of Run. Its fields belong to the goroutine of drive; other goroutines pass functions to post.
+// launcher belongs to the goroutine of drive; other goroutines pass functions to post.
 type launcher struct {
 	config   Config
 	children *reaper
@@ -129,11 +129,10 @@ type launcher struct {
 	grace   time.Duration
 	// starting are the replies to Start until QEMU's monitor answers.
 	starting []func(error)
-	// deadline fires at end, the end of the grace period. It is nil until QEMU is asked to end.
+	// deadline fires at end, the end of the grace period, once QEMU is asked to end.
 	deadline <-chan time.Time
 	end      time.Time
-	// abandoned fires when the guest has been stopped for a migration for too long without peer, virt-handler's
-	// connection. It is nil for a guest that is not.
+	// abandoned fires when the guest has been stopped for a migration for too long without virt-handler, peer.
 	peer      *peer
 	abandoned <-chan time.Time
 	holdState holdState
@@ -199,7 +198,7 @@ func (l *launcher) logf(format string, args ...any) {
 	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// start starts QEMU once. A later Start, from another connection, gets the first one's answer.
+// A later start, from another connection, gets the first one's answer.
 func (l *launcher) start(request *launch.Start, answer func(error)) {
 	switch {
 	case l.guest.started:
@@ -243,7 +242,7 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	})
 }
 
-// startProcesses starts swtpm and creates the metrics disk before QEMU, which needs them.
+// swtpm and the metrics disk must exist before QEMU.
 func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	if request.TPM != nil {
 		var err error
@@ -280,8 +279,8 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end within the grace period. With a period of zero, or a guest that has not arrived or has
-// left, QEMU ends at once. The period that ends first counts.
+// stop asks the guest to end within the grace period. With none, or a guest that has not arrived or has left, QEMU
+// ends at once. The period that ends first counts.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
 		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}

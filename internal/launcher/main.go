@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Main is virt-launcher: without a verb the launcher, with one a small program of the image, and virt-freezer by
-// that name. It returns the exit code.
+// Main is virt-launcher: without a verb the launcher, with one a small program of the image, and virt-freezer by that
+// name.
 func Main(ctx context.Context, name string, args []string) (int, error) {
 	// Every VM has a launcher, which handles few messages: it trades time for memory.
 	runtime.GOMAXPROCS(1)

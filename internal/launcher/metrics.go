@@ -21,24 +21,23 @@ import (
 const (
 	// metricsEvery is the interval of writing the disk, as upstream's.
 	metricsEvery = 5 * time.Second
-	// metricsRead is the size of one read from the channel, in bytes. The next read follows after readRest, or
-	// answerRest after an answer: a guest gets at most ten answers a second, and its writes cost almost nothing. Its
-	// kernel can have 4 MiB of them queued, which are still read soon.
+	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at
+	// most ten answers a second, and its writes cost almost nothing. Its kernel can have 4 MiB of them queued, which
+	// are still read soon.
 	metricsRead = 8 << 10
 	readRest    = 10 * time.Millisecond
 	answerRest  = 100 * time.Millisecond
-	// metricsQueue is the kernel's buffer for unread answers, in bytes: an answer or two.
+	// metricsQueue is the kernel's buffer for an unread answer or two, in bytes.
 	metricsQueue = 4 << 10
 	// metricsText limits the reading of a kernel's file, in bytes.
 	metricsText = 32 << 10
 )
 
-// metrics sends figures of the host and of the guest to the guest: by a disk, a channel, or both, with a goroutine
-// for each until QEMU's end. The guest can block the channel's goroutine forever, and nothing else (decision 603).
+// metrics sends figures of host and guest to the guest, by a disk, a channel, or both, with a goroutine for each. The
+// guest can block the channel's forever, and nothing else (decision 603).
 type metrics struct {
 	hostName string
-	// disk is the file behind the guest's disk, or nil. It is written by its descriptor, so that QEMU's process can't
-	// replace it by its name.
+	// disk is written by its descriptor, so that QEMU's process can't replace it by its name.
 	disk *os.File
 	// channel is the socket on which QEMU listens, or "".
 	channel string
@@ -106,14 +105,13 @@ func (l *launcher) serveMetrics() {
 	}
 }
 
-// keepDisk writes the disk at intervals. The next one retries a failed write.
 func (m *metrics) keepDisk(ctx context.Context, document func() ([]byte, error)) {
 	defer m.disk.Close()
 	var disk downwardmetrics.Disk
 	failed := false
 	for {
 		err := m.writeDisk(&disk, document)
-		// A failure due to QEMU's end is not logged, since ctx has ended by now.
+		// A failure due to QEMU's end is not logged: ctx has ended by now.
 		if !sleep(ctx, metricsEvery) {
 			return
 		}
@@ -141,7 +139,7 @@ func (m *metrics) writeDisk(disk *downwardmetrics.Disk, document func() ([]byte,
 	return nil
 }
 
-// serveChannel answers the guest. It replaces a connection that ended before QEMU, after an interval.
+// serveChannel replaces a connection that ended before QEMU, after an interval.
 func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, error)) {
 	for {
 		conn, err := net.Dial("unix", m.channel)
@@ -155,9 +153,8 @@ func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, err
 	}
 }
 
-// answerMetrics answers the guest's requests until the connection or ctx ends, one at a time: while the guest does
-// not read an answer, no request is read, and QEMU makes the guest wait. Requests that are read together get one
-// answer.
+// answerMetrics answers the guest's requests one at a time: while the guest does not read an answer, no request is
+// read, and QEMU makes the guest wait. Requests that are read together get one answer.
 func answerMetrics(ctx context.Context, conn net.Conn, document func() ([]byte, error)) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -208,8 +205,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// document collects the figures. Unreadable figures of the host are left out; an error from QEMU fails. It waits for
-// QEMU without a timeout: an abandoned command could end the monitor.
+// document leaves out unreadable figures of the host. It waits for QEMU without a timeout: an abandoned command could
+// end the monitor.
 func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([]byte, error) {
 	figures := downwardmetrics.Figures{HostName: m.hostName, Processors: m.processors, Time: time.Now()}
 	var version struct{ QEMU downwardmetrics.Version }

@@ -14,7 +14,7 @@ import (
 
 const defaultProbeTimeout = time.Second
 
-// afterthought limits asking the launcher, after a failed probe, whether the failure counts.
+// afterthought limits asking the launcher whether a failed probe counts.
 const afterthought = 2 * time.Second
 
 // Intervals of asking whether the guest runs.
@@ -27,7 +27,7 @@ const (
 type guestProbe struct {
 	kind    string
 	timeout duration
-	// liveness means that the probe succeeds while the guest is away, or is stopped by Drydock or its user.
+	// liveness means that the probe succeeds while the guest is away, or stopped by Drydock or its user.
 	liveness bool
 	// agent is the guest agent's port, dir the folder of the launcher's sockets.
 	agent, dir string
@@ -74,7 +74,7 @@ func (p *guestProbe) ask(ctx context.Context) (int, error) {
 	return exitFailed, fmt.Errorf("%q is none of %s", p.kind, probeKinds)
 }
 
-// excused reports whether a failure does not count. It counts if the launcher does not answer.
+// A failure counts if the launcher does not answer.
 func (p *guestProbe) excused(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, afterthought)
 	defer cancel()

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM, and writes the result. A device
-// node proves nothing: with /dev/kvm, the guest may still stop in its first instructions, or crawl.
+// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM. A device node proves nothing:
+// with /dev/kvm, the guest may still stop in its first instructions, or crawl.
 func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("probe-node", flag.ContinueOnError)
 	out := flags.String("out", "", "file to write the result to; standard output if empty")
@@ -161,8 +161,7 @@ func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, e
 	return found, nil
 }
 
-// isNamedModel excludes names that are not a model (host, max, base) and versions of one, such as Haswell-v2: users
-// write the name without a version.
+// isNamedModel excludes host, max, base and versions such as Haswell-v2: users write the name without one.
 func isNamedModel(name string) bool {
 	switch name {
 	case "host", "max", "base":

@@ -60,7 +60,7 @@ func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	case <-l.ended:
 		return facts, false
 	}
-	// A QEMU that waits for its guest, sends it or has sent it may take long to answer.
+	// A QEMU that waits for its guest, sends it or has sent it may answer late.
 	if liveness.Excuse(facts) == "" {
 		facts.RunState = status.answer(l.spawn, l.ended, func() string {
 			// It ends with QEMU's monitor. Without an answer the state is unknown.
@@ -71,9 +71,8 @@ func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	return facts, true
 }
 
-// asking is the question about the run state that QEMU has not answered, nil for none. A silent QEMU reads no
-// commands, and a monitor that is full of them is lost: there is one question at a time, however many probes wait for
-// its answer.
+// asking is the question about the run state that QEMU has not answered. A silent QEMU reads no commands, and a
+// monitor that is full of them is lost: there is one question at a time, however many probes wait for its answer.
 type asking struct{ answered chan string }
 
 // answer returns the result of ask, "" if that takes too long.

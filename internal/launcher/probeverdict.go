@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// Deadlines of the probe's guests. Emulated, the guest takes 0.3 s, and 3 s of CPU time with UEFI; the init container
-// may share its CPUs with twenty others. With KVM it gets two seconds, or twice the time of the preceding emulated
-// run on the same busy machine: a slower KVM is of no use.
+// Emulated, the probe's guest takes 0.3 s, and 3 s of CPU time with UEFI; the init container may share its CPUs with
+// twenty others. With KVM it gets two seconds, or twice the time of the preceding emulated run: a slower KVM is of no
+// use.
 const (
 	tcgDeadline  = time.Minute
 	kvmDeadline  = 2 * time.Second
@@ -103,7 +103,7 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 // result is pure.
 //
 // KVM must run the guest through both firmwares: a pod with /dev/kvm may use either, and the scheduler does not
-// distinguish them. If emulation fails through UEFI too, the fault is the firmware's, and KVM remains usable.
+// distinguish them. If emulation fails through UEFI too, the fault is the firmware's.
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
 		TCG: condense(o.tcg, o.tcgUEFI), KVM: condense(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,

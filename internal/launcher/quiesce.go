@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// Timeouts for QEMU, and for the agent: for freezing, which writes back the guest's page cache, for thawing, and for
-// querying the freeze status. Each includes the wait for another conversation with the agent.
+// Timeouts for QEMU, and for the agent: freezing writes back the guest's page cache. Each includes the wait for
+// another conversation with the agent.
 const (
 	monitorPatience = 10 * time.Second
 	freezePatience  = 10 * time.Second
@@ -163,9 +163,9 @@ func (l *launcher) sendFrozen() {
 	}
 }
 
-// holdGuest holds the guest still. Its steps must be undone also if it fails. It queries QEMU after it has set its
-// marker, and virt-handler looks for the marker before it migrates the guest and after it has stopped it: if both act
-// at once, one sees the other.
+// holdGuest's steps must be undone also if it fails. It queries QEMU after it has set its marker, and virt-handler
+// looks for the marker before it migrates the guest and after it has stopped it: if both act at once, one sees the
+// other.
 func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -193,8 +193,8 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	return l.stopCPUs(done)
 }
 
-// freeze asks the agent to freeze file systems, and returns their number. If the agent answers with an error, the
-// guest is thawed before freeze returns, unless only the agent may hold it.
+// freeze returns the number of frozen file systems. If the agent answers with an error, the guest is thawed before
+// freeze returns, unless only the agent may hold it.
 func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
 	err = l.withAgent(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
 		// An agent that has been silent from the start was not asked to freeze, so nobody waits for it to thaw.
@@ -307,8 +307,7 @@ func (l *launcher) undoHold(done holdSteps) {
 	}
 }
 
-// runCPUs resumes a guest. Its marker goes afterwards: without it virt-handler would take the guest for one that its
-// user has paused.
+// The marker goes last: without it virt-handler would take the guest for one that its user has paused.
 func (l *launcher) runCPUs() {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()

@@ -14,10 +14,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// writePatience limits how long a virt-handler that does not read may block the launcher.
+// writePatience limits how long virt-handler may block the launcher.
 const writePatience = 5 * time.Second
 
-// maxRequest limits one line from virt-handler, in bytes. The longest has a machine's arguments.
+// maxRequest is in bytes. The longest request has a machine's arguments.
 const maxRequest = 4 << 20
 
 type peer struct {

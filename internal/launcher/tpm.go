@@ -22,8 +22,8 @@ type tpm struct {
 	status syscall.WaitStatus
 }
 
-// startTPM starts swtpm with its state in a folder of its own. swtpm inherits the socket to which QEMU connects; the
-// socket listens before QEMU starts.
+// startTPM starts swtpm with its state in a folder of its own. It inherits the socket to which QEMU connects, which
+// listens before QEMU starts.
 func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error) {
 	state := request.State
 	if err := tidyTPMs(request); err != nil {
@@ -91,7 +91,7 @@ func tpmSocket(path string) (*os.File, error) {
 	return file, nil
 }
 
-// watchTPM follows swtpm until its end. A guest whose TPM fails continues without it (decision 440).
+// A guest whose TPM fails continues without it (decision 440).
 func (l *launcher) watchTPM(t *tpm) {
 	status := <-t.ended
 	<-t.drained
@@ -130,7 +130,7 @@ func (t *tpm) failure() string {
 	return ""
 }
 
-// explain adds a failure of the TPM to the message of a failed QEMU: QEMU ends when a guest without its TPM is reset.
+// explain adds a failure of the TPM to a failed QEMU's message: QEMU ends when a guest without its TPM is reset.
 func (t *tpm) explain(exit *launch.Exit) {
 	failure := t.failure()
 	if failure == "" || exit.Reason != launch.ReasonStartFailed && exit.Reason != launch.ReasonCrashed {

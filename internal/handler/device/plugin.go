@@ -26,8 +26,8 @@ import (
 
 const (
 	kubeletSocket = "kubelet.sock"
-	// registerTimeout limits one attempt to register, and retryDelay is the pause after a failed one: the kubelet's
-	// socket appears before the kubelet answers.
+	// registerTimeout is for one attempt to register, retryDelay the pause after a failed one: the kubelet's socket
+	// appears before it answers.
 	registerTimeout = 5 * time.Second
 	retryDelay      = time.Second
 )

@@ -6,8 +6,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// guests is the number of devices of each kind, which can be opened any number of times. It exceeds the guests of a
-// node.
+// guests exceeds the guests of a node: a device can be opened any number of times.
 const guests = 1000
 
 // Resource is one resource for the kubelet.
@@ -27,13 +26,13 @@ type Facts struct {
 	Emulation func() bool
 }
 
-// Exists reports whether /dev has a device node. A privileged container shares it with its node.
+// A privileged container shares /dev with its node.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// Resources returns the resources that the node can offer. A pod that requests another one stays pending.
+// A pod that requests another resource stays pending.
 func Resources(f Facts) []Resource {
 	var list []Resource
 	add := func(name string, nodes func() []string) {

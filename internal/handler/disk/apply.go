@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxFile limits one file of a ConfigMap or Secret, and maxTotal all files of one volume, in bytes: both kinds
-	// hold at most 1 MiB. Sizes are checked first, since anyone may have written the pod's files.
+	// maxFile limits one file of a ConfigMap or Secret, and maxTotal a volume's files, in bytes: both kinds hold at
+	// most 1 MiB. Sizes are checked first, since anyone may have written the pod's files.
 	maxFile   = 2 << 20
 	maxTotal  = 2 << 20
 	maxFolder = 4096
@@ -30,7 +30,7 @@ type Pod struct {
 	Root *podpath.Dir
 	// User is QEMU's uid and gid.
 	User int
-	// Capacity returns the capacity of a claim in the VMI's namespace, in bytes.
+	// Capacity returns a claim's capacity in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 	// Tolerated is how many percent a new disk may be smaller than its claim.
 	Tolerated int
@@ -74,8 +74,7 @@ func (i Image) make(pod Pod) error {
 	})
 }
 
-// makeFile makes a missing file, which appears when it is complete. QEMU may write to it: a SATA disk can't be
-// read-only.
+// makeFile makes a missing file, at once complete. QEMU may write to it: a SATA disk can't be read-only.
 func makeFile(pod Pod, target string, write func(*os.File) error) error {
 	// The guest's process can write here.
 	folder, err := pod.Root.Strict(path.Dir(target))
@@ -254,7 +253,7 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 	return ImageSize(wanted, available, pod.Tolerated)
 }
 
-// devices are the device nodes that QEMU opens, if the pod has them. root owns them on a node.
+// devices are opened by QEMU, if the pod has them. root owns them on a node.
 var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 
 const maxPassed = 512

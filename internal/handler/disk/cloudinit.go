@@ -104,7 +104,7 @@ func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
 type text struct {
 	path           string
 	inline, base64 string
-	// secret is the Secret's name. It is mounted at folder, and one of keys has the text.
+	// secret is mounted at folder, and one of keys has the text.
 	secret, folder string
 	keys           []string
 }
@@ -126,8 +126,8 @@ func (i *Image) addText(t text) error {
 	return nil
 }
 
-// qualifiedName is the instance ID of ConfigDrive; that of NoCloud is the firmware UUID. cloud-init repeats its
-// once-per-instance steps when the ID changes, so a VM keeps its ID from KubeVirt.
+// qualifiedName is the instance ID of ConfigDrive; that of NoCloud is the firmware UUID. When the ID changes,
+// cloud-init repeats its once-per-instance steps, so a VM keeps its ID from KubeVirt.
 func qualifiedName(vmi *v1.VirtualMachineInstance) string { return vmi.Name + "." + vmi.Namespace }
 
 func instanceType(vmi *v1.VirtualMachineInstance) string {

@@ -58,7 +58,7 @@ func CredentialFiles(root *podpath.Dir, source accesscredential.Source) ([]acces
 	for _, f := range read {
 		files = append(files, accesscredential.File{Name: f.Path, Data: f.Data})
 	}
-	// A folder has no order, and the guest must find the same keys under the same names each time.
+	// The guest must find the same keys under the same names each time.
 	slices.SortFunc(files, func(a, b accesscredential.File) int { return strings.Compare(a.Name, b.Name) })
 	return files, nil
 }

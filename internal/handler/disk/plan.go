@@ -25,7 +25,7 @@ import (
 // dataLabel is the default volume label.
 const dataLabel = "cfgdata"
 
-// sysprepLabel labels an image with answers for Windows Setup, which reads one of answerFiles and not the label.
+// sysprepLabel is for answers for Windows Setup, which does not read it.
 const sysprepLabel = "unattendCD"
 
 var answerFiles = []string{"autounattend.xml", "unattend.xml"}
@@ -51,16 +51,16 @@ type Image struct {
 	Files  []iso.File
 	Copies []Copy
 	Keys   Keys
-	// Folder is a folder in the pod whose files are all copied, or empty. It may be missing if Optional.
+	// All files of Folder, a folder in the pod, are copied. It may be missing if Optional.
 	Folder   string
 	Optional bool
-	// AnyOf are file names, in any case, of which Folder must have at least one; empty for no requirement.
+	// AnyOf are file names, in any case, one of which Folder must have.
 	AnyOf []string
 }
 
 // Keys are SSH keys from Secrets for a member of a JSON document.
 type Keys struct {
-	// Document is the path of the document among an Image's Files.
+	// Document is the path among an Image's Files.
 	Document, Member string
 	Secrets          []accesscredential.Source
 }
@@ -78,10 +78,10 @@ type Copy struct {
 // Raw is a disk of the guest: a block device, or a raw image in a file system.
 type Raw struct {
 	Volume string
-	// Device is the path of the block device in the pod. If it exists, there is no file.
+	// If the block device Device exists, there is no file.
 	Device       string
 	Folder, Name string
-	// Claim is the PersistentVolumeClaim whose capacity is the size of a new file.
+	// Claim's capacity is the size of a new file.
 	Claim string
 	// Size is for a new file without a claim, 0 when the file must exist.
 	Size int64
@@ -177,18 +177,16 @@ func rawOf(v *v1.Volume) (Raw, bool) {
 }
 
 const (
-	// reserved is the file system's own need for a disk image that fills it, in bytes: extent tree and directory
-	// entry.
+	// reserved is the file system's need for a disk image that fills it, in bytes: extent tree and directory entry.
 	reserved    = 128 << 10
 	granularity = 1 << 20 // bytes
 	// share is the file system's part of a claim, in percent: CDI's default. A disk that grows with its claim leaves
-	// it, so that a disk in a claim that a DataVolume sized keeps the requested size.
+	// it, as one that a DataVolume sized does.
 	share = 6
 )
 
-// ImageSize returns the size of the raw image for a disk in a file system with the available bytes: wanted, or the
-// largest size that fits. That may be smaller by the file system's share of a claim, and of the rest by tolerated
-// percent.
+// ImageSize returns the size of a raw image in a file system: wanted, or the largest that fits, which may be smaller
+// by the file system's share of a claim, and by tolerated percent.
 func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	if wanted <= 0 {
 		return 0, errors.New("the disk's size is not known")
@@ -204,8 +202,7 @@ func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	return size, nil
 }
 
-// GrownSize returns the size to which the raw image in a file system claim of that capacity may grow. available
-// includes the image's present size.
+// GrownSize returns the size to which the raw image in a file system claim may grow. available includes the image.
 func GrownSize(capacity, available int64) int64 {
 	wanted := capacity - capacity/100*share
 	return max(0, min(wanted, available-reserved)) / granularity * granularity

@@ -13,7 +13,7 @@ import (
 const maxTemplate = 4 << 20
 
 // make creates the folder and missing UEFI variables. Anyone who can mount the claim may have written its files: they
-// are never read here, and used only if they have the right type and size.
+// are never read, and used only if they have the right type and size.
 func (s State) make(pod Pod) error {
 	claim, err := pod.Root.Strict(layout.StateDir)
 	if err != nil {

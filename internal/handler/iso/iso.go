@@ -19,11 +19,9 @@ import (
 
 const (
 	sector = 2048
-	// maxJolietName is the longest name in Joliet, in characters. A longer one would damage the whole Joliet
-	// directory.
+	// maxJolietName is in characters. A longer name would damage the whole Joliet directory.
 	maxJolietName = 64
-	// maxName is the longest name, in characters. The library gets Rock Ridge's longer ones wrong from 132 characters
-	// on.
+	// maxName is in characters. The library gets Rock Ridge's names wrong from 132 on.
 	maxName  = 128
 	maxLabel = 32
 )
@@ -46,8 +44,7 @@ func Write(image *os.File, label string, files []File) (err error) {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
-	// The image's root gets this folder's mode, for the users in the guest. The private folder denies access on the
-	// node.
+	// The image's root gets this folder's mode, for the users in the guest; the private folder denies access here.
 	workspace := filepath.Join(private, "root")
 	if err := errors.Join(os.Mkdir(workspace, 0o755), os.Chmod(workspace, 0o755)); err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)

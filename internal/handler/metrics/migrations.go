@@ -13,8 +13,8 @@ type Migrated struct {
 }
 
 // Migrations counts the costs of migrations away from a node since virt-handler's start. They are stored, since a
-// migration can end before the next scrape, and without labels of guests, so that the memory does not grow with their
-// number. KubeVirt has no metrics for this.
+// migration can end before the next scrape, without labels of guests, so that the memory does not grow. KubeVirt has
+// no metrics for this.
 type Migrations struct{ duration, downtime, sent prometheus.Histogram }
 
 // NewMigrations returns the Migrations of a node.

@@ -47,7 +47,7 @@ func Labels(probe nodeprobe.Result) map[string]string {
 	return labels
 }
 
-// Patch returns the merge patch that sets the wanted labels and removes our others, nil without a change.
+// Patch returns the merge patch for the wanted labels, nil without a change.
 func Patch(have, want map[string]string) ([]byte, error) {
 	changes := map[string]any{}
 	for name, value := range want {
@@ -88,8 +88,8 @@ type Labeler struct {
 	offering chan struct{}
 }
 
-// The delays are the backoff for an unreachable API server, and the interval of looking at a node whose kubelet does
-// not offer the devices yet: it does so within ten seconds.
+// Backoff for an unreachable API server, and intervals of looking at a node whose kubelet does not offer the devices
+// yet: it does so within ten seconds.
 const (
 	firstDelay   = 200 * time.Millisecond
 	longestDelay = 30 * time.Second
@@ -97,7 +97,7 @@ const (
 	longestLook  = time.Minute
 )
 
-// Run labels the node, retrying until it succeeds, and again after the kubelet offers the devices.
+// Run labels the node, and again after the kubelet offers the devices.
 //
 // virt-controller writes false for a node that virt-handler has left, and only while the devices are not offered
 // (package rules/cluster/schedulable). Such a write may come after virt-handler's return, but not after the last look
@@ -111,7 +111,7 @@ func (l *Labeler) Run(ctx context.Context) error {
 	return nil
 }
 
-// Await returns when the node has its labels and the devices, so that a new guest can be scheduled to it.
+// Await returns when the node has its labels and the devices.
 func (l *Labeler) Await(ctx context.Context) error {
 	select {
 	case <-l.offered():

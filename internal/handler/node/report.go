@@ -108,7 +108,7 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 		switch was := have[c.label]; {
 		case c.state == was && (found || was != Unusable):
 		case c.state == Unusable:
-			// Also if the label says so already: the only event about a node without guests was of another reason.
+			// Also if the label says so: the only event about a node without guests was of another reason.
 			reports = append(reports, Report{corev1.EventTypeWarning, c.unusable, c.message})
 		case c.state == Usable && was == Unusable:
 			reports = append(reports, Report{corev1.EventTypeNormal, c.usable, "a guest ran on this node; it can be used again"})
@@ -117,8 +117,8 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	return reports
 }
 
-// foundNothing reports whether the labels are from a probe that ran no guest. kubevirt.io/schedulable alone does not
-// show it: virt-controller sets it to false on a node that virt-handler has left, and leaves the probe's labels.
+// foundNothing reports whether the labels are from a probe that ran no guest. virt-controller sets
+// kubevirt.io/schedulable to false on a node that virt-handler has left, and leaves the probe's labels.
 func foundNothing(have map[string]string) bool {
 	return have[v1.NodeSchedulable] == "false" && have[layout.KVMLabel] != Usable && have[layout.UEFILabel] != Usable
 }

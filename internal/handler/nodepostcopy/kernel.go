@@ -19,7 +19,7 @@ func Filters() bool {
 }
 
 // Try requests a userfaultfd as QEMU in a launcher pod does: without capabilities, and also for page faults in the
-// kernel, which KVM and vhost cause in the guest's memory. Its error is the reason for a refusal.
+// kernel, which KVM and vhost cause in the guest's memory.
 func Try() error {
 	tried := make(chan error)
 	go func() {

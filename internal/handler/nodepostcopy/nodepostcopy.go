@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// lookEvery is the interval of checking file and kernel: a changed sysctl needs no restart, and a removed file is
-	// restored before a pod that waits for it is given up.
+	// lookEvery is the interval of checking file and kernel: a removed file is restored before a pod that waits for
+	// it is given up.
 	lookEvery   = 10 * time.Second
 	leaveWithin = 2 * time.Second
 )
@@ -34,8 +34,7 @@ type Keeper struct {
 	Node    string
 	Writer  client.Writer
 	Profile Profile
-	// Filters reports whether the kernel filters system calls. If not, a container runtime refuses a pod with a
-	// profile.
+	// Without Filters, a container runtime refuses a pod with a profile.
 	Filters func() bool
 	Try     func() error
 	Log     logr.Logger
@@ -47,7 +46,7 @@ type Keeper struct {
 }
 
 // Run maintains profile and label until ctx ends, and removes them then: a release without the profile would keep the
-// label and no longer maintain the file.
+// label.
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -125,7 +124,7 @@ func (k *Keeper) label(ctx context.Context, value string) error {
 }
 
 // cleanUp removes the label, and then the file. If the API server is unreachable, both stay: a pod that is scheduled
-// here by the label finds the file. If it refuses, the file goes: Drydock has been removed with its rights.
+// here by the label finds the file. If it refuses, Drydock has been removed with its rights.
 func (k *Keeper) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()

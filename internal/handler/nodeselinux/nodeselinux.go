@@ -32,8 +32,8 @@ type Node struct {
 	own    selinux.Context
 }
 
-// Find returns the Node, nil for a node without SELinux. A node has it if the kernel knows SELinux and a policy gives
-// virt-handler a context.
+// Find returns the Node, nil for a node without SELinux: the kernel must know SELinux, and a policy give virt-handler
+// a context.
 func Find(kernel Kernel) (*Node, error) {
 	known, err := kernel.Known()
 	if err != nil || !known {
@@ -59,7 +59,7 @@ type Launcher struct {
 	files   string
 }
 
-// Launcher reads the context of a launcher's process, and the label that the container runtime gave to its files.
+// Launcher reads the context of a launcher's process, and the label of its files.
 func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 	text, err := n.kernel.OfProcess(peer.PID)
 	if err != nil {
@@ -96,12 +96,10 @@ func (l Launcher) Context() string {
 	return l.Process.String()
 }
 
-// Apart reports whether the context differs from virt-handler's. Containers without their own context share the
-// runtime's.
+// Apart reports whether the context differs from virt-handler's: containers may share the runtime's.
 func (l Launcher) Apart() bool { return l.known && l.Process != l.node.own }
 
-// Exec sets the context of the calling thread's next exec to the launcher's. The caller must have locked the thread,
-// which must execute nothing else and end.
+// Exec sets the context of the next exec of the calling thread, which must be locked, execute nothing else and end.
 func (l Launcher) Exec() error {
 	if err := l.node.kernel.SetExec(l.Process.String()); err != nil {
 		return fmt.Errorf("setting the SELinux context %s for a program: %w", l.Process, err)
@@ -109,8 +107,8 @@ func (l Launcher) Exec() error {
 	return nil
 }
 
-// LabelFile gives a file that virt-handler made the label of the launcher's files. A file system without labels was
-// mounted with the right one for the pod (NFS, or one label for all files).
+// LabelFile gives virt-handler's file the label of the launcher's files. A file system without labels was mounted
+// with the right one for the pod (NFS, or one label for all files).
 func (l Launcher) LabelFile(path string) error {
 	err := l.node.kernel.SetFile(path, l.files)
 	if err == nil || errors.Is(err, errors.ErrUnsupported) {

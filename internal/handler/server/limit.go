@@ -19,8 +19,7 @@ type callers struct {
 	open  sync.Map // net.Conn to *greeting.Caller
 }
 
-// state is http.Server's ConnState. A connection becomes active after its handshake, which the TLS configuration
-// permits to virt-api alone.
+// A connection becomes active after its handshake, which the TLS configuration permits to virt-api alone.
 func (c *callers) state(conn net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		c.open.Store(conn, c.rooms.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }))
@@ -40,8 +39,8 @@ func (c *callers) state(conn net.Conn, state http.ConnState) {
 	caller.Leave()
 }
 
-// maxStreams is the number of concurrent streams of a kind per machine. Each takes some ten KiB, or a few MiB with a
-// hostile client: together they must not exhaust the node. A port forward has one for each connection.
+// maxStreams is the number of concurrent streams of a kind per machine: each takes some ten KiB, or a few MiB with a
+// hostile client. A port forward has one for each connection.
 var maxStreams = map[nodeapi.Verb]int{
 	nodeapi.Console: 16, nodeapi.VNC: 16, nodeapi.PortForward: 64,
 }

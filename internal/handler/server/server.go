@@ -65,8 +65,8 @@ type Server struct {
 	pictures chan struct{}
 }
 
-// New returns a Server for the machines of this node. tlsConfig must require and verify virt-api's client
-// certificate. The caller must close consoles after Run has returned.
+// New returns a Server. tlsConfig must require and verify virt-api's client certificate. The caller must close
+// consoles after Run has returned.
 func New(machines Machines, consoles *stream.Consoles, tlsConfig *tls.Config, log logr.Logger) *Server {
 	return &Server{machines: machines, consoles: consoles, tls: tlsConfig, log: log, pictures: make(chan struct{}, 1)}
 }

@@ -100,8 +100,7 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the reading. It does not wait, so that a source that ignores its context and the closing of its Body
-// can't block the worker.
+// Close does not wait, so that a source that ignores its context can't block the worker.
 func (r *Reader) Close() error {
 	r.cancel()
 	return nil
@@ -220,8 +219,8 @@ func worthAnother(err error) bool {
 	return fault.Reason == transfer.ReasonCut || fault.Reason == transfer.ReasonSourceUnreachable
 }
 
-// await waits after that many failures in a row; false means that ctx has ended. maxAttempts limits the delays, so
-// the worker needs no backoff library.
+// await waits after that many failures in a row, unless ctx ends. maxAttempts limits the delays, so the worker needs
+// no backoff library.
 func (r *Reader) await(ctx context.Context, failed int) bool {
 	timer := time.NewTimer(r.pause << (failed - 1))
 	defer timer.Stop()

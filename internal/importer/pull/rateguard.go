@@ -8,9 +8,8 @@ import (
 )
 
 const (
-	// minBytes is the minimum from a source in stallFactor times the stall time: 1 MiB in ten minutes. At that rate a
-	// gigabyte takes a week, so no honest link is that slow, and a server that sends single bytes can't hold the
-	// worker.
+	// minBytes is the minimum from a source in stallFactor times the stall time: 1 MiB in ten minutes. No honest link
+	// is that slow, and a server that sends single bytes can't hold the worker.
 	minBytes    = 1 << 20
 	stallFactor = 10
 )

@@ -106,8 +106,8 @@ func (h *Header) checkL1(entries int64) error {
 	return nil
 }
 
-// aligned reports whether a cluster or table may begin at an offset: on a cluster boundary, after the header, and
-// within the range of offsets.
+// aligned reports whether a cluster or table may begin at an offset: aligned, after the header, and within the range
+// of offsets.
 func (h *Header) aligned(at int64) bool {
 	return at >= h.cluster() && at < 1<<56 && at&(h.cluster()-1) == 0
 }

@@ -9,14 +9,13 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxTables limits the L2 tables that are read by ranges: those of 8 TiB in clusters of 64 KiB. An image with more is
-// read as a stream.
+// maxTables is for reading by ranges: the L2 tables of 8 TiB in clusters of 64 KiB.
 const maxTables = 1 << 14
 
 // ReadRange reads a piece of the file.
 type ReadRange func(ctx context.Context, p []byte, offset int64) error
 
-// Load reads an image's tables. It returns nil if there are too many to read by ranges. dir is for data that exceeds
+// Load reads an image's tables, or returns nil if there are too many to read by ranges. dir is for data that exceeds
 // the memory; the caller must close the Map.
 func (h *Header) Load(ctx context.Context, read ReadRange, dir string) (*Map, error) {
 	tables, err := h.loadTables(ctx, read)

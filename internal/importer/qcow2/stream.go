@@ -15,8 +15,8 @@ import (
 // maxAhead limits the known tables and extents that are still ahead.
 const maxAhead = 1 << 20
 
-// Streamed walks an image and reads its tables as they pass. Data that passes before its table is kept in stash, at
-// its offset, and read again when a table refers to it.
+// Streamed walks an image and reads its tables as they pass. Data that passes before its table waits in stash, at its
+// offset.
 func (h *Header) Streamed(feed Feed, stash *os.File, sink Sink) error {
 	s := streamed{header: h, feed: feed, sink: sink, stash: stash}
 	for first := int64(0); first < h.l1Entries; first += piece1 {
@@ -116,8 +116,7 @@ func (s *streamed) learn(i item) error {
 	return s.handle(i, data)
 }
 
-// handle reads a table or passes an extent to the sink. It copies a table first, since reading its items moves the
-// feed's view.
+// handle copies a table first, since reading its items moves the feed's view.
 func (s *streamed) handle(i item, bytes []byte) error {
 	h := s.header
 	switch i.kind {
@@ -181,8 +180,7 @@ func (s *streamed) keep(bytes []byte, at int64) error {
 	return nil
 }
 
-// passed returns the bytes of an item that has passed: from the stash, and the rest from the feed if it is still
-// ahead.
+// passed returns the bytes of an item that has passed: from the stash, and the rest from the feed.
 func (s *streamed) passed(i item) ([]byte, error) {
 	length := i.length(s.header)
 	found, _ := slices.BinarySearchFunc(s.kept, i.host, func(k span, at int64) int {

@@ -8,8 +8,8 @@ import (
 // DiskSize is the size of the disk in bytes. vhostmd's tools read 64 KiB at a time.
 const DiskSize = 256 << 10
 
-// signature starts the disk's header of four fields, in network byte order: the signature, whether the document is
-// being written, the sum of its bytes, and its length. The document follows.
+// signature starts the disk's header of four fields, in network byte order: signature, busy, sum of the document's
+// bytes, and its length. The document follows.
 const signature = "mvbd"
 
 const (
@@ -34,8 +34,8 @@ type Disk struct {
 }
 
 // Replace returns the writes that put a document on the disk, in order. A reader reads the header, the document, and
-// the header again, and accepts the document if the disk was not busy either time and the sum is the same. So the
-// disk is busy while the document changes, and a document with the sum of the previous one gets another newline.
+// the header again, and accepts the document if the disk was not busy either time and the sum is the same. So a
+// document with the sum of the previous one gets another newline.
 func (d *Disk) Replace(document []byte) ([]Write, error) {
 	if sumOf(document) == d.sum {
 		document = append(document[:len(document):len(document)], '\n')

@@ -17,12 +17,12 @@ const Vendor = "kubevirt.io"
 
 const systemInfo = "linux"
 
-// Figures are all metrics of the document. Unknown ones are left out: nil pointers, and zero processors and times.
+// Figures are all metrics of the document. Unknown ones (nil or zero) are left out.
 type Figures struct {
 	HostName string
 	QEMU     Version
 	VM       *VM
-	// Processors is the number of the host's physical processors, not of their cores.
+	// Processors are physical, not cores.
 	Processors int
 	CPUTime    CPUTime
 	Memory     *Memory
@@ -49,12 +49,11 @@ type VM struct {
 
 // Memory is the host's, in KiB.
 type Memory struct {
-	// Free is unused memory, FreeVirtual adds unused swap space. Used is neither free nor a cache, UsedVirtual adds
-	// used swap space.
+	// Used is neither free nor a cache. The virtual figures add swap space.
 	Free, FreeVirtual, Used, UsedVirtual uint64
 }
 
-// Paging is the amount read from and written to the host's swap space, in KiB.
+// Paging is the traffic of the host's swap space, in KiB.
 type Paging struct{ In, Out uint64 }
 
 const (

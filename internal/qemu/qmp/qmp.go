@@ -50,12 +50,12 @@ var (
 	errFlood = errors.New("QEMU reports more events than can be processed")
 )
 
-// limits limit one message of QEMU. The longest real one, the schema of its commands, has some 250 KiB, as have the
-// block nodes of a guest with a hundred disks, with 100 values each.
+// limits limit one message. The longest real one, the schema of QEMU's commands, has some 250 KiB, as have the block
+// nodes of a guest with a hundred disks.
 var limits = wire.Limits{Bytes: 4 << 20, Values: 64 << 10, Depth: 64}
 
-// Client is one connection to a monitor. Its methods may be called from several goroutines; QEMU executes the
-// commands one at a time.
+// Client is one connection to a monitor. Its methods may be called from several goroutines; QEMU executes one command
+// at a time.
 //
 // A Client owns two goroutines, which end with the connection: one reads, the other calls the event function, so that
 // a receiver may be slow or execute commands without delaying an answer.
@@ -111,8 +111,8 @@ func Dial(ctx context.Context, path string, events func(Event)) (*Client, error)
 	return New(ctx, conn, events)
 }
 
-// New performs the handshake on conn, which the Client owns. The connection is closed when New fails or the Client is
-// closed. events, which may be nil, is called in one of the Client's goroutines with every event in order.
+// New performs the handshake on conn, which the Client owns and closes. events, which may be nil, is called in one of
+// the Client's goroutines with every event in order.
 func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
 	c := &Client{
 		conn:    conn,
@@ -153,8 +153,8 @@ func (c *Client) Execute(ctx context.Context, name string, args, result any) err
 	return c.execute(ctx, nil, Command{name, args, result})
 }
 
-// ExecuteAll runs queries in order. They are sent together, and QEMU executes all of them, also after a refusal: the
-// first refusal is the error.
+// ExecuteAll runs queries in order. They are sent together, and QEMU executes all of them: the first refusal is the
+// error.
 func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
 	return c.execute(ctx, nil, commands...)
 }
@@ -252,7 +252,7 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-// send writes commands until ctx ends. A partly written one can't be withdrawn, so it ends the connection.
+// A partly written command can't be withdrawn, so it ends the connection.
 func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()

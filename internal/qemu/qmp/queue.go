@@ -2,13 +2,13 @@ package qmp
 
 import "sync"
 
-// maxPending limits the waiting events, in bytes: a QEMU under a guest's control could fill its reader's memory.
+// maxPending is in bytes: a QEMU under a guest's control could fill its reader's memory.
 const maxPending = 2 << 20
 
 const eventCost = 64 // bytes beside the event's text
 
-// queue holds events between their arrival and their delivery. add never blocks: that would block the reader, and
-// with it the answer for which the receiver of an earlier event may wait.
+// queue holds events until their delivery. add never blocks: that would block the reader, and with it the answer for
+// which the receiver of an earlier event may wait.
 type queue struct {
 	mu      sync.Mutex
 	ready   *sync.Cond

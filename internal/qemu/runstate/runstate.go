@@ -28,7 +28,7 @@ const (
 	Waits Outlook = "waits"
 	// Passes means that QEMU leaves the state by itself.
 	Passes Outlook = "passes"
-	// Moved means that the guest continues in another QEMU: here it would be a second guest on the same disks.
+	// Moved means that the guest continues in another QEMU: here it would be a second one on the same disks.
 	Moved Outlook = "moved"
 	// Over means that the guest cannot continue.
 	Over Outlook = "over"
@@ -41,7 +41,7 @@ type Action string
 
 const (
 	Leave Action = "leave"
-	// Resume means that virt-handler resumes the guest, repeatedly until it runs.
+	// Resume repeats until the guest runs.
 	Resume Action = "resume"
 	// End means that virt-handler ends QEMU at once.
 	End Action = "end"
@@ -77,12 +77,11 @@ const (
 	Paused      = "paused"
 )
 
-// PausedToMigrate is not QEMU's: QEMU reports Paused for a guest that virt-handler has stopped so that its migration
-// ends.
+// PausedToMigrate is not QEMU's: QEMU reports Paused for a guest that is stopped so that its migration ends.
 const PausedToMigrate = "paused-to-migrate"
 
-// Held is not QEMU's: QEMU reports Paused for a guest that virt-launcher has stopped for a moment, so that its disks
-// can be snapshotted. The VMI's status is that of a running guest (decision 424).
+// Held is not QEMU's: QEMU reports Paused for a guest that virt-launcher has stopped for a snapshot. The VMI's status
+// is that of a running guest (decision 424).
 const Held = "held-still"
 
 // State is one of QEMU's run states.
@@ -94,10 +93,10 @@ type State struct {
 	// Paused means that the condition Paused is True, with the same reason.
 	Paused bool
 	Action Action
-	// Failure is the reason that virt-launcher reports after virt-handler has ended a guest for this state, empty to
-	// use virt-launcher's own facts.
+	// Failure is virt-launcher's reason after virt-handler has ended a guest for this state, empty to use
+	// virt-launcher's own facts.
 	Failure launch.Reason
-	// Until is the last version of QEMU with the state, empty if QEMU still has it.
+	// Until is the last version of QEMU with the state.
 	Until string
 }
 
@@ -182,11 +181,11 @@ var table = []State{
 // All returns every state of the table.
 func All() []State { return append([]State(nil), table...) }
 
-// maxName limits the name of an unknown state, in bytes: QEMU chooses it, and a guest may have taken QEMU over.
+// maxName is in bytes: a guest that has taken QEMU over chooses the name.
 const maxName = 64
 
-// Of returns the state with a name, PausedToMigrate and Held included. One that is not in the table is Unknown:
-// nobody can tell whether its guest runs, so it is not Ready, and nothing is done to it.
+// Of returns the state with a name, PausedToMigrate and Held included. An unknown one is not Ready, and nothing is
+// done to it.
 func Of(name string) State {
 	for _, s := range table {
 		if s.Name == name {

@@ -106,9 +106,8 @@ func (l *Lease) defaultGateway() netip.Addr {
 	return netip.Addr{}
 }
 
-// classlessRoutes returns the routes of option 121, nil if the default gateway suffices. A client of the option
-// ignores option 3, so the default route is included. A gateway outside the guest's network first needs a route on
-// the link.
+// classlessRoutes returns the routes of option 121, nil if the default gateway suffices. Clients of the option ignore
+// option 3, so the default route is included. A gateway outside the guest's network first needs a route on the link.
 func (l *Lease) classlessRoutes() []*dhcpv4.Route {
 	gateway := l.defaultGateway()
 	inside := !gateway.IsValid() || l.Address.Masked().Contains(gateway)

@@ -25,8 +25,7 @@ const advertisePeriod = 10 * time.Minute
 // maxFrame exceeds all valid requests. A longer frame is cut off and invalid.
 const maxFrame = 4<<10 + ethernetHeader
 
-// A guest sends a few requests at boot and two in a lease's time. Further ones wait, and the kernel drops those that
-// exceed its queue.
+// A guest sends a few requests at boot and two in a lease's time. Further ones wait in the kernel's queue.
 const (
 	maxRequests = 20 // in a second
 	maxBurst    = 100
@@ -44,8 +43,8 @@ type Server struct {
 	parts sync.WaitGroup
 }
 
-// Serve answers the guest at the other end of link. The Server owns link, which reads and writes one Ethernet frame
-// at a time and whose Close must end a Read.
+// Serve answers the guest at the other end of link, which it owns. link reads and writes one Ethernet frame at a
+// time, and its Close must end a Read.
 func Serve(link io.ReadWriteCloser, lease Lease, log logr.Logger) *Server {
 	s := &Server{lease: lease, link: link, log: log, pace: rate.NewLimiter(maxRequests, maxBurst), ended: make(chan struct{})}
 	s.parts.Go(s.listen)
