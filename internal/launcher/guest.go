@@ -113,25 +113,17 @@ func (g *guest) handsOver() bool {
 	return migrationstatus.CancelUnattended(g.migration, migrationstatus.Unattended) && !g.arriving()
 }
 
-// arrival is "" if it is not known whether a guest of an incoming migration has run.
-func (g *guest) arrival(status exitStatus) launch.Incoming {
+func (g *guest) exit(status exitStatus) launch.Exit {
+	// QEMU may have done something unknown. Nobody can have run or migrated its guest before the answer to Start.
+	unheard := g.started && status.deaf
+	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Unheard: unheard}
 	switch {
 	case !g.incoming:
-		return ""
 	case g.ran:
-		return launch.IncomingRan
-	case g.unheard(status):
-		return ""
+		exit.Incoming = launch.IncomingRan
+	case !unheard:
+		exit.Incoming = launch.IncomingNeverRan
 	}
-	return launch.IncomingNeverRan
-}
-
-// unheard reports whether QEMU may have done something unknown to the launcher. Nobody can have run or migrated its
-// guest before the answer to Start.
-func (g *guest) unheard(status exitStatus) bool { return g.started && status.deaf }
-
-func (g *guest) exit(status exitStatus) launch.Exit {
-	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Incoming: g.arrival(status), Unheard: g.unheard(status)}
 	switch exit.Reason {
 	case launch.ReasonStartFailed, launch.ReasonCrashed:
 		exit.Message = explain(status)

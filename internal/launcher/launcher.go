@@ -188,7 +188,12 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 		case l.abandoned == nil:
 			l.abandoned = time.After(migrationstatus.Unattended)
 		}
-		l.resetHoldTimer()
+		if until := l.holdState.Until(); !until.Equal(l.holdState.at) {
+			l.holdState.at, l.holdState.timer = until, nil
+			if !until.IsZero() {
+				l.holdState.timer = time.After(time.Until(until))
+			}
+		}
 		l.sendFrozen()
 	}
 	return *l.exit

@@ -58,7 +58,10 @@ func prepareOne(image launch.Image) (launch.PreparedImage, error) {
 		p.Overlay, p.VirtualSize = image.Overlay, size
 		written = image.Overlay
 	}
-	p.DirectIO = directIO(written)
+	if fd, err := syscall.Open(written, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0); err == nil {
+		_ = syscall.Close(fd)
+		p.DirectIO = true
+	}
 	return p, nil
 }
 
@@ -213,15 +216,6 @@ func overlay(path string, image qcow2.Image) (int64, error) {
 		return 0, fmt.Errorf("reading the overlay back: %w", err)
 	}
 	return header.VirtualSize, nil
-}
-
-func directIO(path string) bool {
-	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	_ = syscall.Close(fd)
-	return true
 }
 
 const (

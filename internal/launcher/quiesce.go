@@ -142,17 +142,6 @@ func (l *launcher) runAction(action quiesce.Action) {
 	})
 }
 
-func (l *launcher) resetHoldTimer() {
-	until := l.holdState.Until()
-	if until.Equal(l.holdState.at) {
-		return
-	}
-	l.holdState.at, l.holdState.timer = until, nil
-	if !until.IsZero() {
-		l.holdState.timer = time.After(time.Until(until))
-	}
-}
-
 // sendFrozen sends an event when a user's freeze starts or ends.
 func (l *launcher) sendFrozen() {
 	hold := l.holdState.Hold(time.Now())

@@ -66,10 +66,14 @@ func translate(namespace *os.File, p plan, outside facts) error {
 // dropDHCPRequests drops the guest's DHCP requests after Drydock's server has seen them: nobody else may answer.
 func dropDHCPRequests(namespace *os.File, tap string) error {
 	const serverPort = 67
+	overIPv4 := rule{
+		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(unix.ETH_P_IP)),
+	}
 	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
 		name: tap, kind: nftables.ChainTypeFilter, hook: nftables.ChainHookIngress, priority: nftables.ChainPriorityFilter,
 		device: tap,
-		rules:  []rule{join(etherType(unix.ETH_P_IP), toPort(port{protocolUDP, serverPort, serverPort}), verdict(expr.VerdictDrop))},
+		rules:  []rule{join(overIPv4, toPort(port{protocolUDP, serverPort, serverPort}), verdict(expr.VerdictDrop))},
 	}})
 	if err != nil {
 		return fmt.Errorf("keeping the guest's DHCP requests in its pod: %w", err)
@@ -120,7 +124,7 @@ func (t translation) chains() []chain {
 	}
 	// Drops packets to the guest that were not addressed to the pod, and from it with a foreign source.
 	guard := []rule{
-		join(into(t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
+		join(metaName(expr.MetaKeyIIFNAME, t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
 		join(outOf(t.bridge), connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), verdict(expr.VerdictAccept)),
 		join(outOf(t.bridge), connection(expr.CtKeySTATUS, destinationTranslated), verdict(expr.VerdictAccept)),
 		join(outOf(t.bridge), verdict(expr.VerdictDrop)),
@@ -202,7 +206,6 @@ func join(parts ...rule) rule {
 
 func verdict(kind expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: kind}} }
 
-func into(link string) rule  { return metaName(expr.MetaKeyIIFNAME, link) }
 func outOf(link string) rule { return metaName(expr.MetaKeyOIFNAME, link) }
 
 func metaName(key expr.MetaKey, link string) rule {
@@ -235,13 +238,6 @@ func toPort(p port) rule {
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
 		equal(expr.CmpOpGte, binaryutil.BigEndian.PutUint16(p.first)),
 		equal(expr.CmpOpLte, binaryutil.BigEndian.PutUint16(p.last)),
-	}
-}
-
-func etherType(protocol uint16) rule {
-	return rule{
-		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
-		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(protocol)),
 	}
 }
 

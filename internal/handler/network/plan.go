@@ -185,8 +185,17 @@ func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 	case err != nil:
 		return fmt.Errorf("%s.binding.name: %w", p.path, err)
 	case of == nil:
-		p.binding, err = bindingOf(iface, p.path)
-		return err
+		for _, b := range bindings {
+			if !b.chosen(&iface.InterfaceBindingMethod) {
+				continue
+			}
+			if b.setup == nil {
+				return fmt.Errorf("%s.%s: not supported by Drydock", p.path, b.name)
+			}
+			p.binding = b
+			return nil
+		}
+		return fmt.Errorf("%s: must say how it is connected: masquerade or bridge", p.path)
 	}
 	p.binding = binding{name: "binding", setup: setupManaged}
 	if !of.Managed {
@@ -196,18 +205,6 @@ func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 		p.stays = fmt.Sprintf("the network binding %s does not say that its guests can migrate (migration)", iface.Binding.Name)
 	}
 	return nil
-}
-
-func bindingOf(iface *v1.Interface, path string) (binding, error) {
-	for _, b := range bindings {
-		if b.chosen(&iface.InterfaceBindingMethod) {
-			if b.setup == nil {
-				return binding{}, fmt.Errorf("%s.%s: not supported by Drydock", path, b.name)
-			}
-			return b, nil
-		}
-	}
-	return binding{}, fmt.Errorf("%s: must say how it is connected: masquerade or bridge", path)
 }
 
 func portsOf(iface *v1.Interface, path string) ([]port, error) {

@@ -65,8 +65,14 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 	defer cancel()
 	s := &server{ctx: ctx, job: j, name: name, ended: make(chan outcome, 1)}
 	s.wait()
+	mux := http.NewServeMux()
+	s.route(mux, transfer.UploadPath, workertls.Proxy, s.take(body, false))
+	s.route(mux, transfer.UploadAsyncPath, workertls.Proxy, s.take(body, true))
+	s.route(mux, transfer.UploadFormPath, workertls.Proxy, s.take(form, false))
+	s.route(mux, transfer.UploadFormAsyncPath, workertls.Proxy, s.take(form, true))
+	s.route(mux, transfer.ClonePath, workertls.Source, s.take(clone, false))
 	web := &http.Server{
-		Handler:           s.routes(),
+		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -110,16 +116,6 @@ type server struct {
 	state state
 	// ended gets the worker's result once.
 	ended chan outcome
-}
-
-func (s *server) routes() http.Handler {
-	mux := http.NewServeMux()
-	s.route(mux, transfer.UploadPath, workertls.Proxy, s.take(body, false))
-	s.route(mux, transfer.UploadAsyncPath, workertls.Proxy, s.take(body, true))
-	s.route(mux, transfer.UploadFormPath, workertls.Proxy, s.take(form, false))
-	s.route(mux, transfer.UploadFormAsyncPath, workertls.Proxy, s.take(form, true))
-	s.route(mux, transfer.ClonePath, workertls.Source, s.take(clone, false))
-	return mux
 }
 
 func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, take http.HandlerFunc) {
