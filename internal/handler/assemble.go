@@ -183,7 +183,6 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 	}), nil
 }
 
-// watch reports the node's VMIs and launcher pods to the supervisor, and keeps the settings current.
 func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Watched) error {
 	handlers := map[client.Object]cache.ResourceEventHandler{
 		&v1.VirtualMachineInstance{}: vmisShown(s, driver.Here),

@@ -82,7 +82,6 @@ func (l *launcher) freezeOrThaw(request freezerRequest) freezerAnswer {
 	}).Error}
 }
 
-// await runs do in the driver's goroutine, and returns its answer.
 func (l *launcher) await(do func(reply func(launch.Reply))) launch.Reply {
 	answers := make(chan launch.Reply, 1)
 	l.post(func() { do(func(r launch.Reply) { answers <- r }) })

@@ -14,10 +14,8 @@ type guest struct {
 	started bool
 	// graceless means no grace period, forced that the launcher has killed the guest.
 	stopping, graceless, forced bool
-	// failure is the failure for which virt-handler ends the guest.
-	failure launch.Reason
+	failure                     launch.Reason
 
-	// Facts from QEMU's events.
 	powerButton bool
 	panicked    bool
 	watchdog    bool
@@ -100,7 +98,6 @@ func (g *guest) recordResume() {
 	}
 }
 
-// arriving reports whether QEMU waits for its guest.
 func (g *guest) arriving() bool { return g.incoming && !g.ran }
 
 // migrated reports whether the guest went to another QEMU and did not continue here.
@@ -173,7 +170,6 @@ func (g *guest) forcedReason() launch.Reason {
 	return launch.ReasonKilled
 }
 
-// endedItself reports whether the guest shut down without a request.
 func (g *guest) endedItself() bool {
 	return g.shutdown == shutdownGuestReset || g.poweredOff
 }

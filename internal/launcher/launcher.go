@@ -26,8 +26,7 @@ import (
 type Config struct {
 	Dir  string
 	QEMU string
-	// TPM is the path of swtpm.
-	TPM string
+	TPM  string
 	// TerminationLog is the file in which the kubelet looks for the termination message.
 	TerminationLog string
 	Log            io.Writer

@@ -19,7 +19,6 @@ import (
 )
 
 const (
-	// metricsEvery is the interval of writing the disk, as upstream's.
 	metricsEvery = 5 * time.Second
 	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at
 	// most ten answers a second, and its writes cost almost nothing. Its kernel can have 4 MiB of them queued, which
@@ -40,8 +39,7 @@ type metrics struct {
 	// disk is written by its descriptor, so that QEMU's process can't replace it by its name.
 	disk *os.File
 	// channel is the socket on which QEMU listens, or "".
-	channel string
-	// processors is the number of the host's physical processors, 0 if unknown.
+	channel    string
 	processors int
 	log        func(string)
 }

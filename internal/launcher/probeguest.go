@@ -17,7 +17,6 @@ const defaultProbeTimeout = time.Second
 // afterthought limits asking the launcher whether a failed probe counts.
 const afterthought = 2 * time.Second
 
-// Intervals of asking whether the guest runs.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second

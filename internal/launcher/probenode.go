@@ -81,7 +81,6 @@ func writeProbe(result nodeprobe.Result, file string) error {
 		}
 		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
 	}
-	// For the container's log.
 	fmt.Fprintln(os.Stderr, summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {

@@ -45,7 +45,6 @@ func (l *launcher) answerProbe(conn net.Conn, status *asking) {
 	}
 }
 
-// probeFacts reports false if the launcher is ending.
 func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	known := make(chan liveness.Facts, 1)
 	l.post(func() {

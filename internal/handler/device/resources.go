@@ -13,7 +13,6 @@ const guests = 1000
 type Resource struct {
 	Name  string
 	Count int
-	// Nodes returns the device nodes of one device, at each allocation.
 	Nodes func() []string
 }
 

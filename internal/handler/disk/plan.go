@@ -22,7 +22,6 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
-// dataLabel is the default volume label.
 const dataLabel = "cfgdata"
 
 // sysprepLabel is for answers for Windows Setup, which does not read it.
@@ -81,8 +80,7 @@ type Raw struct {
 	// If the block device Device exists, there is no file.
 	Device       string
 	Folder, Name string
-	// Claim's capacity is the size of a new file.
-	Claim string
+	Claim        string
 	// Size is for a new file without a claim, 0 when the file must exist.
 	Size int64
 	// Exact means Size whatever space is left: the file is sparse, and the copied disk may have more holes than a
@@ -113,7 +111,6 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 		}
 		if raw, ok := rawOf(volume); ok {
 			if size := volumemigration.SizeOf(vmi, volume.Name); size > 0 && machine.ChangesClaim(vmi, volume) {
-				// The copied disk needs its exact size.
 				raw.Claim, raw.Size, raw.Exact = "", size, true
 			}
 			plan.Raws = append(plan.Raws, raw)

@@ -45,7 +45,6 @@ func (t *controlConnection) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// say sends every fact so far, then each new one at once, and Alive in between.
 func (t *controlConnection) say(ctx context.Context) error {
 	alive := time.NewTicker(migrationwire.AliveEvery)
 	defer alive.Stop()

@@ -18,8 +18,7 @@ import (
 // are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
-	// Channel is migrationwire.Stream or Disks.
-	Channel migrationwire.Channel
+	Channel  migrationwire.Channel
 	// Admit checks the connecting process: the guest can use the socket's directory.
 	Admit func(*net.UnixConn) error
 	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
@@ -63,7 +62,6 @@ func (f *Forward) Discard() {
 	}
 }
 
-// keep records a stream while it runs.
 func (f *Forward) keep(s *stream) (ended func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

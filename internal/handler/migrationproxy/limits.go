@@ -54,7 +54,6 @@ func (c *calls) deleteUnused(migration string) {
 	}
 }
 
-// stream counts a connection of a channel until end is called.
 func (c *calls) stream(migration string, channel migrationwire.Channel) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

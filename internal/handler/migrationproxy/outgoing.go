@@ -124,7 +124,6 @@ func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 	}
 }
 
-// began means that the target accepted.
 func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, err error) {
 	conn, err := o.Dial(ctx, migrationwire.Control)
 	if err != nil {

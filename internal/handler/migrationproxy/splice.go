@@ -136,7 +136,6 @@ func (d *answerTimer) begin() {
 	}
 }
 
-// stop records that the peer has sent data.
 func (d *answerTimer) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +145,6 @@ func (d *answerTimer) stop() {
 	}
 }
 
-// disable stops the timer for good.
 func (d *answerTimer) disable() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

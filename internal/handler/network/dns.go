@@ -57,7 +57,6 @@ func (r resolver) domains(subdomain string, own []string) (domain string, search
 	return domain, slices.Clone(search)
 }
 
-// lease leaves out address and routes.
 func (p plan) lease(pod Pod, mac net.HardwareAddr, mtu int) (dhcp.Lease, error) {
 	dns := parseResolvConf(pod.ResolvConf)
 	lease := dhcp.Lease{

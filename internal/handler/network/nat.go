@@ -40,7 +40,6 @@ type translation struct {
 	ports []port
 }
 
-// translate applies the translation in the families of the pod's addresses.
 func translate(namespace *os.File, p plan, outside facts) error {
 	families := map[nftables.TableFamily]translation{}
 	for _, prefix := range outside.addresses {
@@ -241,7 +240,6 @@ func toPort(p port) rule {
 	}
 }
 
-// connection matches a connection that has one of the given bits.
 func connection(key expr.CtKey, bits uint32) rule {
 	return rule{
 		&expr.Ct{Key: key, Register: 1},

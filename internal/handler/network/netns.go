@@ -77,7 +77,6 @@ func setSysctl(name, value string) error {
 	return nil
 }
 
-// openFrames opens a packet socket on a link, for the guest's configuration requests.
 func openFrames(namespace *os.File, link netlink.Link) (*os.File, error) {
 	filter, err := dhcp.Filter()
 	if err != nil {

@@ -35,8 +35,7 @@ type plan struct {
 	// foreign means that a network plugin makes and connects the tap. stays is Interface.Stays.
 	foreign bool
 	stays   string
-	// device means a device of the node, without links.
-	device bool
+	device  bool
 	// secondary means that the network is that of a NetworkAttachmentDefinition, attachment.
 	secondary  bool
 	attachment string
@@ -55,7 +54,6 @@ type subnet struct {
 	bits          int
 }
 
-// port is an inclusive range of the guest's ports.
 type port struct {
 	protocol    byte
 	first, last uint16

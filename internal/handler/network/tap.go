@@ -23,7 +23,6 @@ const (
 
 const tapTimeout = 20 * time.Second
 
-// maxTapError limits the program's error output, in bytes.
 const maxTapError = 4096
 
 // TapChild makes taps in a child process: SELinux labels a tap with its maker's context, and no other may open it.

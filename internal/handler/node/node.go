@@ -29,7 +29,6 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// prefixes belong to labels that a node has once per capability.
 var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
 
 // Labels returns a node's labels (decision 195).
@@ -73,12 +72,11 @@ func Patch(have, want map[string]string) ([]byte, error) {
 
 // Labeler labels a node.
 type Labeler struct {
-	Reader  client.Reader
-	Writer  client.Writer
-	Node    string
-	Probe   nodeprobe.Result
-	SELinux bool
-	// Offers are the resources that the kubelet gets from the device plugins.
+	Reader   client.Reader
+	Writer   client.Writer
+	Node     string
+	Probe    nodeprobe.Result
+	SELinux  bool
 	Offers   []string
 	Recorder events.EventRecorder
 	Log      logr.Logger

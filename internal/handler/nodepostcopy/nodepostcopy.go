@@ -92,7 +92,6 @@ func (k *Keeper) state() (value string, why error) {
 	return layout.PostCopyUsable, nil
 }
 
-// logNewReason logs only an error that differs from the last one.
 func (k *Keeper) logNewReason(what string, err error) {
 	said := ""
 	if err != nil {

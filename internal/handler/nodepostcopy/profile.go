@@ -19,7 +19,6 @@ var profile []byte
 
 // Profile is the profile's file on the node.
 type Profile struct {
-	// path is absolute. Its folder is Drydock's.
 	path string
 }
 

@@ -52,9 +52,8 @@ func Find(kernel Kernel) (*Node, error) {
 
 // Launcher is a launcher's SELinux context. The zero value is for a node without SELinux.
 type Launcher struct {
-	known bool
-	node  *Node
-	// Process is the context of virt-launcher, and of its QEMU.
+	known   bool
+	node    *Node
 	Process selinux.Context
 	files   string
 }

@@ -63,7 +63,6 @@ func (d *Dir) Close() {
 	_ = d.file.Close()
 }
 
-// with keeps the descriptor open until do returns.
 func (d *Dir) with(do func(fd int) error) error {
 	raw, err := d.file.SyscallConn()
 	if err != nil {
@@ -392,5 +391,4 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	return fd, nil
 }
 
-// release closes a descriptor without unwritten data.
 func release(fd int) { _ = unix.Close(fd) }

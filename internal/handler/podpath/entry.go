@@ -27,7 +27,6 @@ type entry struct {
 	onNode bool
 }
 
-// extra are flags besides O_PATH.
 func (d *Dir) find(name string, extra int) (*entry, error) {
 	fd, err := d.openat(name, unix.O_PATH|extra, 0)
 	if err != nil {

@@ -119,7 +119,6 @@ func (v Volumes) findMountFolder(id VolumeID) (*entry, error) {
 	return newEntry(fd, filepath.Join(folder.path, mountFolder[plugin]))
 }
 
-// findDevice follows the kubelet's link to the device.
 func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	link, _, err := v.entryOf(id, "volumeDevices", unix.O_NOFOLLOW)
 	if err != nil || !link.is(unix.S_IFLNK) {
@@ -156,7 +155,6 @@ func (v Volumes) onHost(path string) (*entry, error) {
 	return found, err
 }
 
-// entryOf returns the kubelet's entry for the volume, and its plugin.
 func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, plugin string, err error) {
 	base, err := Open(v.Kubelet)
 	if err != nil {

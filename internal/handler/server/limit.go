@@ -45,7 +45,6 @@ var maxStreams = map[nodeapi.Verb]int{
 	nodeapi.Console: 16, nodeapi.VNC: 16, nodeapi.PortForward: 64,
 }
 
-// The zero value is ready for use.
 type streams struct {
 	mu   sync.Mutex
 	open map[streamKey]int
@@ -72,7 +71,6 @@ func (s *streams) limited(verb nodeapi.Verb, do route) route {
 	}
 }
 
-// begin counts a stream unless there are most already.
 func (s *streams) begin(key streamKey, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

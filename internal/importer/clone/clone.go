@@ -33,7 +33,6 @@ const (
 	patience = 2 * time.Minute
 )
 
-// maxHeader limits the headers of the receiver's answer, in bytes.
 const maxHeader = 16 << 10
 
 // Send sends the job's claim to the task's URL.
@@ -156,7 +155,6 @@ func (to *receiver) head(ctx context.Context) (int, error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// send sends the disk, and waits until the receiver has completed it.
 func (to *receiver) send(ctx context.Context, disk *stream) error {
 	reader, writer := io.Pipe()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url.String(), reader)

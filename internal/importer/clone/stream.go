@@ -58,16 +58,13 @@ type stream struct {
 	disk  *os.File
 	size  int64
 	meter *job.Meter
-	// read counts the bytes from the disk.
-	read int64
+	read  int64
 
 	to      io.Writer
 	encoder *zstd.Encoder
-	// open means that a frame has begun.
-	open bool
+	open    bool
 }
 
-// copyTo writes the compressed disk and returns its checksum.
 func (s *stream) copyTo(ctx context.Context, w io.Writer) (string, error) {
 	sum := sha256.New()
 	s.to = io.MultiWriter(w, sum)
@@ -149,7 +146,6 @@ func (s *stream) write(p []byte) error {
 	return nil
 }
 
-// hole writes zero bytes.
 func (s *stream) hole(size int64) error {
 	if size < piece {
 		return s.write(none[:size])

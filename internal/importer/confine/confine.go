@@ -29,7 +29,6 @@ type Limits struct {
 	CPU    time.Duration
 }
 
-// maxSaid limits the kept output.
 const maxSaid = 4 << 10
 
 // Program is a program with limits.

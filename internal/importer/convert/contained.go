@@ -30,7 +30,6 @@ func selfContained(format sniff.Format, image io.ReaderAt) error {
 	return nil
 }
 
-// maxDescriptor limits the text in a vmdk image.
 const maxDescriptor = 1 << 20
 
 func vmdkContained(image io.ReaderAt) error {

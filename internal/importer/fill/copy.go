@@ -17,7 +17,6 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// step is the size in which raw content is processed.
 const step = 1 << 20
 
 // fits refuses a disk that is larger than requested, as far as its first bytes reveal.
@@ -180,7 +179,6 @@ func nameless(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// feed is a window with a callback for its progress.
 type feed struct {
 	*window
 	moved func()

@@ -137,7 +137,6 @@ func (f *importRun) begin(ctx context.Context) error {
 	return nil
 }
 
-// recognize detects the format, and refuses content that is no disk or does not fit.
 func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 	stream := f.reader.Stream()
 	size := stream.Size
@@ -182,7 +181,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// peek returns the beginning of the content, which may be shorter than n.
 func peek(w *window, n int) ([]byte, error) {
 	head, err := w.Peek(n)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -191,7 +189,6 @@ func peek(w *window, n int) ([]byte, error) {
 	return head, nil
 }
 
-// finish completes the disk after verifying the whole content.
 func (f *importRun) finish(ctx context.Context) error {
 	if err := f.settle(ctx); err != nil {
 		return err
@@ -212,7 +209,6 @@ func (f *importRun) finish(ctx context.Context) error {
 	return f.name()
 }
 
-// settle reads the content to its end and verifies it.
 func (f *importRun) settle(ctx context.Context) error {
 	if f.content != f.served {
 		if err := f.content.drain(); err != nil {

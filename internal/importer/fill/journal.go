@@ -63,7 +63,6 @@ func (n journalStore) read(task transfer.Task) *journal {
 	return &was
 }
 
-// content returns the task without KeepContent, which does not affect the disk.
 func content(task transfer.Task) transfer.Task {
 	task.KeepContent = false
 	return task
@@ -97,7 +96,6 @@ func (n journalStore) remove() error {
 	return nil
 }
 
-// saveSum returns the state of a checksum, nil without one.
 func saveSum(sum hash.Hash) ([]byte, error) {
 	if sum == nil {
 		return nil, nil

@@ -10,7 +10,6 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// resume continues an earlier worker's run if the content is the same.
 func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
 	ranger, can := f.from.(job.Ranger)
 	if !can {
@@ -45,7 +44,6 @@ func (f *importRun) resume(ctx context.Context, was *journal) (bool, error) {
 	return true, nil
 }
 
-// watch writes a journal from now on.
 func (f *importRun) watch(base journal) {
 	f.kept = true
 	// A distance of 1/128 of the content, and 3/128 at most, keeps the repeated transfer below 5 %, including buffered data.
@@ -53,7 +51,6 @@ func (f *importRun) watch(base journal) {
 	f.points = checkpoints{made: true, disk: f.disk, journal: f.journal, base: base, sum: f.sum.Hash, every: every, most: 3 * every, safe: base.Place}
 }
 
-// finishAgain completes the last steps for a disk that is whole.
 func (f *importRun) finishAgain(was *journal) error {
 	f.result.VirtualSize, f.result.Resumed = was.VirtualSize, was.VirtualSize
 	if f.job.Task.Block || target.Whole(f.job) {

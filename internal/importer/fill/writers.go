@@ -9,7 +9,6 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// queued limits the pieces that wait for a writer.
 const queued = 2
 
 // writers decode pieces of content and write them to the disk in parallel to the reading goroutine.
@@ -18,9 +17,8 @@ type writers struct {
 	image *qcow2.Header
 	work  chan piece
 	spare chan []byte
-	// open counts the unwritten pieces.
-	open sync.WaitGroup
-	done sync.WaitGroup
+	open  sync.WaitGroup
+	done  sync.WaitGroup
 
 	mu  sync.Mutex
 	err error
@@ -33,7 +31,6 @@ type piece struct {
 	unpacked int
 }
 
-// newWriters starts the writers of a disk; image decodes compressed clusters and may be nil.
 func newWriters(ctx context.Context, disk *target.Disk, image *qcow2.Header) *writers {
 	count := min(max(runtime.GOMAXPROCS(0), 2), 4)
 	w := &writers{disk: disk, image: image, work: make(chan piece, queued), spare: make(chan []byte, count+queued)}
@@ -110,7 +107,6 @@ func (w *writers) put(p piece) error {
 	return nil
 }
 
-// settle waits until every piece is written.
 func (w *writers) settle() error {
 	w.open.Wait()
 	return w.failure()

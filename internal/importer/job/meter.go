@@ -14,13 +14,11 @@ const recent = 10 * time.Second
 
 // Meter keeps a worker's progress and serves it. It is safe for concurrent use.
 type Meter struct {
-	mu    sync.Mutex
-	now   func() time.Time
-	state transfer.Progress
-	// began and from are the interval's beginning.
-	began time.Time
-	from  int64
-	// before is the previous interval's speed.
+	mu     sync.Mutex
+	now    func() time.Time
+	state  transfer.Progress
+	began  time.Time
+	from   int64
 	before float64
 }
 

@@ -167,7 +167,6 @@ func (r *Reader) buffer() []byte {
 	}
 }
 
-// send reports false when the reading has ended.
 func (r *Reader) send(ctx context.Context, c chunk) bool {
 	select {
 	case r.chunks <- c:
@@ -232,7 +231,6 @@ func (r *Reader) await(ctx context.Context, failed int) bool {
 	}
 }
 
-// connect retries a source that can't be reached.
 func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connection, error) {
 	for failed := 1; ; failed++ {
 		attempt, cancel := context.WithCancelCause(ctx)
@@ -250,7 +248,6 @@ func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connec
 	}
 }
 
-// connection is an opened stream with a timeout for each Read.
 type connection struct {
 	job.Stream
 	ctx    context.Context

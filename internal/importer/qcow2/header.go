@@ -23,8 +23,7 @@ type Header struct {
 	zstd        bool
 	extended    bool
 	l1Offset    int64
-	// l1Entries is the number of L1 entries that the disk needs.
-	l1Entries int64
+	l1Entries   int64
 }
 
 func invalid(format string, args ...any) error {

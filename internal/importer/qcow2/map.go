@@ -50,7 +50,6 @@ func byPlace(a, b Extent) int {
 
 const recordSize = 21
 
-// spill writes the extents in memory to an unnamed file.
 func (m *Map) spill() error {
 	slices.SortFunc(m.extents, byPlace)
 	fd, err := unix.Open(m.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -89,7 +88,6 @@ func (m *Map) Close() error {
 	return all
 }
 
-// run is a sorted sequence of extents, in memory or in a file.
 type run struct {
 	memory []Extent
 	file   *bufio.Reader
@@ -149,7 +147,6 @@ func (m *Map) sorted() iter.Seq2[Extent, error] {
 	}
 }
 
-// runs returns all non-empty runs at their first extent.
 func (m *Map) runs() ([]*run, error) {
 	slices.SortFunc(m.extents, byPlace)
 	runs := []*run{{memory: m.extents}}

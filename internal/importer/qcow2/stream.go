@@ -84,8 +84,7 @@ type streamed struct {
 	feed   Feed
 	sink   Sink
 	// items are not behind the feed.
-	items items
-	// unread counts the known tables that have not been read.
+	items  items
 	unread int
 	// covered is the end of the passed items' bytes.
 	covered int64
@@ -144,7 +143,6 @@ func (s *streamed) handle(i item, bytes []byte) error {
 	return h.pass(Extent{Host: i.host, Guest: i.guest, Size: i.size, Compressed: i.kind == compressedData}, bytes, s.sink)
 }
 
-// passTo advances the feed and stashes bytes whose meaning is not known yet.
 func (s *streamed) passTo(host int64) error {
 	for at := s.feed.Place(); at < host; at = s.feed.Place() {
 		n := min(host-at, maxExtent)
@@ -209,7 +207,6 @@ func (s *streamed) passed(i item) ([]byte, error) {
 	return append(bytes, more...), nil
 }
 
-// items is a heap by offset.
 type items []item
 
 func (s items) Len() int           { return len(s) }

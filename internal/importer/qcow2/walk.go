@@ -10,7 +10,6 @@ const MaxPeek = 4 << 20
 
 // Feed is the file from the beginning of the walk.
 type Feed interface {
-	// Place returns the offset of the next byte in the file.
 	Place() int64
 	// Peek returns the next n bytes without passing them, fewer at the end of the file.
 	Peek(n int) ([]byte, error)
@@ -62,7 +61,6 @@ func (h *Header) pass(e Extent, data []byte, sink Sink) error {
 	return sink(e, data)
 }
 
-// missing converts the end of the file into a Fault.
 func missing(err error) error {
 	if errors.Is(err, io.EOF) {
 		return invalid("the file ends before its data does: it is truncated")

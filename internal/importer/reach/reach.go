@@ -36,8 +36,7 @@ func New(denied, allowed []string) (Guard, error) {
 // Refused is the error for a refused connection.
 type Refused struct {
 	Address netip.Addr
-	// Kind describes such addresses.
-	Kind string
+	Kind    string
 }
 
 func (r *Refused) Error() string {

@@ -40,7 +40,6 @@ func (r removed) whiteout(name string) bool {
 	return true
 }
 
-// hides reports whether a path of a lower layer was removed.
 func (r removed) hides(name string) bool {
 	if r[name] {
 		return true
@@ -61,9 +60,8 @@ type layer struct {
 	buffered   *bufio.Reader
 	unpacked   io.Reader
 	entries    *tar.Reader
-	// disk is the path of the disk, after it was found.
-	disk   string
-	cancel context.CancelCauseFunc
+	disk       string
+	cancel     context.CancelCauseFunc
 }
 
 func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
@@ -91,7 +89,6 @@ func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
 	return l, nil
 }
 
-// endless fails if the layer exceeds the limit.
 type endless struct {
 	from io.Reader
 	left int64
@@ -132,7 +129,6 @@ func (l *layer) seek(gone removed) (int64, error) {
 	}
 }
 
-// next returns the next entry that is no whiteout.
 func (l *layer) next(gone removed) (*tar.Header, error) {
 	for {
 		header, err := l.entries.Next()
@@ -145,7 +141,6 @@ func (l *layer) next(gone removed) (*tar.Header, error) {
 	}
 }
 
-// finish reads the entries after the disk.
 func (l *layer) finish() error {
 	watch := time.AfterFunc(stall, func() {
 		l.cancel(job.Faultf(transfer.ReasonCut, "the registry stalled: no byte came for %s", stall))

@@ -44,8 +44,7 @@ type image struct {
 	options []remote.Option
 	// most limits the bytes that are searched for the disk.
 	most int64
-	// now is the layer that was opened last.
-	now *layer
+	now  *layer
 }
 
 func newRemote(j *job.Job, reference string) (*image, error) {
@@ -99,7 +98,6 @@ func (i *image) Open(ctx context.Context, _ int64) (*job.Stream, error) {
 	return stream, nil
 }
 
-// find searches the layers for the disk from the topmost down.
 func (i *image) find(ctx context.Context) (*job.Stream, error) {
 	pulled, err := remote.Image(i.ref, append(i.options, remote.WithContext(ctx))...)
 	if err != nil {

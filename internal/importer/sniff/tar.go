@@ -14,7 +14,6 @@ const (
 	tarMagic, tarMagicEnd = 257, 262
 )
 
-// tarOf describes the kind of tar archive, "" for none.
 func tarOf(head []byte) string {
 	if len(head) < tarHeader || !tarSummed(head[:tarHeader]) {
 		return ""

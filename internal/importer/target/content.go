@@ -79,7 +79,6 @@ func found(has bool, what string) string {
 	return ""
 }
 
-// written reports whether the searched parts of a disk have anything but zeros.
 func written(name string) (bool, error) {
 	file, err := os.Open(name)
 	if err != nil {

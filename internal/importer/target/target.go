@@ -59,7 +59,6 @@ func Open(j *job.Job, keep bool) (*Disk, error) {
 	return d, nil
 }
 
-// shape sets a file's size, and allocates its blocks if they are to be reserved.
 func (d *Disk) shape(preallocate bool) error {
 	if err := d.file.Truncate(d.size); err != nil {
 		return d.failed("growing the disk", err)

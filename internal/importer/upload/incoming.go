@@ -30,7 +30,6 @@ const (
 	drainSize     = 1 << 30
 )
 
-// incoming is the content of one request, a source that can be read once.
 type incoming struct {
 	from  io.Reader
 	size  int64
@@ -53,7 +52,6 @@ func body(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return newIncoming(w, r.Body, r.ContentLength), nil
 }
 
-// refuse responds to a request whose content may still be arriving.
 func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
 	w.Header().Set("Connection", "close")
 	conn := http.NewResponseController(w)

@@ -32,10 +32,8 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// stepWaiting is the progress without a sender.
 const stepWaiting = "waiting for an upload"
 
-// shutdownTimeout limits the transmission of the last response.
 const shutdownTimeout = 10 * time.Second
 
 // Run serves until the claim is filled.
@@ -114,7 +112,6 @@ type server struct {
 
 	mu    sync.Mutex
 	state state
-	// ended gets the worker's result once.
 	ended chan outcome
 }
 
@@ -149,7 +146,6 @@ func (s state) code() int {
 	return http.StatusServiceUnavailable
 }
 
-// wait accepts the next sender.
 func (s *server) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -178,7 +174,6 @@ func (s *server) finish(o outcome) {
 	s.ended <- o
 }
 
-// reader returns the content of a request as a source.
 type reader func(w http.ResponseWriter, r *http.Request) (*incoming, error)
 
 func (s *server) take(read reader, async bool) http.HandlerFunc {

@@ -165,7 +165,6 @@ func (a *access) redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// readRoots returns the system's certificate authorities and the source's own.
 func readRoots(j *job.Job) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {

@@ -21,8 +21,7 @@ type Source struct {
 	url    *url.URL
 	access access
 
-	mu sync.Mutex
-	// last is the result of the last Open or Stat.
+	mu   sync.Mutex
 	last job.Stream
 	// final is the request that was answered after redirects, nil for none. The servers to which a redirector leads
 	// by turns may have other ETags for the same content.
@@ -128,7 +127,6 @@ func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	return nil, refused(s.url, response)
 }
 
-// Ranges that begin at the start of the file.
 const (
 	fromStart = "bytes=0-"
 	firstByte = "bytes=0-0"

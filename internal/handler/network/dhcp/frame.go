@@ -133,7 +133,6 @@ func neighborFrame(from, to endpoint, message ndp.Message) ([]byte, error) {
 	return ipFrame(from, to, protocolICMPv6, body), nil
 }
 
-// ipFrame wraps body, which contains its checksum, in IP and Ethernet headers.
 func ipFrame(from, to endpoint, protocol byte, body []byte) []byte {
 	frame := append(append([]byte{}, to.mac...), from.mac...)
 	if from.addr.Is4() {

@@ -18,8 +18,7 @@ const forever = time.Duration(0xffffffff) * time.Second
 // Lease is a guest's network configuration.
 type Lease struct {
 	// Requests from other MACs get no answer.
-	MAC net.HardwareAddr
-	// ServerMAC is the source of the answers.
+	MAC       net.HardwareAddr
 	ServerMAC net.HardwareAddr
 	// ServerID identifies the server in DHCPv4 and is its packets' source address.
 	ServerID netip.Addr
@@ -51,7 +50,6 @@ type Route struct {
 // Lease6 is the guest's IPv6 configuration.
 type Lease6 struct {
 	Address netip.Addr
-	// Router is the gateway's link-local address.
-	Router netip.Addr
-	DNS    []netip.Addr
+	Router  netip.Addr
+	DNS     []netip.Addr
 }

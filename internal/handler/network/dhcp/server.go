@@ -82,7 +82,6 @@ func (s *Server) listen() {
 	}
 }
 
-// await returns false when the server has been closed.
 func (s *Server) await() bool {
 	timer := time.NewTimer(s.pace.Reserve().Delay())
 	defer timer.Stop()
