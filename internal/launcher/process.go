@@ -104,7 +104,6 @@ func (p *process) quit(patience time.Duration) {
 	<-answered
 }
 
-// command runs a monitor command as soon as the monitor is connected.
 func (p *process) command(name string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

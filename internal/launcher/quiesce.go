@@ -33,9 +33,7 @@ var errRefused = errors.New("the guest can't be held still now")
 // holdState belongs to the driver.
 type holdState struct {
 	quiesce.Machine
-	// done are the steps to undo.
-	done holdSteps
-	// waitingReplies wait for the guest to be held.
+	done           holdSteps
 	waitingReplies []func(launch.Reply)
 	timer          <-chan time.Time
 	at             time.Time
@@ -142,7 +140,6 @@ func (l *launcher) runAction(action quiesce.Action) {
 	})
 }
 
-// sendFrozen sends an event when a user's freeze starts or ends.
 func (l *launcher) sendFrozen() {
 	hold := l.holdState.Hold(time.Now())
 	frozen := hold.Lasts() && hold.Holder == launch.HolderUser && hold.Method == launch.MethodAgent
@@ -281,7 +278,6 @@ func (l *launcher) removeMarker(ctx context.Context, marker string) {
 	}
 }
 
-// undoHold resumes the guest, and then removes the markers.
 func (l *launcher) undoHold(done holdSteps) {
 	if done.stopped {
 		l.runCPUs()

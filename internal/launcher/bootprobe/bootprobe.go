@@ -53,11 +53,9 @@ const (
 	// startPatience limits QEMU's start and first answers, which test only that the accelerator can be opened.
 	startPatience = time.Minute
 	pollInterval  = 50 * time.Millisecond
-	// endPatience limits the wait for QEMU's end after its monitor's.
-	endPatience = 5 * time.Second
+	endPatience   = 5 * time.Second
 )
 
-// Descriptors that QEMU inherits.
 const (
 	monitorFD = 3 + iota
 	stagesFD
@@ -171,12 +169,10 @@ func (p Probe) args() []string {
 		"-device", "virtio-blk-pci,drive=boot,bootindex=1")
 }
 
-// files are shared by this process and QEMU.
 type files struct {
 	monitor io.ReadWriteCloser
 	stages  *os.File
 	theirs  []*os.File
-	// letters receives the stages' letters when QEMU has ended.
 	letters chan []byte
 }
 

@@ -22,15 +22,13 @@ type Outcome struct {
 }
 
 type observation struct {
-	// start and deadline are the limits for QEMU and for the guest.
 	start, deadline time.Duration
 	// err is why the guest never ran, or the monitor's failure.
 	err  error
 	ran  bool
 	late bool
 	// state is QEMU's last known run state.
-	state string
-	// exited means that QEMU ended by itself, with status.
+	state   string
 	exited  bool
 	status  syscall.WaitStatus
 	words   string
@@ -39,7 +37,6 @@ type observation struct {
 	cpu     time.Duration
 }
 
-// stage is a letter that the guest writes on reaching it.
 type stage struct {
 	letter byte
 	name   string

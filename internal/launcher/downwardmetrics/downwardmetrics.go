@@ -27,8 +27,7 @@ type Figures struct {
 	CPUTime    CPUTime
 	Memory     *Memory
 	Paging     *Paging
-	// Time is the host's.
-	Time time.Time
+	Time       time.Time
 }
 
 // CPUTime is in hundredths of a second, as in /proc on every machine.

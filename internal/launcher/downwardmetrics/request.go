@@ -10,11 +10,8 @@ const MaxRequest = 64
 type Verdict int
 
 const (
-	// Incomplete means that no request has ended.
 	Incomplete Verdict = iota
-	// Unknown means that a request is invalid.
 	Unknown
-	// Asked means that the guest requests the document.
 	Asked
 )
 

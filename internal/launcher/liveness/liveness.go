@@ -28,8 +28,7 @@ type Facts struct {
 	// Ran means that the CPUs were started after QEMU's monitor had answered.
 	Ran bool
 	// Held means that a snapshot's hold lasts, begins or ends.
-	Held bool
-	// Migration is the status of the guest's last migration, to this QEMU or from it.
+	Held      bool
 	Migration migrationstatus.Status
 	// RunState is QEMU's, "" if unknown.
 	RunState string

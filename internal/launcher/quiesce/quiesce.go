@@ -58,8 +58,7 @@ type Machine struct {
 type Verdict struct {
 	Action Action
 	// Wait means that the answer follows Taken.
-	Wait bool
-	// Refused is why nobody can hold the guest now.
+	Wait    bool
 	Refused string
 }
 

@@ -16,7 +16,6 @@ const (
 
 // Tail keeps the end of a stream and passes all of it on.
 type Tail struct {
-	// Also receives the whole stream.
 	Also io.Writer
 
 	mu   sync.Mutex

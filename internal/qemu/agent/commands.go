@@ -43,7 +43,6 @@ type Interface struct {
 
 // IPAddress is an address of an Interface.
 type IPAddress struct {
-	// Type is ipv4 or ipv6.
 	Type    string `json:"ip-address-type"`
 	Address string `json:"ip-address"`
 	Prefix  int    `json:"prefix"`

@@ -41,7 +41,6 @@ func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(pat
 	return nil
 }
 
-// add passes a descriptor to QEMU with its Tag.
 func add(ctx context.Context, m Monitor, tag Tag, file *os.File) (set int64, err error) {
 	text, err := json.Marshal(tag)
 	if err != nil {

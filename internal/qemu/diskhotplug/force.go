@@ -54,7 +54,6 @@ func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error
 	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
 }
 
-// isBehindDevice reports whether the replacement is behind its device.
 func (d *Disk) isBehindDevice(ctx context.Context, m Query, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil

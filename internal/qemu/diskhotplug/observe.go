@@ -37,14 +37,12 @@ type Tag struct {
 	Detached bool `json:"hollow,omitempty"`
 }
 
-// prefix marks the descriptors that have a Tag.
 const prefix = "drydock:"
 
 // Stage is the progress of a disk.
 type Stage string
 
 const (
-	// Absent means that QEMU has nothing of it.
 	Absent Stage = ""
 	// Partial means that QEMU has the file, but the guest no disk.
 	Partial Stage = "Partial"
@@ -66,8 +64,7 @@ type Disk struct {
 	TrayOpen, Locked bool
 
 	// sets are the descriptor sets with this Tag's volume. A second one is a dead virt-handler's.
-	sets []int64
-	// nodes are the existing ones of Tag.Nodes.
+	sets     []int64
 	nodes    []string
 	detached *Disk
 }
@@ -202,7 +199,6 @@ func blockNodes(ctx context.Context, m Query) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// drive is a device with a removable medium.
 type drive struct {
 	Device   string `json:"qdev"`
 	TrayOpen bool   `json:"tray_open"`

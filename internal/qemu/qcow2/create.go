@@ -19,8 +19,7 @@ const (
 	l1Cluster    = 3
 
 	// One L1 entry maps an L2 table, whose 8-byte entries map one cluster each.
-	l1Reach = clusterSize / 8 * clusterSize
-	// refcountReach is how many clusters one refcount block covers.
+	l1Reach       = clusterSize / 8 * clusterSize
 	refcountReach = clusterSize / 2
 
 	maxBackingName       = 1023

@@ -142,8 +142,7 @@ func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Cli
 
 // Command is one of the commands of ExecuteAll.
 type Command struct {
-	Name string
-	// Args and Result are those of Execute.
+	Name         string
 	Args, Result any
 }
 

@@ -9,7 +9,6 @@ import (
 	"syscall"
 )
 
-// rightsWriter is a connection that can carry descriptors: a unix socket.
 type rightsWriter interface {
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
 }
@@ -30,7 +29,6 @@ func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, fil
 	return executed
 }
 
-// sendRights writes a line, with the rights beside its first byte.
 func (c *Client) sendRights(line, oob []byte) error {
 	socket, ok := c.conn.(rightsWriter)
 	if !ok {

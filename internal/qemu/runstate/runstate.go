@@ -30,8 +30,7 @@ const (
 	Passes Outlook = "passes"
 	// Moved means that the guest continues in another QEMU: here it would be a second one on the same disks.
 	Moved Outlook = "moved"
-	// Over means that the guest cannot continue.
-	Over Outlook = "over"
+	Over  Outlook = "over"
 	// Unknown means that a newer QEMU has the state.
 	Unknown Outlook = "unknown"
 )
@@ -65,14 +64,12 @@ const (
 	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
-// Run states that are used in code.
 const (
-	Running   = "running"
-	Prelaunch = "prelaunch"
-	IOError   = "io-error"
-	Suspended = "suspended"
-	InMigrate = "inmigrate"
-	// PostMigrate is the state after a migration away.
+	Running     = "running"
+	Prelaunch   = "prelaunch"
+	IOError     = "io-error"
+	Suspended   = "suspended"
+	InMigrate   = "inmigrate"
 	PostMigrate = "postmigrate"
 	Paused      = "paused"
 )
@@ -108,7 +105,6 @@ var pausedToMigrate = State{
 	Message: "The guest changes its memory faster than it is sent to another node, and is stopped until it has been sent.",
 }
 
-// table has every run state of QEMU once.
 var table = []State{
 	{Name: Running, Outlook: Runs, Action: Leave},
 	{
