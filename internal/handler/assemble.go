@@ -124,8 +124,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	), nil
 }
 
-// offer waits for the node's probe and then opens the node to guests: it wakes the waiting ones, and the device
-// plugins register with the kubelet. Running guests do not wait for that.
+// offer opens the node to guests after its probe: it wakes the waiting ones, and the device plugins register with the
+// kubelet. Running guests do not wait.
 func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconfig.Current, selinux bool, wake func()) (manager.Runnable, error) {
 	resources := func() []device.Resource {
 		return device.Resources(device.Facts{
@@ -224,7 +224,7 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// recordConsole opens a guest's console at its start, for later viewers of the boot messages.
+// recordConsole opens a guest's console at its start, for the boot messages.
 func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
 	return func(ctx context.Context, guest *driver.Machine) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
@@ -233,8 +233,7 @@ func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Cont
 	}
 }
 
-// serve returns the HTTP server for virt-api and the keeper of its certificate, until which virt-api's connections
-// are refused.
+// serve returns the HTTP server for virt-api and the keeper of its certificate, which connections wait for.
 func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, clientset kubernetes.Interface, source *certs.Source) []manager.Runnable {
 	keeper := &nodekey.Keeper{
 		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,
@@ -257,7 +256,7 @@ func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.C
 	}
 }
 
-// networkMissing is the event reason for a node that is not on the migration network.
+// networkMissing is for a node that is not on the migration network.
 const networkMissing = "MigrationNetworkMissing"
 
 func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *clusterconfig.Current) (*migration.Node, manager.Runnable) {
@@ -288,8 +287,7 @@ func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler
 	)
 }
 
-// watchIncoming reports the VMIs that migrate to this node to the supervisor. One label selector can't match both
-// these and the node's own VMIs.
+// watchIncoming is for the VMIs that migrate to this node: one label selector can't match them and the node's own.
 func watchIncoming(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
 	coming, err := ctrlcache.New(mgr.GetConfig(), ctrlcache.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

@@ -28,9 +28,9 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// newManager has no leader election: a node has one virt-handler. By default the API server's fairness is the only
-// rate limit, since a limit of our own, which the KubeVirt object can set (pace), makes the VMs of a starting node
-// wait for each other.
+// newManager needs no leader election: a node has one virt-handler. By default only the API server's fairness limits
+// the rate: a limit of our own (pace), which the KubeVirt object can set, makes the VMs of a starting node wait for
+// each other.
 func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
 	server.RateLimiter = pace
@@ -49,8 +49,8 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	return mgr, nil
 }
 
-// ready succeeds when guests can come to the node. It waits rather than fails, because the kubelet reports each
-// failed probe in an event. Running guests do not depend on it.
+// ready succeeds when guests can come to the node. It waits, because the kubelet reports each failed probe in an
+// event.
 func ready(synced func(context.Context) bool, offers func(context.Context) error) healthz.Checker {
 	return func(req *http.Request) error {
 		if !synced(req.Context()) {
@@ -60,7 +60,7 @@ func ready(synced func(context.Context) bool, offers func(context.Context) error
 	}
 }
 
-// cacheOptions selects the objects of this node only: virt-handler's memory must not grow with the cluster.
+// virt-handler's memory must not grow with the cluster.
 func cacheOptions(o options) cache.Options {
 	// Launcher pods, and the attachment pods of hotplugged volumes.
 	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})

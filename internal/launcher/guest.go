@@ -111,7 +111,7 @@ func (g *guest) handsOver() bool {
 }
 
 func (g *guest) exit(status exitStatus) launch.Exit {
-	// QEMU may have done something unknown. Nobody can have run or migrated its guest before the answer to Start.
+	// Nobody can have run or migrated QEMU's guest before the answer to Start.
 	unheard := g.started && status.deaf
 	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Unheard: unheard}
 	switch {

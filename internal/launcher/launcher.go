@@ -112,7 +112,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 // defaultGrace is for a SIGTERM before Start.
 const defaultGrace = 30 * time.Second
 
-// launcher belongs to the goroutine of drive; other goroutines pass functions to post.
+// launcher belongs to the goroutine of drive; others pass functions to post.
 type launcher struct {
 	config   Config
 	children *reaper
@@ -283,8 +283,8 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end within the grace period. With none, or a guest that has not arrived or has left, QEMU
-// ends at once. The period that ends first counts.
+// stop asks the guest to end within the grace period, but ends QEMU at once without one, or for a guest that has not
+// arrived or has left. The period that ends first counts.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
 		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}

@@ -21,8 +21,7 @@ import (
 const (
 	metricsEvery = 5 * time.Second
 	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at
-	// most ten answers a second, and its writes cost almost nothing. Its kernel can have 4 MiB of them queued, which
-	// are still read soon.
+	// most ten answers a second. Its kernel can have 4 MiB of writes queued, which are still read soon.
 	metricsRead = 8 << 10
 	readRest    = 10 * time.Millisecond
 	answerRest  = 100 * time.Millisecond

@@ -149,9 +149,8 @@ func (l *launcher) sendFrozen() {
 	}
 }
 
-// holdGuest's steps must be undone also if it fails. It queries QEMU after it has set its marker, and virt-handler
-// looks for the marker before it migrates the guest and after it has stopped it: if both act at once, one sees the
-// other.
+// holdGuest's steps must be undone also if it fails. It queries QEMU after setting its marker, and virt-handler looks
+// for the marker before it migrates the guest and after it has stopped it: if both act at once, one sees the other.
 func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()

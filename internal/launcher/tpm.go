@@ -114,7 +114,6 @@ func (t *tpm) end(patience time.Duration) {
 	}
 }
 
-// failure returns how swtpm has failed, empty while it runs and after a normal end.
 func (t *tpm) failure() string {
 	select {
 	case <-t.gone:

@@ -142,7 +142,7 @@ func (p *Plugin) pause(ctx context.Context, changes *fsnotify.Watcher) error {
 	return nil
 }
 
-// awaitRestart returns when the kubelet has another socket than before, or the plugin's socket is gone.
+// awaitRestart returns when the kubelet has another socket, or the plugin's is gone.
 func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, before os.FileInfo) error {
 	for {
 		now, err := os.Stat(filepath.Join(p.dir, kubeletSocket))

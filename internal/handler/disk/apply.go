@@ -253,7 +253,6 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 	return ImageSize(wanted, available, pod.Tolerated)
 }
 
-// devices are opened by QEMU, if the pod has them. root owns them on a node.
 var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 
 const maxPassed = 512

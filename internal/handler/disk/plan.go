@@ -39,7 +39,7 @@ type Plan struct {
 
 // State is the folder of a VM's persistent state in its claim.
 type State struct {
-	// Template is the file in the pod from which the UEFI variables are first copied, empty if they are not kept.
+	// Template is the file in the pod from which the UEFI variables are first copied, or empty.
 	Template string
 }
 
@@ -67,7 +67,7 @@ type Keys struct {
 // Copy is a file that is read from a Secret's volume.
 type Copy struct {
 	Path string
-	// Folder is the volume in the pod, Keys the possible names of the file.
+	// Folder is the volume in the pod, Keys the file's possible names.
 	Folder string
 	Keys   []string
 	// Of names the mounted object, for errors.

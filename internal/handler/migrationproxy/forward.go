@@ -40,8 +40,8 @@ func (f *Forward) Sent() int64 { return f.sent.Load() }
 // Received returns the bytes received from the target.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure returns the error of the first failed connection, before QEMU notices the end of its own. It explains only
-// a migration that has failed: in one that succeeds, the other side may end a connection first.
+// Failure returns the first connection's error, before QEMU notices its end. It explains only a migration that has
+// failed: otherwise, the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -99,7 +99,7 @@ type Listener interface {
 	Close() error
 }
 
-// Run serves the listener until ctx ends, and returns when all connections have ended. The error is the listener's.
+// Run serves the listener until ctx ends and all connections have.
 func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	var running sync.WaitGroup
 	defer running.Wait()

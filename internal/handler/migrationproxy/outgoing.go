@@ -95,8 +95,7 @@ const (
 type Conversation struct {
 	Mine *Facts
 	// Each connection sends all of Mine, and calls Heard with each fact of the target.
-	Heard func(migrationwire.Kind)
-	// HeardAgreed is called with the target's transport, once for each connection; it may be nil.
+	Heard       func(migrationwire.Kind)
 	HeardAgreed func(migrationwire.Transport)
 	// Connected is called when a connection begins and when it has ended; it may be nil. None of the functions may
 	// block.

@@ -52,8 +52,8 @@ func (s *Server) Address() string {
 	return ""
 }
 
-// Run listens on the current address until ctx ends, and logs and retries failures: the node's guests do not depend
-// on it. It is a controller-runtime Runnable.
+// Run listens until ctx ends, and retries failures: the node's guests do not depend on it. It is a controller-runtime
+// Runnable.
 func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -104,7 +104,7 @@ func (s *Server) closeListener(listener net.Listener) {
 	}
 }
 
-// Serve accepts connections until the listener is closed or ctx ends, and returns when the last has ended.
+// Serve returns when the listener or ctx, and the last connection, have ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -169,7 +169,7 @@ type call struct {
 	end    func()
 }
 
-// begin authenticates the caller, reads its header and answers, within the limit for greetings.
+// begin authenticates the caller, reads its header and answers.
 func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
 	defer caller.Leave()
 	deadline := time.Now().Add(s.Limits.greeting())

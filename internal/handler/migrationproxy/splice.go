@@ -39,8 +39,7 @@ type stream struct {
 	peer               *peerConn
 	fromQEMU, fromPeer *atomic.Int64
 	// drain keeps the direction from QEMU open when QEMU no longer reads the other one: the source's QEMU closes its
-	// connections after its last write. At the target, a QEMU that stops reading has failed, which the source must
-	// notice at once.
+	// connections after its last write. A target's QEMU that stops reading has failed, which the source must notice.
 	drain bool
 	// failed is called with the first failure before QEMU can notice it; it may be nil.
 	failed func(error)
@@ -51,8 +50,8 @@ type stream struct {
 	discards atomic.Bool
 }
 
-// run passes bytes in both directions until both or ctx have ended. One direction may end alone: QEMU's return path
-// outlasts the forward direction. A failure of one ends the other.
+// run passes bytes until both directions or ctx have ended. QEMU's return path outlasts the forward direction; a
+// failure of one ends the other.
 func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -111,7 +110,7 @@ func (s *stream) close() {
 
 var errUnanswered = errors.New("it has not answered in time")
 
-// answerTimer calls a function if the peer does not answer in time. The zero value has no limit.
+// The zero value has no limit.
 type answerTimer struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -126,7 +125,7 @@ func (d *answerTimer) limit(after time.Duration, late func()) {
 	d.after = after
 }
 
-// begin records that data is about to be sent. The time runs from the first unanswered data.
+// begin starts the time for data that is about to be sent, unless it runs.
 func (d *answerTimer) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -161,8 +160,7 @@ func (e *writeError) Error() string { return e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
 type passing struct {
-	passed *atomic.Int64
-	// begin is called before data is passed on, end when no more follows.
+	passed     *atomic.Int64
 	begin, end func()
 }
 

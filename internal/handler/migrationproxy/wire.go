@@ -13,7 +13,7 @@ const (
 	// which wakes the waiting side.
 	batch  = 64 << 10
 	record = 16 << 10
-	// recordHeader is the size of a TLS record's header, which ends with the length of the rest in two bytes.
+	// A TLS record's header ends with the length of the rest in two bytes.
 	recordHeader = 5
 )
 
@@ -95,7 +95,7 @@ func (w *wire) hasRecord() bool {
 	return err == nil && w.in.Buffered() >= recordSize(header)
 }
 
-// recordSize returns the size of a record with this header, which may be cut off.
+// recordSize accepts a header that is cut off.
 func recordSize(header []byte) int {
 	if len(header) < recordHeader {
 		return len(header)

@@ -11,7 +11,7 @@ type binding struct {
 	setup  setup
 }
 
-// setup makes or finds an interface's links and starts its servers, which the caller closes even after an error.
+// setup's servers are the caller's to close, even after an error.
 type setup func(pod Pod, p plan, log logr.Logger) (Interface, []server, error)
 
 var bindings = []binding{

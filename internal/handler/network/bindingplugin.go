@@ -8,7 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// setupManaged is for the domainAttachmentType managedTap: it connects like bridge, but leaves DHCP to the network.
+// setupManaged is for the domainAttachmentType managedTap: it is bridge without DHCP.
 func setupManaged(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	made, _, _, err := connectBridge(pod, p)
 	return made, nil, err
@@ -32,7 +32,7 @@ func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	return made, nil, nil
 }
 
-// findTap returns the plugin's tap: beside the pod's interface, or that interface itself.
+// findTap returns the plugin's tap: beside the pod's interface, or that interface.
 func (p *plan) findTap(nl *netlink.Handle) (netlink.Link, error) {
 	for _, name := range []string{p.tap, p.podInterface} {
 		link, err := nl.LinkByName(name)

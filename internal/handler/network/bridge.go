@@ -131,7 +131,7 @@ func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.
 	return own, enslave(nl, outside.link, bridge)
 }
 
-// saveMAC stores the MAC of the pod's interface in the bridge's alias, or reads it from there.
+// saveMAC stores the MAC of the pod's interface in the bridge's alias, or reads it there.
 func saveMAC(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	if written, found := strings.CutPrefix(bridge.Attrs().Alias, macMemory); found {
 		mac, err := net.ParseMAC(written)

@@ -121,7 +121,7 @@ func (t translation) chains() []chain {
 	for _, addr := range t.local() {
 		outbound = append(outbound, join(outOf(t.bridge), source(expr.CmpOpEq, addr), t.nat(expr.NATTypeSourceNAT, t.router)))
 	}
-	// Drops packets to the guest that were not addressed to the pod, and from it with a foreign source.
+	// Only packets that were addressed to the pod reach the guest, and only its own address leaves it.
 	guard := []rule{
 		join(metaName(expr.MetaKeyIIFNAME, t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
 		join(outOf(t.bridge), connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), verdict(expr.VerdictAccept)),

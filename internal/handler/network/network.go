@@ -35,9 +35,9 @@ type Pod struct {
 	Taps *TapChild
 	// Awaits means that a migration is to bring the guest: only Connect connects its tap (decision 331).
 	Awaits bool
-	// Runs means that a QEMU runs in the pod. Setup then skips secondary networks that are missing, except for the
-	// interfaces in Comes: QEMU has no interface without a tap, and an interface that the pod has lost must not keep
-	// the others from being served.
+	// Runs means that a QEMU runs in the pod. Setup then skips missing secondary networks except those in Comes: QEMU
+	// has no interface without a tap, and an interface that the pod has lost must not keep the others from being
+	// served.
 	Runs     bool
 	Comes    []string
 	Bindings networkbinding.Registered
@@ -88,8 +88,8 @@ func New(log logr.Logger) *Manager {
 	return &Manager{log: log, servers: map[types.UID][]server{}}
 }
 
-// Setup prepares a pod's network and starts its DHCP servers. The interfaces are in the spec's order. It may be
-// repeated, even after a crash halfway through.
+// Setup prepares a pod's network and starts its DHCP servers, in the spec's order. It may be repeated, even after a
+// crash halfway through.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {

@@ -102,8 +102,7 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 }
 
 // bridgeOnly keeps the kernel from passing a bridge's frames to the rules for IP packets, in the calling thread's
-// namespace. Nodes enable that for their own bridge; here it would translate, and so lose, a guest's packets to
-// itself.
+// namespace: they would translate, and so lose, a guest's packets to itself. Nodes enable that for their own bridge.
 func bridgeOnly() error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
 		if err := setSysctl("bridge/"+name, "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {

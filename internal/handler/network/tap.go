@@ -29,8 +29,8 @@ const maxTapError = 4096
 type TapChild struct {
 	// Enter sets the SELinux context of the thread's next exec.
 	Enter func() error
-	// Open opens the pod's /dev/net/tun, which the child can use under the pod's context. The calling thread must be
-	// in the pod's network namespace: a tap is made where its device was opened.
+	// Open opens the pod's /dev/net/tun, which the child can use under the pod's context, by a thread in the pod's
+	// network namespace: a tap is made where its device was opened.
 	Open func() (*os.File, error)
 }
 

@@ -86,8 +86,7 @@ type Labeler struct {
 	offering chan struct{}
 }
 
-// Backoff for an unreachable API server, and intervals of looking at a node whose kubelet does not offer the devices
-// yet: it does so within ten seconds.
+// The kubelet offers the devices within ten seconds.
 const (
 	firstDelay   = 200 * time.Millisecond
 	longestDelay = 30 * time.Second
@@ -97,9 +96,8 @@ const (
 
 // Run labels the node, and again after the kubelet offers the devices.
 //
-// virt-controller writes false for a node that virt-handler has left, and only while the devices are not offered
-// (package rules/cluster/schedulable). Such a write may come after virt-handler's return, but not after the last look
-// here.
+// virt-controller writes false for a node that virt-handler has left, only while the devices are not offered (package
+// rules/cluster/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
 func (l *Labeler) Run(ctx context.Context) error {
 	l.retryUntil(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
 	l.retryUntil(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })

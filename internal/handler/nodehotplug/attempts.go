@@ -17,8 +17,8 @@ const (
 	LongestDelay = 30 * time.Second
 	// reportAfter is the number of failures before the status shows them.
 	reportAfter = 4
-	// firstAsk is how long a guest has before it is asked again to release a disk. A Linux guest answers within a
-	// second; the hardware's own protocol gives it five.
+	// firstAsk is the time until a guest is asked again to release a disk. A Linux guest answers within a second; the
+	// hardware's own protocol gives it five.
 	firstAsk   = 6 * time.Second
 	longestAsk = time.Minute
 )
@@ -81,8 +81,7 @@ func (a Attempts) Wait(d *Decision, now time.Time) time.Duration {
 	return max(0, a[d.Volume].retry.Sub(now))
 }
 
-// Schedule reports whether a decision can be acted on now; after is the delay until another can, 0 for never. Volumes
-// whose disk is being opened wait.
+// Schedule reports whether a decision can be acted on now; after is the delay until another can, or 0.
 func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now time.Time) (due bool, after time.Duration) {
 	for i := range decisions {
 		d := &decisions[i]

@@ -172,8 +172,7 @@ func (o Observed) decide(name string) Decision {
 	return d
 }
 
-// A disk of an arriving guest is plugged in its place at the source, whatever the spec now says. The status does not
-// change.
+// A disk of an arriving guest is plugged in its place at the source, whatever the spec says.
 func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 	place, comes := o.Places[d.Volume]
 	_, opened := o.Opened[d.Volume]
@@ -242,8 +241,8 @@ func (o Observed) decidePlug(d *Decision, e entry) {
 	}
 }
 
-// sourcePod returns the attachment pod that the status names. If that is gone, a volume in use comes from its
-// successor, because virt-controller names only the first pod.
+// sourcePod returns the pod that the status names, or its successor for a volume in use, because virt-controller
+// names only the first pod.
 func (o Observed) sourcePod(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
 	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {

@@ -72,8 +72,7 @@ func (k *Keeper) syncLabel(ctx context.Context) {
 	k.logNewReason("no guest comes to this node by post-copy", why)
 }
 
-// state returns the label's value, empty for none, and the reason if post-copy is not usable. The file is written
-// before the label claims it.
+// state returns the label's value, empty for none, and the reason. The file is written before the label claims it.
 func (k *Keeper) state() (value string, why error) {
 	if !k.Filters() {
 		return "", errors.New("the kernel filters no system calls, so pods can't have a seccomp profile of their own")

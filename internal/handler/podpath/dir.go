@@ -214,8 +214,8 @@ func (d *Dir) Exists(name string) (bool, error) {
 	return true, unix.Close(fd)
 }
 
-// Create makes or replaces the file name directly in d, of uid and gid owner. It appears at once, with the content
-// that fill writes.
+// Create makes or replaces the file name directly in d, of owner. It appears at once, with the content that fill
+// writes.
 func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
 	if filepath.Base(name) != name {
 		return fmt.Errorf("creating %s in %s: the name has more than one part", name, d.path)

@@ -85,7 +85,7 @@ func (e *entry) mustBeMounted() error {
 // detach clones the entry's mount into no mount namespace: files opened through the clone don't keep the original
 // mount from being unmounted.
 //
-// The node's own mounts can't be cloned from here, and need not be: the kubelet unmounts none of them with the pod.
+// The node's own mounts can't be cloned from here, and need not be: the kubelet unmounts none of them.
 func (e *entry) detach() (*entry, error) {
 	if e.onNode {
 		fd, err := unix.FcntlInt(uintptr(e.fd), unix.F_DUPFD_CLOEXEC, 0)

@@ -20,9 +20,9 @@ type Listener struct {
 	made *entry
 }
 
-// Listen makes the socket name directly in d, accessible to owner (uid and gid) alone. It replaces the socket of a
-// killed virt-handler; any other file is an error. The kernel fails if the last part of the path exists, so it never
-// follows a planted link.
+// Listen makes the socket name directly in d, accessible to owner alone. It replaces the socket of a killed
+// virt-handler; any other file is an error. The kernel fails if the last part of the path exists, so it never follows
+// a planted link.
 func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("listening at %s in %s: the name has more than one part", name, d.path)

@@ -209,9 +209,9 @@ func (v *Volume) Label(label Labeler) {
 	}
 }
 
-// Device opens the block device. flags are open(2)'s. With a label it opens a separate node: SELinux checks each user
-// of the descriptor against the label of the node it was opened through, and the host's own node is labeled for the
-// host's disks and shared by all its users.
+// Device opens the block device, with a label through a separate node: SELinux checks each user of the descriptor
+// against the label of the node it was opened through, and the host's own node is labeled for the host's disks and
+// shared by all its users.
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)

@@ -17,8 +17,8 @@ import (
 )
 
 // Fill makes the disk of a job from the content of a source. The target is complete if it returns no error. Errors
-// are Faults if the owner can do something about them, and leave nothing that looks like a complete disk. A one-shot
-// source that failed may be followed by another one: nothing of the first is kept.
+// are Faults if the owner can do something about them, and leave nothing that looks complete. After a one-shot source
+// another may follow: nothing of the first is kept.
 func Fill(ctx context.Context, j *job.Job, from job.Source) (transfer.Result, error) {
 	f := &importRun{job: j, from: from, journal: journalStoreOf(j)}
 	err := f.fill(ctx)

@@ -8,9 +8,9 @@ import (
 // Source is the origin of a disk's content: a disk image of any format, possibly compressed, or (Task.Archive) a tar
 // file.
 type Source interface {
-	// Open begins to read the content at an offset. The engine first opens at 0. It opens at another offset
-	// only after a Stream of this source had Ranges, and a second time only after one had Ranges or Rewindable.
-	// If the content has changed since, the source returns it from 0, with the new Version.
+	// Open begins to read the content at an offset, the first time at 0. Other offsets need a Stream with Ranges, and
+	// repetitions one with Ranges or Rewindable. If the content has changed since, the source returns it from 0, with
+	// the new Version.
 	Open(ctx context.Context, offset int64) (*Stream, error)
 	// Verify is called after the content was read to its end and before the disk counts as complete. Its error ends
 	// the work.

@@ -27,9 +27,9 @@ type Disk struct {
 	size int64
 }
 
-// Open opens the disk of a job. With keep, an earlier worker's data stays, and must exist. Otherwise the whole disk
-// reads as zero, and an earlier worker's complete disk is removed: its pod was deleted before its result was read,
-// and a claim may not have the space for both.
+// Open opens the disk of a job. With keep, an earlier worker's data must exist, and stays. Otherwise the disk reads
+// as zero, and an earlier worker's complete disk is removed: its pod was deleted before its result was read, and a
+// claim may not have the space for both.
 func Open(j *job.Job, keep bool) (*Disk, error) {
 	if j.Task.Size <= 0 {
 		return nil, errors.New("opening the target: the task names no size")
@@ -99,8 +99,8 @@ func openDevice(j *job.Job, keep bool) (*Disk, error) {
 	return d, nil
 }
 
-// clear makes a device read as zero up to an offset: it deallocates the blocks if the device supports it and they
-// need not be reserved; otherwise the kernel or the worker writes zeros.
+// clear makes a device read as zero up to an offset: it deallocates the blocks, or the kernel or the worker writes
+// zeros.
 func (d *Disk) clear(end int64, preallocate bool) error {
 	const step = 1 << 30 // the worker can be stopped between steps
 	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE}

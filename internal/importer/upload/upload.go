@@ -219,8 +219,8 @@ func (s *server) take(read reader, async bool) http.HandlerFunc {
 	}
 }
 
-// await waits for the end of an upload; with async only until all was read and settleTimeout has passed, in which
-// most images end and the sender still gets an error.
+// await waits for the end of an upload; with async only until settleTimeout after all was read, in which most images
+// end and the sender still gets an error.
 func await(ended <-chan outcome, from *incoming, async bool) (o outcome, late bool) {
 	if !async {
 		return <-ended, false

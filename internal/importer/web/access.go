@@ -184,8 +184,7 @@ func readRoots(j *job.Job) (*x509.CertPool, error) {
 	return roots, err
 }
 
-// eachFile reads the files in a folder and its subfolders. It skips folders that begin with "..": in Secrets and
-// ConfigMaps, the files are links to files in those.
+// eachFile skips folders that begin with "..": in Secrets and ConfigMaps, the files are links to files in those.
 func eachFile(dir string, read func([]byte) error) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -23,8 +23,8 @@ type Source struct {
 
 	mu   sync.Mutex
 	last job.Stream
-	// final is the request that was answered after redirects, nil for none. The servers to which a redirector leads
-	// by turns may have other ETags for the same content.
+	// final is the request that was answered after redirects, or nil. The servers to which a redirector leads by
+	// turns may have other ETags for the same content.
 	final *http.Request
 }
 
@@ -109,8 +109,8 @@ func (s *Source) note(stream job.Stream) {
 	s.last.Body = nil
 }
 
-// get requests a range of the file if it still has the known version. If a server refuses the first range, which only
-// an empty file lacks, get requests the whole file.
+// get requests a range if the file has the known version. Only an empty file lacks the first range: then get requests
+// the whole file.
 func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	response, err := s.ask(ctx, what)
 	if err == nil && response.StatusCode == http.StatusRequestedRangeNotSatisfiable && (what == fromStart || what == firstByte) {
@@ -132,8 +132,8 @@ const (
 	firstByte = "bytes=0-0"
 )
 
-// ask requests a range or, if that is empty, the whole file: where the last request was redirected to, or from the
-// source's URL when that server no longer gives it. Signed addresses expire.
+// ask requests a range or, if that is empty, the whole file: where the last request was redirected to, or again from
+// the source's URL, since signed addresses expire.
 func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 	s.mu.Lock()
 	final := s.final

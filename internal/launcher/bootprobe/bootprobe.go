@@ -254,7 +254,6 @@ type run struct {
 	seen  observation
 }
 
-// watch starts the guest and follows it until it has ended, can't continue, or its deadline is over.
 func (r *run) watch(ctx context.Context, f *files) {
 	starting, cancel := context.WithTimeout(ctx, r.probe.start)
 	defer cancel()

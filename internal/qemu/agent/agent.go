@@ -95,8 +95,8 @@ func (c *Client) Execute(ctx context.Context, command string, args, result any) 
 	return c.execute(ctx, command, args, result, c.syncThenSend)
 }
 
-// executeAtOnce is Execute with the command sent together with the synchronization, so that a guest that stands still
-// answers once instead of twice. A silent agent may execute the command later, so it must be harmless then.
+// executeAtOnce sends the command with the synchronization, so that a guest that stands still answers once. A silent
+// agent may execute the command later, so it must be harmless then.
 func (c *Client) executeAtOnce(ctx context.Context, command string, result any) error {
 	return c.execute(ctx, command, nil, result, c.sync)
 }
@@ -180,7 +180,7 @@ type reply struct {
 }
 
 // sync discards all earlier data on the port. An agent that has just started may first answer an earlier caller's
-// commands, so answers with another number are skipped. next is a command that is sent with it.
+// commands, so other numbers are skipped. next is a command to send along.
 func (c *Client) sync(next []byte) error {
 	var seed [4]byte
 	if _, err := rand.Read(seed[:]); err != nil {

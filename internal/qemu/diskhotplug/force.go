@@ -14,8 +14,7 @@ import (
 const peripherals = "/machine/peripheral"
 
 // Force takes a disk from a guest that does not release it. A medium is out of its drive when Force returns. A device
-// stays in the guest, with the node detached behind it instead of the disk's, which is then Partial. It can be
-// repeated (decision 155).
+// stays in the guest, with the node detached behind it; the disk is then Partial. It can be repeated (decision 155).
 func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	if d.Stage != Plugged {
 		return nil

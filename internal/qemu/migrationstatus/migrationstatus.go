@@ -55,8 +55,8 @@ func (s Status) UnderWay() bool {
 const Unattended = 2 * time.Second
 
 // CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues
-// here. Only virt-handler can complete it, and it has not been connected for the duration without, or since QEMU
-// entered the status. QEMU decides whether the cancel is in time, so it is safe at any moment.
+// here: only virt-handler can complete it, and has been away for the duration without, or since QEMU entered the
+// status. QEMU decides whether the cancel is in time.
 func CancelUnattended(s Status, without time.Duration) bool {
 	return s == PreSwitchover && without >= Unattended
 }
