@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	metricsEvery = 5 * time.Second
+	metricsEvery = 5 * time.Second // of writing the disk, as upstream's
 	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at
 	// most ten answers a second. Its kernel can have 4 MiB of writes queued, which are still read soon.
 	metricsRead = 8 << 10

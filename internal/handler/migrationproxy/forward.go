@@ -18,7 +18,7 @@ import (
 // are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
-	Channel  migrationwire.Channel
+	Channel  migrationwire.Channel // Stream or Disks
 	// Admit checks the connecting process: the guest can use the socket's directory.
 	Admit func(*net.UnixConn) error
 	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.

@@ -95,7 +95,8 @@ const (
 type Conversation struct {
 	Mine *Facts
 	// Each connection sends all of Mine, and calls Heard with each fact of the target.
-	Heard       func(migrationwire.Kind)
+	Heard func(migrationwire.Kind)
+	// HeardAgreed is called with the target's transport; it may be nil.
 	HeardAgreed func(migrationwire.Transport)
 	// Connected is called when a connection begins and when it has ended; it may be nil. None of the functions may
 	// block.

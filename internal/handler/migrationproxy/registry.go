@@ -16,7 +16,8 @@ type Target struct {
 	Dial func(ctx context.Context) (*net.UnixConn, error)
 	// DialDisks connects to the socket for copies of disks; nil if none are copied.
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
-	// Claims and Plugged mean that disks are copied to other claims. A source that can't do that is refused.
+	// Claims means that disks are copied to other claims, Plugged that plugged ones are. A source that can't do that
+	// is refused.
 	Claims  bool
 	Plugged bool
 	Facts   *Facts

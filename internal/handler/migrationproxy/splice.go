@@ -110,7 +110,7 @@ func (s *stream) close() {
 
 var errUnanswered = errors.New("it has not answered in time")
 
-// The zero value has no limit.
+// answerTimer is for a peer that does not answer in time. The zero value has no limit.
 type answerTimer struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -160,7 +160,8 @@ func (e *writeError) Error() string { return e.err.Error() }
 func (e *writeError) Unwrap() error { return e.err }
 
 type passing struct {
-	passed     *atomic.Int64
+	passed *atomic.Int64
+	// begin is called before data is passed on, end when no more follows.
 	begin, end func()
 }
 

@@ -57,7 +57,7 @@ func (p Pod) makeTap(name string, multiQueue bool) error {
 // Interface is one of the guest's interfaces, ready for QEMU.
 type Interface struct {
 	Name string
-	Tap  string
+	Tap  string // "" for a device of the node
 	// Device is the PCI address of a device of the node, or "". It may be unknown if QEMU already has it.
 	Device string
 	MAC    string

@@ -23,7 +23,7 @@ const (
 
 const tapTimeout = 20 * time.Second
 
-const maxTapError = 4096
+const maxTapError = 4096 // bytes of error output
 
 // TapChild makes taps in a child process: SELinux labels a tap with its maker's context, and no other may open it.
 type TapChild struct {

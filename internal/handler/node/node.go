@@ -86,7 +86,8 @@ type Labeler struct {
 	offering chan struct{}
 }
 
-// The kubelet offers the devices within ten seconds.
+// Delays for an unreachable API server, and looks at a node whose kubelet does not offer the devices yet: it does so
+// within ten seconds.
 const (
 	firstDelay   = 200 * time.Millisecond
 	longestDelay = 30 * time.Second

@@ -13,7 +13,8 @@ import (
 )
 
 const (
-	firstDelay   = 50 * time.Millisecond
+	firstDelay = 50 * time.Millisecond
+	// LongestDelay limits the delay before a failed action is repeated.
 	LongestDelay = 30 * time.Second
 	// reportAfter is the number of failures before the status shows them.
 	reportAfter = 4
@@ -99,6 +100,7 @@ func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now ti
 
 // Fact is the new status of a volume.
 type Fact struct {
+	// Phase is empty if the status stays.
 	Phase           v1.VolumePhase
 	Reason, Message string
 	PodName         string

@@ -33,7 +33,7 @@ const (
 	patience = 2 * time.Minute
 )
 
-const maxHeader = 16 << 10
+const maxHeader = 16 << 10 // bytes of the answer's headers
 
 // Send sends the job's claim to the task's URL.
 func Send(ctx context.Context, j *job.Job) (transfer.Result, error) {

@@ -29,7 +29,7 @@ type Limits struct {
 	CPU    time.Duration
 }
 
-const maxSaid = 4 << 10
+const maxSaid = 4 << 10 // bytes of kept output
 
 // Program is a program with limits.
 type Program struct {

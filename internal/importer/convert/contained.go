@@ -30,7 +30,7 @@ func selfContained(format sniff.Format, image io.ReaderAt) error {
 	return nil
 }
 
-const maxDescriptor = 1 << 20
+const maxDescriptor = 1 << 20 // bytes
 
 func vmdkContained(image io.ReaderAt) error {
 	header := make([]byte, 512)

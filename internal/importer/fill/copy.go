@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-const step = 1 << 20
+const step = 1 << 20 // bytes of raw content
 
 // fits refuses a disk that is larger than requested, as far as its first bytes reveal.
 func (f *importRun) fits(head []byte, size int64) error {

@@ -63,6 +63,7 @@ func (n journalStore) read(task transfer.Task) *journal {
 	return &was
 }
 
+// content leaves out KeepContent, which does not affect the disk.
 func content(task transfer.Task) transfer.Task {
 	task.KeepContent = false
 	return task

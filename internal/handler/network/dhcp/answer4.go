@@ -10,6 +10,7 @@ import (
 	"github.com/insomniacslk/dhcp/rfc1035label"
 )
 
+// answer4 returns nil for a request that gets no answer.
 func (l *Lease) answer4(request *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	if request.OpCode != dhcpv4.OpcodeBootRequest || !bytes.Equal(request.ClientHWAddr, l.MAC) || !l.Address.IsValid() {
 		return nil, nil
