@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
@@ -49,7 +51,7 @@ import (
 // hostRoot is the node's root directory: virt-handler shares the node's PID namespace.
 const hostRoot = "/proc/1/root"
 
-// deviceNodes is the container's devtmpfs, which goes with the container.
+// deviceNodes is the container's devtmpfs.
 const deviceNodes = "/dev"
 
 // changed is called whenever the settings may have changed.
@@ -73,7 +75,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	moves, migrations := migrate(mgr, o, certificates, settings)
 	costs := metrics.NewMigrations(o.node)
 	supervisor := driver.NewSupervisor(&driver.Env{
-		Node: o.node, Pods: o.pods(), Watcher: watcher, Network: networks,
+		Node: o.node, Pods: filepath.Join(o.kubeletDir, "pods"), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
@@ -90,8 +92,10 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Now:       time.Now,
 		Log:       mgr.GetLogger().WithName("driver"),
 	})
-	if err := register(metrics.NewCollector(o.node, supervisor.Usage), costs); err != nil {
-		return nil, err
+	for _, collector := range []prometheus.Collector{metrics.NewCollector(o.node, supervisor.Usage), costs} {
+		if err := ctrlmetrics.Registry.Register(collector); err != nil {
+			return nil, fmt.Errorf("registering the guests' metrics: %w", err)
+		}
 	}
 	if err := watch(ctx, mgr.GetCache(), supervisor, &clusterconfig.Watched{Home: o.namespace, Current: settings, Changed: changed}); err != nil {
 		return nil, err
@@ -105,16 +109,23 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	if err != nil {
 		return nil, err
 	}
+	postCopy := &nodepostcopy.Keeper{
+		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
+		Filters: nodepostcopy.Filters, Try: nodepostcopy.Try, Log: mgr.GetLogger().WithName("postcopy"),
+	}
 	return append(served, coming, migrations,
 		manager.RunnableFunc(watcher.Run),
 		offering,
-		manager.RunnableFunc(postCopy(mgr, o).Run),
-		guests(supervisor, networks),
+		manager.RunnableFunc(postCopy.Run),
+		manager.RunnableFunc(func(ctx context.Context) error {
+			defer networks.Close()
+			return supervisor.Run(ctx)
+		}),
 	), nil
 }
 
-// offer waits for the node's probe and then opens the node to guests: it wakes the waiting ones, and the device plugins
-// register with the kubelet. virt-handler is ready when the kubelet has the devices.
+// offer opens the node to guests after its probe: it wakes the waiting ones, and the device plugins register with the
+// kubelet. Running guests do not wait.
 func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconfig.Current, selinux bool, wake func()) (manager.Runnable, error) {
 	resources := func() []device.Resource {
 		return device.Resources(device.Facts{
@@ -122,7 +133,17 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 			Emulation: func() bool { return settings.Get().UseEmulation },
 		})
 	}
-	labeler := sync.OnceValue(func() *node.Labeler { return newLabeler(mgr, o, probe.Found(), selinux, resources()) })
+	labeler := sync.OnceValue(func() *node.Labeler {
+		var offers []string
+		for _, resource := range resources() {
+			offers = append(offers, resource.Name)
+		}
+		return &node.Labeler{
+			Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe.Found(), SELinux: selinux,
+			Offers:   offers,
+			Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
+		}
+	})
 	offers := func(ctx context.Context) error {
 		if err := probe.Known(ctx); err != nil {
 			return err
@@ -135,18 +156,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 	if err := metricsserver.Add(mgr, serving); err != nil {
 		return nil, err
 	}
-	return afterProbe(o, probe, func() []manager.Runnable {
-		found := probe.Found()
-		mgr.GetLogger().Info("the node was probed", "selinux", selinux, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
-		wake()
-		return append(plugins(mgr, o, resources()), manager.RunnableFunc(labeler().Run))
-	}), nil
-}
-
-// afterProbe runs the parts that depend on the node's probe after the probe. Running guests are served before that,
-// too.
-func afterProbe(o options, probe *node.Probe, follows func() []manager.Runnable) manager.RunnableFunc {
-	return func(ctx context.Context) error {
+	return manager.RunnableFunc(func(ctx context.Context) error {
 		err := probe.Await(ctx, o.probeFile)
 		if ctx.Err() != nil {
 			return nil
@@ -155,9 +165,14 @@ func afterProbe(o options, probe *node.Probe, follows func() []manager.Runnable)
 			return err
 		}
 		group, ctx := errgroup.WithContext(ctx)
-		for _, part := range follows() {
-			group.Go(func() error { return part.Start(ctx) })
+		found := probe.Found()
+		mgr.GetLogger().Info("the node was probed", "selinux", selinux, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
+		wake()
+		for _, resource := range resources() {
+			plugin := device.NewPlugin(resource, filepath.Join(o.kubeletDir, "device-plugins"), mgr.GetLogger().WithName("device"))
+			group.Go(func() error { return plugin.Run(ctx) })
 		}
+		group.Go(func() error { return labeler().Run(ctx) })
 		group.Go(func() error {
 			if err := probe.AwaitAnother(ctx, o.probeFile); ctx.Err() == nil {
 				return err
@@ -165,54 +180,9 @@ func afterProbe(o options, probe *node.Probe, follows func() []manager.Runnable)
 			return nil
 		})
 		return group.Wait()
-	}
+	}), nil
 }
 
-func register(collectors ...prometheus.Collector) error {
-	for _, c := range collectors {
-		if err := ctrlmetrics.Registry.Register(c); err != nil {
-			return fmt.Errorf("registering the guests' metrics: %w", err)
-		}
-	}
-	return nil
-}
-
-func newLabeler(mgr ctrl.Manager, o options, probe nodeprobe.Result, selinux bool, resources []device.Resource) *node.Labeler {
-	var offers []string
-	for _, resource := range resources {
-		offers = append(offers, resource.Name)
-	}
-	return &node.Labeler{
-		Reader: mgr.GetAPIReader(), Writer: mgr.GetClient(), Node: o.node, Probe: probe, SELinux: selinux,
-		Offers:   offers,
-		Recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")), Log: mgr.GetLogger().WithName("node"),
-	}
-}
-
-func postCopy(mgr ctrl.Manager, o options) *nodepostcopy.Keeper {
-	return &nodepostcopy.Keeper{
-		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
-		Filters: nodepostcopy.Filters, Try: nodepostcopy.Try, Log: mgr.GetLogger().WithName("postcopy"),
-	}
-}
-
-func guests(s *driver.Supervisor, networks *network.Manager) manager.RunnableFunc {
-	return func(ctx context.Context) error {
-		defer networks.Close()
-		return s.Run(ctx)
-	}
-}
-
-func plugins(mgr ctrl.Manager, o options, resources []device.Resource) []manager.Runnable {
-	var list []manager.Runnable
-	for _, resource := range resources {
-		plugin := device.NewPlugin(resource, o.devicePlugins(), mgr.GetLogger().WithName("device"))
-		list = append(list, manager.RunnableFunc(plugin.Run))
-	}
-	return list
-}
-
-// watch reports the node's VMIs and launcher pods to the supervisor, and keeps the settings current.
 func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Watched) error {
 	handlers := map[client.Object]cache.ResourceEventHandler{
 		&v1.VirtualMachineInstance{}: vmisShown(s, driver.Here),
@@ -254,7 +224,7 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// recordConsole opens a guest's console at its start, for later viewers of the boot messages.
+// recordConsole opens a guest's console at its start, for the boot messages.
 func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
 	return func(ctx context.Context, guest *driver.Machine) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
@@ -263,8 +233,7 @@ func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Cont
 	}
 }
 
-// serve returns the HTTP server for virt-api and the keeper of its certificate. Until there is a certificate,
-// virt-api's connections are refused; nothing else waits for it.
+// serve returns the HTTP server for virt-api and the keeper of its certificate, which connections wait for.
 func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, clientset kubernetes.Interface, source *certs.Source) []manager.Runnable {
 	keeper := &nodekey.Keeper{
 		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,
@@ -287,7 +256,7 @@ func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.C
 	}
 }
 
-// networkMissing is the event reason for a node that is not on the migration network.
+// networkMissing is for a node that is not on the migration network.
 const networkMissing = "MigrationNetworkMissing"
 
 func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *clusterconfig.Current) (*migration.Node, manager.Runnable) {
@@ -295,7 +264,13 @@ func migrate(mgr ctrl.Manager, o options, source *certs.Source, settings *cluste
 	expected := &migrationproxy.Expectations{}
 	recorder := eventnote.Fitting(mgr.GetEventRecorder("virt-handler"))
 	node := &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: o.node, UID: types.UID(o.node)}
-	address := migrationproxy.OwnAddress(o.podIP, func() string { return migrationNetwork(settings.Get()) }, func(missing string) {
+	configured := func() string {
+		if network := settings.Get().Migrations.Network; network != nil {
+			return *network
+		}
+		return ""
+	}
+	address := migrationproxy.OwnAddress(o.podIP, configured, func(missing string) {
 		log.Info("migrations to this node do not come over the network that is configured for them", "reason", missing)
 		recorder.Eventf(node, nil, corev1.EventTypeWarning, networkMissing, "Migrate",
 			"Migrations to this node come over the pods' network, not the one of configuration.migrations.network: %s", missing)
@@ -312,10 +287,15 @@ func vmisShown(s *driver.Supervisor, by driver.Watch) cache.ResourceEventHandler
 	)
 }
 
-// watchIncoming reports the VMIs that migrate to this node to the supervisor. One label selector can't match both
-// these and the node's own VMIs.
+// watchIncoming is for the VMIs that migrate to this node: one label selector can't match them and the node's own.
 func watchIncoming(ctx context.Context, mgr ctrl.Manager, o options, s *driver.Supervisor) (manager.Runnable, error) {
-	coming, err := ctrlcache.New(mgr.GetConfig(), comingOptions(mgr, o))
+	coming, err := ctrlcache.New(mgr.GetConfig(), ctrlcache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultTransform: ctrlcache.TransformStripManagedFields(),
+		ByObject: map[client.Object]ctrlcache.ByObject{
+			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.MigrationTargetNodeNameLabel: o.node})},
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("watching the VMIs that migrate to this node: %w", err)
 	}
@@ -333,12 +313,4 @@ type machines struct{ supervisor *driver.Supervisor }
 
 func (m machines) Lookup(namespace, name string, uid types.UID) (server.Machine, error) {
 	return m.supervisor.Lookup(namespace, name, uid)
-}
-
-// migrationNetwork returns the configured migration network, "" for the pods' network.
-func migrationNetwork(settings clusterconfig.Settings) string {
-	if settings.Migrations.Network == nil {
-		return ""
-	}
-	return *settings.Migrations.Network
 }

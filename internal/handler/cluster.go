@@ -66,9 +66,8 @@ func (c *cluster) Event(vmi *v1.VirtualMachineInstance, eventType, reason, messa
 	c.recorder.Eventf(vmi, relatedTo(vmi, reason), eventType, reason, reason, "%s", message)
 }
 
-// relatedTo returns the migration that the event is about, nil for other events. Kubernetes merges events with the same
-// reason and object within some minutes and keeps the first message only. The related object keeps the figures of two
-// migrations apart.
+// relatedTo returns the migration that the event is about, or nil. Kubernetes merges events with the same reason and
+// object within some minutes; the related object keeps two migrations apart.
 func relatedTo(vmi *v1.VirtualMachineInstance, reason string) runtime.Object {
 	m := vmi.Status.MigrationState
 	if m == nil || reason != v1.Migrated.String() {

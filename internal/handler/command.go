@@ -1,7 +1,7 @@
 // Package handler is virt-handler: the process on each node that runs the guests of the node's VMIs.
 //
-// It owns the assembly of the parts and the watches. It must not hold a decision about a VMI (vmihandler), a step
-// of a guest's life (driver), or a rule about disks, networks or devices.
+// It owns the assembly of the parts and the watches. It must not hold a decision about a VMI (vmihandler), a step of
+// a guest's life (driver), or a rule about disks, networks or devices.
 package handler
 
 import (
@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
@@ -83,7 +82,3 @@ func (o options) run(ctx context.Context) error {
 	}
 	return mgr.Start(ctx)
 }
-
-func (o options) pods() string { return filepath.Join(o.kubeletDir, "pods") }
-
-func (o options) devicePlugins() string { return filepath.Join(o.kubeletDir, "device-plugins") }

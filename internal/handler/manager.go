@@ -28,21 +28,17 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-func newScheme() *runtime.Scheme {
-	scheme := runtime.NewScheme()
-	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
-	utilruntime.Must(v1.AddToScheme(scheme))
-	return scheme
-}
-
-// newManager returns the manager of virt-handler's parts. There is no leader election: a node has one virt-handler. By
-// default the API server's fairness is the only rate limit, since a limit of our own, which the KubeVirt object can set
-// (pace), makes the VMs of a starting node wait for each other.
+// newManager needs no leader election: a node has one virt-handler. By default only the API server's fairness limits
+// the rate: a limit of our own (pace), which the KubeVirt object can set, makes the VMs of a starting node wait for
+// each other.
 func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
 	server.RateLimiter = pace
+	scheme := runtime.NewScheme()
+	utilruntime.Must(clientgoscheme.AddToScheme(scheme))
+	utilruntime.Must(v1.AddToScheme(scheme))
 	mgr, err := ctrl.NewManager(server, ctrl.Options{
-		Scheme:           newScheme(),
+		Scheme:           scheme,
 		Cache:            cacheOptions(o),
 		Metrics:          ctrlserver.Options{BindAddress: metricsserver.None},
 		PprofBindAddress: o.pprofAddr,
@@ -53,8 +49,8 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	return mgr, nil
 }
 
-// ready succeeds when guests can come to the node. It waits rather than fails, because the kubelet reports each failed
-// probe in an event. Running guests do not depend on it.
+// ready succeeds when guests can come to the node. It waits, because the kubelet reports each failed probe in an
+// event.
 func ready(synced func(context.Context) bool, offers func(context.Context) error) healthz.Checker {
 	return func(req *http.Request) error {
 		if !synced(req.Context()) {
@@ -64,36 +60,22 @@ func ready(synced func(context.Context) bool, offers func(context.Context) error
 	}
 }
 
-// cacheOptions selects the objects of this node only: virt-handler's memory must not grow with the cluster.
+// virt-handler's memory must not grow with the cluster.
 func cacheOptions(o options) cache.Options {
+	// Launcher pods, and the attachment pods of hotplugged volumes.
+	ours, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})
+	utilruntime.Must(err)
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(),
 		ByObject: map[client.Object]cache.ByObject{
 			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.NodeNameLabel: o.node})},
 			&corev1.Pod{}: {
-				Label:     nodePods(),
+				Label:     labels.NewSelector().Add(*ours),
 				Field:     fields.OneTermEqualSelector("spec.nodeName", o.node),
 				Transform: stripPod,
 			},
 		},
 	}
-}
-
-func comingOptions(mgr ctrl.Manager, o options) cache.Options {
-	return cache.Options{
-		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
-		DefaultTransform: cache.TransformStripManagedFields(),
-		ByObject: map[client.Object]cache.ByObject{
-			&v1.VirtualMachineInstance{}: {Label: labels.SelectorFromSet(labels.Set{v1.MigrationTargetNodeNameLabel: o.node})},
-		},
-	}
-}
-
-// nodePods selects launcher pods and the attachment pods of hotplugged volumes.
-func nodePods() labels.Selector {
-	is, err := labels.NewRequirement(v1.AppLabel, selection.In, []string{layout.LauncherApp, layout.AttachmentApp})
-	utilruntime.Must(err)
-	return labels.NewSelector().Add(*is)
 }
 
 func stripPod(obj any) (any, error) {
@@ -112,7 +94,18 @@ func stripPod(obj any) (any, error) {
 		kept.Spec.Volumes = pod.Spec.Volumes
 		kept.Status.ContainerStatuses = pod.Status.ContainerStatuses
 	} else {
-		kept.Status.ContainerStatuses = stripContainers(pod.Status.ContainerStatuses)
+		// The resources of virt-launcher's container, and whether it has ended.
+		for i := range pod.Status.ContainerStatuses {
+			container := &pod.Status.ContainerStatuses[i]
+			if container.Name != layout.ComputeContainer {
+				continue
+			}
+			status := corev1.ContainerStatus{Name: container.Name, Resources: container.Resources}
+			if container.State.Terminated != nil {
+				status.State.Terminated = &corev1.ContainerStateTerminated{}
+			}
+			kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, status)
+		}
 	}
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
 	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.DisruptionTarget} {
@@ -121,20 +114,4 @@ func stripPod(obj any) (any, error) {
 		}
 	}
 	return kept, nil
-}
-
-// stripContainers keeps the resources of virt-launcher's container, and whether it has ended.
-func stripContainers(containers []corev1.ContainerStatus) []corev1.ContainerStatus {
-	var out []corev1.ContainerStatus
-	for i := range containers {
-		if containers[i].Name != layout.ComputeContainer {
-			continue
-		}
-		kept := corev1.ContainerStatus{Name: containers[i].Name, Resources: containers[i].Resources}
-		if containers[i].State.Terminated != nil {
-			kept.State.Terminated = &corev1.ContainerStateTerminated{}
-		}
-		out = append(out, kept)
-	}
-	return out
 }

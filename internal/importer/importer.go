@@ -26,8 +26,8 @@ import (
 	"drydock.dev/drydock/internal/startup"
 )
 
-// memory is the garbage collector's target. With a window and the buffers of the largest clusters the worker
-// stays below 128 MiB.
+// memory is the garbage collector's target. With a window and the buffers of the largest clusters the worker stays
+// below 128 MiB.
 const memory = 72 << 20
 
 type options struct {
@@ -110,7 +110,6 @@ func run(ctx context.Context, o options, j *job.Job) (transfer.Result, error) {
 // maxMessage keeps a result below the kubelet's limit of 4096 bytes.
 const maxMessage = 2 << 10
 
-// leave writes the termination message.
 func leave(file string, result transfer.Result) error {
 	if len(result.Message) > maxMessage {
 		result.Message = result.Message[:maxMessage] + " …"

@@ -23,8 +23,7 @@ type child struct {
 
 const inheritedFD = 3
 
-// startChild starts a program without standard input. name is for errors. The child inherits the file, which the caller
-// must close.
+// startChild starts a program without standard input. The inherited file remains the caller's.
 func startChild(name string, argv []string, inherited *os.File, log io.Writer, children *reaper) (*child, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -42,12 +41,16 @@ func startChild(name string, argv []string, inherited *os.File, log io.Writer, c
 		_ = read.Close()
 		return nil, err
 	}
-	go c.drain(read)
+	go func() {
+		defer close(c.drained)
+		defer read.Close()
+		_, _ = io.Copy(c.stderr, read)
+	}()
 	return c, nil
 }
 
-// fork keeps its thread until the caller closes gone, after the program's end: the kernel sends Pdeathsig when
-// the forking thread dies.
+// fork keeps its thread until the program has ended and gone is closed: the kernel sends Pdeathsig when the forking
+// thread dies.
 func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}) (pid int, ended <-chan syscall.WaitStatus, err error) {
 	started := make(chan struct{})
 	go func() {
@@ -70,10 +73,4 @@ func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}
 	}()
 	<-started
 	return pid, ended, err
-}
-
-func (c *child) drain(read *os.File) {
-	defer close(c.drained)
-	defer read.Close()
-	_, _ = io.Copy(c.stderr, read)
 }

@@ -16,11 +16,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// virt-freezer is virt-launcher under another name (layout.FreezerBinary). Backup tools run it in the launcher pod, by
-// the pod's annotations for them, before and after their snapshots. It connects to the launcher by a socket beside
-// virt-handler's. A user who may exec in the pod gets the powers of a user's freeze over that guest, and no others.
+// virt-freezer is virt-launcher under another name (layout.FreezerBinary). Backup tools run it in the launcher pod,
+// by the pod's annotations, before and after their snapshots. A user who may exec in the pod gets the powers of a
+// user's freeze over that guest, and no others.
 
-// Limits of a request from virt-freezer. There is one at a time.
+// Limits of virt-freezer's request. There is one at a time.
 const (
 	freezerPatience = monitorPatience + freezePatience + 2*time.Second
 	maxFreezer      = 4 << 10
@@ -29,7 +29,7 @@ const (
 type (
 	freezerRequest struct {
 		Freeze bool `json:"freeze"`
-		// Milliseconds is the time after which the guest is thawed without a request.
+		// Milliseconds is the time until the guest is thawed without a request.
 		Milliseconds int64 `json:"milliseconds,omitempty"`
 	}
 	freezerAnswer struct {
@@ -70,15 +70,18 @@ func (l *launcher) freezeOrThaw(request freezerRequest) freezerAnswer {
 		l.await(func(reply func(launch.Reply)) { l.release(&launch.Release{Holder: launch.HolderUser}, reply) })
 		return freezerAnswer{}
 	}
-	if open, err := l.agentListens(); err != nil || !open {
-		return freezerAnswer{Error: errorText(err), Alone: err == nil}
+	open, err := l.agentListens()
+	switch {
+	case err != nil:
+		return freezerAnswer{Error: err.Error()}
+	case !open:
+		return freezerAnswer{Alone: true}
 	}
 	return freezerAnswer{Error: l.await(func(reply func(launch.Reply)) {
 		l.quiesce(&launch.Quiesce{Holder: launch.HolderUser, Milliseconds: request.Milliseconds, Agent: true, AgentOnly: true}, reply)
 	}).Error}
 }
 
-// await runs do in the driver's goroutine, and returns its answer.
 func (l *launcher) await(do func(reply func(launch.Reply))) launch.Reply {
 	answers := make(chan launch.Reply, 1)
 	l.post(func() { do(func(r launch.Reply) { answers <- r }) })
@@ -118,13 +121,6 @@ func (l *launcher) agentListens() (bool, error) {
 		}
 	}
 	return false, nil
-}
-
-func errorText(err error) string {
-	if err == nil {
-		return ""
-	}
-	return err.Error()
 }
 
 // A guest without an agent is no error: its backup is crash-consistent.

@@ -9,29 +9,24 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// guest collects the facts about the guest's end. It is pure: the driver passes the events, and exit concludes.
+// guest collects the facts about the guest's end. It is pure: the driver passes the events.
 type guest struct {
 	started bool
-	// stopping means that the launcher was asked to end the guest, graceless that it had no grace period, and forced
-	// that the launcher has killed it.
+	// graceless means no grace period, forced that the launcher has killed the guest.
 	stopping, graceless, forced bool
-	// failure is the failure for which virt-handler ends the guest.
-	failure launch.Reason
+	failure                     launch.Reason
 
-	// Facts from QEMU's events.
 	powerButton bool
 	panicked    bool
 	watchdog    bool
 	shutdown    string
-	// poweredOff means that the guest has powered itself off, whatever ends its QEMU afterwards.
+	// poweredOff means that the guest has powered itself off, whatever ends its QEMU.
 	poweredOff bool
-	// migration is the status of the last migration. ran means that the CPUs were started after QEMU's monitor had
-	// answered.
+	// ran means that the CPUs were started after QEMU's monitor had answered.
 	migration migrationstatus.Status
 	ran       bool
 
-	// incoming means that QEMU was started for an incoming migration, filling that the guest runs here and its memory
-	// follows by post-copy.
+	// filling means that the guest runs here while its memory follows by post-copy.
 	incoming, filling bool
 }
 
@@ -50,8 +45,7 @@ const (
 	shutdownHostError  = "host-error"
 )
 
-// recordFailure records why virt-handler ends the guest: its first failure, or that it has powered itself off. Other
-// reasons are ignored.
+// recordFailure records virt-handler's first failure, or that the guest has powered itself off.
 func (g *guest) recordFailure(reason launch.Reason) {
 	switch {
 	case reason == launch.ReasonGuestShutdown:
@@ -85,21 +79,17 @@ func (g *guest) recordEvent(name string, data []byte) {
 	case "WATCHDOG":
 		g.watchdog = g.watchdog || d.Action == "poweroff"
 	case "MIGRATION":
-		g.recordMigration(migrationstatus.Status(d.Status))
+		g.migration = migrationstatus.Status(d.Status)
+		if g.filling && !g.migration.UnderWay() {
+			// The end of a post-copy at its target does not move the guest.
+			g.filling, g.migration = false, ""
+		}
 	case "RESUME":
 		g.recordResume()
 	}
 }
 
-// recordMigration records a migration's status. The end of a post-copy at its target does not move the guest.
-func (g *guest) recordMigration(status migrationstatus.Status) {
-	g.migration = status
-	if g.filling && !status.UnderWay() {
-		g.filling, g.migration = false, ""
-	}
-}
-
-// recordResume records that the guest's CPUs were started. A guest that continues at the source has not been migrated.
+// recordResume also notes that a guest that continues at the source has not been migrated.
 func (g *guest) recordResume() {
 	g.filling = g.filling || g.arriving() && g.migration.PostCopy()
 	g.ran = true
@@ -108,39 +98,29 @@ func (g *guest) recordResume() {
 	}
 }
 
-// arriving reports whether QEMU waits for a guest that has not run here.
 func (g *guest) arriving() bool { return g.incoming && !g.ran }
 
-// migrated reports whether the guest was sent to another QEMU and did not continue here.
+// migrated reports whether the guest went to another QEMU and did not continue here.
 func (g *guest) migrated() bool { return g.migration == migrationstatus.Completed && !g.arriving() }
 
 func (g *guest) absent() bool { return g.arriving() || g.migrated() }
 
-// handsOver reports whether the guest is stopped until virt-handler completes or cancels the migration.
+// handsOver reports whether the guest is stopped until its migration is completed or canceled.
 func (g *guest) handsOver() bool {
 	return migrationstatus.CancelUnattended(g.migration, migrationstatus.Unattended) && !g.arriving()
 }
 
-// arrival returns whether a guest of an incoming migration has run, "" if that is not known.
-func (g *guest) arrival(status exitStatus) launch.Incoming {
+func (g *guest) exit(status exitStatus) launch.Exit {
+	// Nobody can have run or migrated QEMU's guest before the answer to Start.
+	unheard := g.started && status.deaf
+	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Unheard: unheard}
 	switch {
 	case !g.incoming:
-		return ""
 	case g.ran:
-		return launch.IncomingRan
-	case g.unheard(status):
-		return ""
+		exit.Incoming = launch.IncomingRan
+	case !unheard:
+		exit.Incoming = launch.IncomingNeverRan
 	}
-	return launch.IncomingNeverRan
-}
-
-// unheard reports whether QEMU may have done something unknown to the launcher. Before its start (the answer to Start)
-// nobody can have run its guest or migrated it.
-func (g *guest) unheard(status exitStatus) bool { return g.started && status.deaf }
-
-// exit returns how the guest ended, from the process's exit status and the recorded facts.
-func (g *guest) exit(status exitStatus) launch.Exit {
-	exit := launch.Exit{Reason: g.reason(status), Code: status.wait.ExitStatus(), Incoming: g.arrival(status), Unheard: g.unheard(status)}
 	switch exit.Reason {
 	case launch.ReasonStartFailed, launch.ReasonCrashed:
 		exit.Message = explain(status)
@@ -190,12 +170,10 @@ func (g *guest) forcedReason() launch.Reason {
 	return launch.ReasonKilled
 }
 
-// endedItself reports whether the guest shut down without a request.
 func (g *guest) endedItself() bool {
 	return g.shutdown == shutdownGuestReset || g.poweredOff
 }
 
-// explain returns a message for the VM's owner.
 func explain(status exitStatus) string {
 	if !status.wait.Signaled() {
 		if status.stderr == "" {

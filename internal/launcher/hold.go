@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// holdMain is `virt-launcher hold`: it waits for a signal. Pods that only hold a resource (claims while they are bound,
-// a volume for a guest) run it. There may be several for every VM, so it has no goroutine and no timer, and the kernel
-// reaps the processes that an exec leaves in the container.
+// holdMain is `virt-launcher hold`, for pods that only hold a resource (claims while they are bound, a volume for a
+// guest). There may be several for every VM, so it has no goroutine and no timer, and the kernel reaps the processes
+// that an exec leaves.
 func holdMain(ctx context.Context) (int, error) {
 	signal.Ignore(syscall.SIGCHLD)
 	signals := make(chan os.Signal, 1)

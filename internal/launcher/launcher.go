@@ -1,9 +1,9 @@
-// Package launcher is virt-launcher: it starts QEMU with the machine that virt-handler sends, shuts it down gracefully,
-// and reports how it ended.
+// Package launcher is virt-launcher: it starts QEMU with the machine that virt-handler sends, shuts it down
+// gracefully, and reports how it ended.
 //
 // It owns the QEMU process and the facts about its end, the inspection of disk images inside the pod, and
-// virt-handler's socket. It is the only process that lives as long as the guest, and its memory adds to that of every
-// VM: it must not import Kubernetes or API types, nor net/http, and it must not decide anything about the machine.
+// virt-handler's socket. It lives as long as the guest, and its memory adds to that of every VM: it must not import
+// Kubernetes or API types, nor net/http, and it must not decide anything about the machine.
 package launcher
 
 import (
@@ -24,15 +24,12 @@ import (
 
 // Config has a launcher's paths.
 type Config struct {
-	Dir string
-	// QEMU is the path of QEMU.
+	Dir  string
 	QEMU string
-	// TPM is the path of the program that emulates a TPM.
-	TPM string
-	// TerminationLog is the file from which the kubelet reads the termination message.
+	TPM  string
+	// TerminationLog is the file in which the kubelet looks for the termination message.
 	TerminationLog string
-	// Log receives the launcher's log and QEMU's standard error.
-	Log io.Writer
+	Log            io.Writer
 }
 
 // DefaultConfig returns the Config inside a launcher pod.
@@ -51,11 +48,10 @@ const (
 	exitFailed = 1
 )
 
-// forceAfter is how long QEMU may take for the command quit, which flushes its images, before it is killed.
+// forceAfter limits the command quit, which flushes QEMU's images.
 const forceAfter = 5 * time.Second
 
-// Run runs the launcher until the guest's end. It returns the process's exit code: 0 if the guest ended, 1 if it
-// failed.
+// Run runs the launcher until the guest's end. It returns the exit code: 0 if the guest ended, 1 if it failed.
 func Run(ctx context.Context, config Config) (int, error) {
 	// Children are reaped until the end, also after ctx.
 	reaping, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -92,9 +88,19 @@ func Run(ctx context.Context, config Config) (int, error) {
 	l.spawn(func() { l.serveProbes(probes) })
 	exit := l.drive(ctx, signals)
 	if l.tpm != nil {
-		l.endTPM()
+		// swtpm's state must be complete when the guest's end is reported. A QEMU that never answered may not be
+		// connected to swtpm, which then does not notice QEMU's end.
+		patience := tpmEndsWithin
+		if !l.guest.started {
+			patience = 0
+		}
+		l.tpm.end(patience)
 	}
-	if err := l.reportExit(exit); err != nil {
+	// The kubelet learns of the end in case there is no virt-handler.
+	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
+	l.state.Phase, l.state.Exit, l.state.ExitedAt = launch.PhaseExited, &exit, time.Now()
+	l.send(launch.Message{Event: &launch.Event{Exited: &exit, ExitedAt: l.state.ExitedAt}})
+	if err := writeTerminationLog(l.config.TerminationLog, exit); err != nil {
 		return exitFailed, err
 	}
 	if exit.Reason.Failed() {
@@ -106,7 +112,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 // defaultGrace is for a SIGTERM before Start.
 const defaultGrace = 30 * time.Second
 
-// launcher is the state of Run. Its fields belong to the goroutine of drive; other goroutines pass functions to post.
+// launcher belongs to the goroutine of drive; others pass functions to post.
 type launcher struct {
 	config   Config
 	children *reaper
@@ -114,28 +120,24 @@ type launcher struct {
 	events   chan func()
 	ended    chan struct{}
 
-	state launch.State
-	guest guest
-	qemu  *process
-	// tpm is nil for a guest without a TPM.
-	tpm *tpm
-	// metrics is nil for a guest without downward metrics.
+	state   launch.State
+	guest   guest
+	qemu    *process
+	tpm     *tpm
 	metrics *metrics
 	grace   time.Duration
-	// starting are the replies to Start that wait for QEMU's monitor.
+	// starting are the replies to Start until QEMU's monitor answers.
 	starting []func(error)
-	// deadline fires at end, the end of the guest's grace period. It is nil until QEMU is asked to end.
+	// deadline fires at end, the end of the grace period, once QEMU is asked to end.
 	deadline <-chan time.Time
 	end      time.Time
-	// peer is virt-handler's connection. abandoned fires when the guest has been stopped for a migration without a
-	// connected virt-handler for too long, and is nil otherwise.
+	// abandoned fires when the guest has been stopped for a migration for too long without virt-handler, peer.
 	peer      *peer
 	abandoned <-chan time.Time
 	holdState holdState
 	exit      *launch.Exit
 }
 
-// spawn starts a goroutine for which Run waits.
 func (l *launcher) spawn(f func()) {
 	l.wait.Add(1)
 	go func() {
@@ -144,7 +146,7 @@ func (l *launcher) spawn(f func()) {
 	}()
 }
 
-// post passes f to the driver. It is dropped when the launcher has ended.
+// post passes f to the driver, or drops it after the launcher's end.
 func (l *launcher) post(f func()) {
 	select {
 	case l.events <- f:
@@ -152,7 +154,7 @@ func (l *launcher) post(f func()) {
 	}
 }
 
-// drive makes all decisions in one goroutine. It returns how QEMU ended.
+// drive makes all decisions in one goroutine, and returns how QEMU ended.
 func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.Exit {
 	for l.exit == nil {
 		select {
@@ -162,9 +164,16 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 			l.logf("received %s", s)
 			l.stop(l.grace)
 		case <-l.deadline:
-			l.force()
+			// QEMU ends without the guest.
+			l.deadline = nil
+			l.guest.forced = true
+			l.spawn(func() { l.qemu.quit(forceAfter) })
 		case <-l.abandoned:
-			l.cancelMigration()
+			// Canceling has no effect if QEMU has completed the handover.
+			l.abandoned = nil
+			l.guest.migration = ""
+			l.logf("the guest has been stopped for a migration and no virt-handler is connected: canceling the migration")
+			l.spawn(func() { l.qemu.command("migrate_cancel") })
 		case <-l.holdState.timer:
 			l.holdState.timer, l.holdState.at = nil, time.Time{}
 			l.runAction(l.holdState.Tick(time.Now()))
@@ -172,44 +181,28 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 			l.stop(0)
 			ctx = context.WithoutCancel(ctx)
 		}
-		l.resetHandoverTimer()
-		l.resetHoldTimer()
+		switch {
+		case l.peer != nil || !l.guest.handsOver():
+			l.abandoned = nil
+		case l.abandoned == nil:
+			l.abandoned = time.After(migrationstatus.Unattended)
+		}
+		if until := l.holdState.Until(); !until.Equal(l.holdState.at) {
+			l.holdState.at, l.holdState.timer = until, nil
+			if !until.IsZero() {
+				l.holdState.timer = time.After(time.Until(until))
+			}
+		}
 		l.sendFrozen()
 	}
 	return *l.exit
-}
-
-// resetHandoverTimer starts and stops the timer that cancels a migration that nobody completes.
-func (l *launcher) resetHandoverTimer() {
-	switch {
-	case l.peer != nil || !l.guest.handsOver():
-		l.abandoned = nil
-	case l.abandoned == nil:
-		l.abandoned = time.After(migrationstatus.Unattended)
-	}
-}
-
-// cancelMigration resumes the guest here. It has no effect if QEMU has completed the handover.
-func (l *launcher) cancelMigration() {
-	l.abandoned = nil
-	l.guest.migration = ""
-	l.logf("the guest has been stopped for a migration and no virt-handler is connected: canceling the migration")
-	l.spawn(func() { l.qemu.command("migrate_cancel") })
-}
-
-// reportExit reports the end to virt-handler, and to the kubelet in case there is no virt-handler.
-func (l *launcher) reportExit(exit launch.Exit) error {
-	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
-	l.state.Phase, l.state.Exit, l.state.ExitedAt = launch.PhaseExited, &exit, time.Now()
-	l.send(launch.Message{Event: &launch.Event{Exited: &exit, ExitedAt: l.state.ExitedAt}})
-	return writeTerminationLog(l.config.TerminationLog, exit)
 }
 
 func (l *launcher) logf(format string, args ...any) {
 	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// start starts QEMU once. A later Start, from another connection, gets the same answer.
+// A later start, from another connection, gets the first one's answer.
 func (l *launcher) start(request *launch.Start, answer func(error)) {
 	switch {
 	case l.guest.started:
@@ -233,13 +226,27 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	l.spawn(func() {
 		process.watch(watcher{
 			ready: func() { l.post(l.started) },
-			event: func(name string, data []byte) { l.post(func() { l.handleQEMUEvent(name, data) }) },
-			ended: func(status exitStatus) { l.post(func() { l.recordExit(status) }) },
+			event: func(name string, data []byte) {
+				l.post(func() {
+					l.guest.recordEvent(name, data)
+					l.runAction(l.holdState.Event(name, data, layout.AgentPort, time.Now()))
+				})
+			},
+			ended: func(status exitStatus) {
+				l.post(func() {
+					exit := l.guest.exit(status)
+					if l.tpm != nil {
+						l.tpm.explain(&exit)
+					}
+					l.answerStart(fmt.Errorf("starting QEMU: %s", exit.Message))
+					l.exit = &exit
+				})
+			},
 		})
 	})
 }
 
-// startProcesses starts swtpm and creates the metrics disk, which QEMU needs, and then starts QEMU.
+// swtpm and the metrics disk must exist before QEMU.
 func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	if request.TPM != nil {
 		var err error
@@ -258,11 +265,6 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
 }
 
-func (l *launcher) handleQEMUEvent(name string, data []byte) {
-	l.guest.recordEvent(name, data)
-	l.runAction(l.holdState.Event(name, data, layout.AgentPort, time.Now()))
-}
-
 func (l *launcher) started() {
 	l.guest.started = true
 	l.state.Phase = launch.PhaseRunning
@@ -274,15 +276,6 @@ func (l *launcher) started() {
 	}
 }
 
-func (l *launcher) recordExit(status exitStatus) {
-	exit := l.guest.exit(status)
-	if l.tpm != nil {
-		l.tpm.explain(&exit)
-	}
-	l.answerStart(fmt.Errorf("starting QEMU: %s", exit.Message))
-	l.exit = &exit
-}
-
 func (l *launcher) answerStart(err error) {
 	for _, answer := range l.starting {
 		answer(err)
@@ -290,8 +283,8 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end within the grace period. With a period of zero, or a guest that has not arrived or has
-// left, QEMU ends at once. Of several periods, the one that ends first counts.
+// stop asks the guest to end within the grace period, but ends QEMU at once without one, or for a guest that has not
+// arrived or has left. The period that ends first counts.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
 		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}
@@ -311,11 +304,4 @@ func (l *launcher) stop(grace time.Duration) {
 	}
 	l.guest.stopping, l.guest.graceless = true, grace <= 0
 	l.end, l.deadline = end, time.After(grace)
-}
-
-// force ends QEMU without the guest: first with quit, so that it closes its images, then with a signal.
-func (l *launcher) force() {
-	l.deadline = nil
-	l.guest.forced = true
-	l.spawn(func() { l.qemu.quit(forceAfter) })
 }

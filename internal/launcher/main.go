@@ -12,10 +12,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Main is virt-launcher: without a verb the launcher, with one a small program of the image, and virt-freezer by
-// that name. It returns the exit code.
+// Main is virt-launcher: without a verb the launcher, with one a small program of the image, and virt-freezer by that
+// name.
 func Main(ctx context.Context, name string, args []string) (int, error) {
-	frugal()
+	// Every VM has a launcher, which handles few messages: it trades time for memory.
+	runtime.GOMAXPROCS(1)
+	debug.SetGCPercent(20)
 	if name == filepath.Base(layout.FreezerBinary) {
 		return freezerMain(args)
 	}
@@ -31,12 +33,6 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 		return holdMain(ctx)
 	}
 	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
-}
-
-// frugal trades time for memory: every VM has a launcher, which handles few messages.
-func frugal() {
-	runtime.GOMAXPROCS(1)
-	debug.SetGCPercent(20)
 }
 
 func serveMain(ctx context.Context, args []string) (int, error) {

@@ -19,35 +19,31 @@ import (
 )
 
 const (
-	// metricsEvery is the interval of writing the disk, the same as upstream's.
-	metricsEvery = 5 * time.Second
-	// metricsRead is how much is read from the channel at a time, in bytes. The next read follows after readRest, or
-	// answerRest after an answer: a guest gets at most ten answers a second, and its writes cost almost nothing. A
-	// guest's kernel can have 4 MiB of them queued, which are read soon even so.
+	metricsEvery = 5 * time.Second // of writing the disk, as upstream's
+	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at
+	// most ten answers a second. Its kernel can have 4 MiB of writes queued, which are still read soon.
 	metricsRead = 8 << 10
 	readRest    = 10 * time.Millisecond
 	answerRest  = 100 * time.Millisecond
-	// metricsQueue is the kernel's buffer for answers that the guest has not read, in bytes: an answer or two.
+	// metricsQueue is the kernel's buffer for an unread answer or two, in bytes.
 	metricsQueue = 4 << 10
-	// metricsText limits the reading of a file of the kernel, in bytes.
+	// metricsText limits the reading of a kernel's file, in bytes.
 	metricsText = 32 << 10
 )
 
-// metrics sends figures of the host and of the guest to the guest: by a disk, a channel, or both. It has a goroutine
-// for each until QEMU's end. The guest can block the channel's goroutine forever, and nothing else (decision 603).
+// metrics sends figures of host and guest to the guest, by a disk, a channel, or both, with a goroutine for each. The
+// guest can block the channel's forever, and nothing else (decision 603).
 type metrics struct {
 	hostName string
-	// disk is the file behind the guest's disk, nil for none. It is written by its descriptor, so that a replacement of
-	// its name by QEMU's process has no effect.
+	// disk is written by its descriptor, so that QEMU's process can't replace it by its name.
 	disk *os.File
-	// channel is the socket on which QEMU listens, "" for none.
-	channel string
-	// processors is the number of the host's physical processors, 0 if unknown.
+	// channel is the socket on which QEMU listens, or "".
+	channel    string
 	processors int
 	log        func(string)
 }
 
-// newMetrics creates the disk for QEMU. It is blank until QEMU has answered queries about the guest.
+// newMetrics creates the disk, which is blank until QEMU has answered queries about the guest.
 func newMetrics(config Config, request *launch.DownwardMetrics, log func(string)) (*metrics, error) {
 	m := &metrics{hostName: request.HostName, processors: processors(), log: log}
 	if request.Channel {
@@ -88,7 +84,6 @@ func writeAt(f *os.File, w downwardmetrics.Write) error {
 	return err
 }
 
-// serveMetrics starts the goroutines, after QEMU has answered.
 func (l *launcher) serveMetrics() {
 	if l.metrics == nil {
 		return
@@ -107,14 +102,13 @@ func (l *launcher) serveMetrics() {
 	}
 }
 
-// keepDisk writes the disk at intervals. A failed write is retried at the next one.
 func (m *metrics) keepDisk(ctx context.Context, document func() ([]byte, error)) {
 	defer m.disk.Close()
 	var disk downwardmetrics.Disk
 	failed := false
 	for {
 		err := m.writeDisk(&disk, document)
-		// A failure due to QEMU's end is not logged, since ctx has ended by now.
+		// A failure due to QEMU's end is not logged: ctx has ended by now.
 		if !sleep(ctx, metricsEvery) {
 			return
 		}
@@ -142,7 +136,7 @@ func (m *metrics) writeDisk(disk *downwardmetrics.Disk, document func() ([]byte,
 	return nil
 }
 
-// serveChannel answers the guest. After an interval it replaces a connection that ended before QEMU.
+// serveChannel replaces a connection that ended before QEMU, after an interval.
 func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, error)) {
 	for {
 		conn, err := net.Dial("unix", m.channel)
@@ -156,9 +150,8 @@ func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, err
 	}
 }
 
-// answerMetrics answers the guest's requests until the connection or ctx ends. It writes one answer at a time: while
-// the guest does not read it, no request is read, and QEMU makes the guest wait. Requests that are read together get
-// one answer.
+// answerMetrics answers the guest's requests one at a time: while the guest does not read an answer, no request is
+// read, and QEMU makes the guest wait. Requests that are read together get one answer.
 func answerMetrics(ctx context.Context, conn net.Conn, document func() ([]byte, error)) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -209,26 +202,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// document collects the figures. Unreadable figures of the host are left out; an error from QEMU fails. It waits for
-// QEMU without a timeout: an abandoned command could end the monitor.
+// document leaves out unreadable figures of the host. It waits for QEMU without a timeout: an abandoned command could
+// end the monitor.
 func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([]byte, error) {
 	figures := downwardmetrics.Figures{HostName: m.hostName, Processors: m.processors, Time: time.Now()}
-	if err := queryFigures(ctx, monitor, pid, &figures); err != nil {
-		return nil, err
-	}
-	if text, err := read("stat"); err == nil {
-		figures.CPUTime, _ = downwardmetrics.HostCPUTime(text)
-	}
-	if text, err := read("meminfo"); err == nil {
-		figures.Memory, _ = downwardmetrics.HostMemory(text)
-	}
-	if text, err := read("vmstat"); err == nil {
-		figures.Paging, _ = downwardmetrics.HostPaging(text, os.Getpagesize())
-	}
-	return figures.Document(), nil
-}
-
-func queryFigures(ctx context.Context, monitor *qmp.Client, pid int, figures *downwardmetrics.Figures) error {
 	var version struct{ QEMU downwardmetrics.Version }
 	var memory struct {
 		Base    uint64 `json:"base-memory"`
@@ -242,7 +219,7 @@ func queryFigures(ctx context.Context, monitor *qmp.Client, pid int, figures *do
 		qmp.Command{Name: "query-memory-size-summary", Result: &memory},
 		qmp.Command{Name: "query-cpus-fast", Result: &cpus})
 	if err != nil {
-		return fmt.Errorf("asking QEMU: %w", err)
+		return nil, fmt.Errorf("asking QEMU: %w", err)
 	}
 	vm := &downwardmetrics.VM{VCPUs: len(cpus), Memory: (memory.Base + memory.Plugged) >> 10}
 	for _, cpu := range cpus {
@@ -253,10 +230,19 @@ func queryFigures(ctx context.Context, monitor *qmp.Client, pid int, figures *do
 		}
 	}
 	figures.QEMU, figures.VM = version.QEMU, vm
-	return nil
+	if text, err := read("stat"); err == nil {
+		figures.CPUTime, _ = downwardmetrics.HostCPUTime(text)
+	}
+	if text, err := read("meminfo"); err == nil {
+		figures.Memory, _ = downwardmetrics.HostMemory(text)
+	}
+	if text, err := read("vmstat"); err == nil {
+		figures.Paging, _ = downwardmetrics.HostPaging(text, os.Getpagesize())
+	}
+	return figures.Document(), nil
 }
 
-// read returns the beginning of a file in /proc, which has all the needed lines.
+// read returns the beginning of a file in /proc, enough for all figures.
 func read(names ...string) (string, error) {
 	f, err := os.Open(filepath.Join(append([]string{"/proc"}, names...)...))
 	if err != nil {

@@ -27,8 +27,7 @@ const (
 	defaultBlock = 4096
 )
 
-// prepare creates and inspects the images, in order. Existing files are inspected and never overwritten, so it can be
-// repeated.
+// prepare never overwrites a file, so it can be repeated.
 func prepare(images []launch.Image) ([]launch.PreparedImage, error) {
 	prepared := make([]launch.PreparedImage, 0, len(images))
 	for _, image := range images {
@@ -59,7 +58,10 @@ func prepareOne(image launch.Image) (launch.PreparedImage, error) {
 		p.Overlay, p.VirtualSize = image.Overlay, size
 		written = image.Overlay
 	}
-	p.DirectIO = directIO(written)
+	if fd, err := syscall.Open(written, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0); err == nil {
+		_ = syscall.Close(fd)
+		p.DirectIO = true
+	}
 	return p, nil
 }
 
@@ -85,7 +87,17 @@ func inspect(image launch.Image, p *launch.PreparedImage) error {
 	if p.VirtualSize, err = f.Seek(0, io.SeekEnd); err != nil {
 		return fmt.Errorf("measuring the disk: %w", err)
 	}
-	p.LogicalBlock, p.PhysicalBlock = blockSizes(f, p.BlockDevice)
+	if p.BlockDevice {
+		p.LogicalBlock, p.PhysicalBlock = blockSize(f, ioctlLogicalBlockSize), blockSize(f, ioctlPhysicalBlockSize)
+	} else {
+		// A file has the only size of its file system.
+		size := defaultBlock
+		var s syscall.Statfs_t
+		if syscall.Fstatfs(int(f.Fd()), &s) == nil {
+			size = usable(int(s.Bsize))
+		}
+		p.LogicalBlock, p.PhysicalBlock = size, size
+	}
 	if p.SourceFormat != formatRaw {
 		return probe(f, p)
 	}
@@ -108,8 +120,7 @@ func probe(f *os.File, p *launch.PreparedImage) error {
 	return nil
 }
 
-// find returns the path of the source: the device if it exists, else the file, or the only regular file in the
-// directory.
+// find returns the device if it exists, else the file, or the only regular file in the directory.
 func find(image launch.Image) (string, error) {
 	if image.Device != "" {
 		if info, err := os.Stat(image.Device); err == nil && info.Mode().Type() == os.ModeDevice {
@@ -164,8 +175,8 @@ func within(root, path string) (string, error) {
 	return filepath.Join(root, rel), nil
 }
 
-// absent returns the error for a missing file in terms of the volume's author, who does not know virt-launcher's mount
-// point. Only containerDisks have no format.
+// absent returns the error for a missing file without virt-launcher's mount point, which the volume's author does not
+// know. Only containerDisks have no format.
 func absent(image launch.Image) error {
 	inside := strings.TrimPrefix(image.Source, layout.VolumeDir(image.Name))
 	switch {
@@ -178,8 +189,7 @@ func absent(image launch.Image) error {
 	return fmt.Errorf("its container image has no %s, where containerDisk.path says that the disk is", inside)
 }
 
-// overlay creates the qcow2 file if it is missing, and returns its virtual size. The file gets its name only when it is
-// complete.
+// overlay creates the qcow2 file if it is missing, and returns its virtual size. Only a complete file gets its name.
 func overlay(path string, image qcow2.Image) (int64, error) {
 	if f, err := os.Open(path); err == nil {
 		defer f.Close()
@@ -208,33 +218,10 @@ func overlay(path string, image qcow2.Image) (int64, error) {
 	return header.VirtualSize, nil
 }
 
-func directIO(path string) bool {
-	fd, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_DIRECT|syscall.O_CLOEXEC, 0)
-	if err != nil {
-		return false
-	}
-	_ = syscall.Close(fd)
-	return true
-}
-
-// ioctls of a block device, from the kernel's ABI.
 const (
 	ioctlLogicalBlockSize  = 0x1268 // BLKSSZGET
 	ioctlPhysicalBlockSize = 0x127b // BLKPBSZGET
 )
-
-// blockSizes returns the block sizes of a block device, or the only one of a file's file system.
-func blockSizes(f *os.File, device bool) (logical, physical int) {
-	if device {
-		return blockSize(f, ioctlLogicalBlockSize), blockSize(f, ioctlPhysicalBlockSize)
-	}
-	var s syscall.Statfs_t
-	size := defaultBlock
-	if syscall.Fstatfs(int(f.Fd()), &s) == nil {
-		size = usable(int(s.Bsize))
-	}
-	return size, size
-}
 
 func blockSize(f *os.File, request uintptr) int {
 	var size int32
@@ -245,7 +232,7 @@ func blockSize(f *os.File, request uintptr) int {
 	return usable(int(size))
 }
 
-// usable returns defaultBlock for a size that a QEMU disk can't have: network file systems report mebibytes.
+// usable returns defaultBlock for a size that no QEMU disk can have: network file systems report mebibytes.
 func usable(size int) int {
 	if size < minBlock || size > maxBlock || size&(size-1) != 0 {
 		return defaultBlock

@@ -14,20 +14,19 @@ import (
 
 const defaultProbeTimeout = time.Second
 
-// afterthought is the time after a failed probe for asking the launcher whether the failure counts.
+// afterthought limits asking the launcher whether a failed probe counts.
 const afterthought = 2 * time.Second
 
-// The intervals of asking whether the guest has begun to run.
 const (
 	firstLook = 50 * time.Millisecond
 	lastLook  = time.Second
 )
 
-// guestProbe is a probe of the guest, which the kubelet runs in the launcher's container.
+// guestProbe is a probe that the kubelet runs in the launcher's container.
 type guestProbe struct {
 	kind    string
 	timeout duration
-	// liveness means that the probe succeeds while the guest is away, or is stopped by Drydock or its user.
+	// liveness means that the probe succeeds while the guest is away, or stopped by Drydock or its user.
 	liveness bool
 	// agent is the guest agent's port, dir the folder of the launcher's sockets.
 	agent, dir string
@@ -74,7 +73,7 @@ func (p *guestProbe) ask(ctx context.Context) (int, error) {
 	return exitFailed, fmt.Errorf("%q is none of %s", p.kind, probeKinds)
 }
 
-// excused reports whether a failure does not count. Without an answer of the launcher's it counts.
+// A failure counts if the launcher does not answer.
 func (p *guestProbe) excused(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, afterthought)
 	defer cancel()
@@ -119,7 +118,7 @@ func (p *guestProbe) exec(ctx context.Context) (int, error) {
 	return result.ExitCode, nil
 }
 
-// began waits until the guest runs here: the kubelet would emit a warning for each time that a startup probe fails.
+// began waits until the guest runs here: the kubelet would emit a warning for each failure of a startup probe.
 func (p *guestProbe) began(ctx context.Context) (int, error) {
 	timer := time.NewTimer(firstLook)
 	defer timer.Stop()

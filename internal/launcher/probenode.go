@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM, and writes the result. The device
-// node is not enough: with /dev/kvm, the guest may still stop in its first instructions, or crawl.
+// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM. A device node proves nothing:
+// with /dev/kvm, the guest may still stop in its first instructions, or crawl.
 func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("probe-node", flag.ContinueOnError)
 	out := flags.String("out", "", "file to write the result to; standard output if empty")
@@ -52,7 +52,6 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 }
 
 const (
-	// starvedPause is the pause before a starved node is probed again.
 	starvedPause = 2 * time.Minute
 	// kvmProbes bounds the probes of a node that can emulate: its KVM may hang without using a CPU.
 	kvmProbes = 30
@@ -74,7 +73,6 @@ func probeUntilJudged(ctx context.Context, probe func() (nodeprobe.Result, error
 	}
 }
 
-// writeProbe writes the result to the file, or to the standard output if it is empty.
 func writeProbe(result nodeprobe.Result, file string) error {
 	if result.KVM.Usable {
 		cpuinfo, err := os.ReadFile("/proc/cpuinfo")
@@ -83,7 +81,6 @@ func writeProbe(result nodeprobe.Result, file string) error {
 		}
 		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
 	}
-	// For readers of the container's log.
 	fmt.Fprintln(os.Stderr, summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
@@ -163,8 +160,7 @@ func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, e
 	return found, nil
 }
 
-// isNamedModel excludes the names that are not a model (host, max, base) and the versions of a model, such as
-// Haswell-v2: users write the name without a version.
+// isNamedModel excludes host, max, base and versions such as Haswell-v2: users write the name without one.
 func isNamedModel(name string) bool {
 	switch name {
 	case "host", "max", "base":
@@ -178,7 +174,7 @@ func isNamedModel(name string) bool {
 	return err != nil
 }
 
-// Each vendor's models are oldest first. A model has almost all features of the earlier ones.
+// Each vendor's models are oldest first, and have almost all features of the earlier ones.
 var generations = map[string][]string{
 	"GenuineIntel": {
 		"Conroe", "Penryn", "Nehalem", "Westmere", "SandyBridge", "IvyBridge", "Haswell-noTSX", "Haswell",

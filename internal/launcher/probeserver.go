@@ -15,12 +15,11 @@ import (
 // probePatience limits QEMU's answer about its run state. A probe waits a little longer (afterthought).
 const probePatience = 1500 * time.Millisecond
 
-// probeAnswer is the answer to a probe, a process of its own, that connects to the socket layout.ProbeSocket.
+// probeAnswer is the answer to a probe's process, which connects to the socket layout.ProbeSocket.
 type probeAnswer struct {
 	// Excuse is why a failed liveness probe does not count, empty if it counts.
 	Excuse string `json:"excuse,omitempty"`
-	// Began means that the guest has run here.
-	Began bool `json:"began,omitempty"`
+	Began  bool   `json:"began,omitempty"`
 }
 
 func (l *launcher) serveProbes(listener net.Listener) {
@@ -46,7 +45,6 @@ func (l *launcher) answerProbe(conn net.Conn, status *asking) {
 	}
 }
 
-// probeFacts reports false if the launcher is ending.
 func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	known := make(chan liveness.Facts, 1)
 	l.post(func() {
@@ -61,7 +59,7 @@ func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	case <-l.ended:
 		return facts, false
 	}
-	// A QEMU that waits for its guest, sends it or has sent it may take long to answer.
+	// A QEMU that waits for its guest, sends it or has sent it may answer late.
 	if liveness.Excuse(facts) == "" {
 		facts.RunState = status.answer(l.spawn, l.ended, func() string {
 			// It ends with QEMU's monitor. Without an answer the state is unknown.
@@ -72,9 +70,8 @@ func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	return facts, true
 }
 
-// asking is the question about the run state that QEMU has not answered yet, nil for none. A silent QEMU reads no more
-// commands, and a monitor that is full of them is lost: there is one question at a time, however many probes wait for
-// the answer.
+// asking is the question about the run state that QEMU has not answered. A silent QEMU reads no commands, and a
+// monitor that is full of them is lost: there is one question at a time, however many probes wait for its answer.
 type asking struct{ answered chan string }
 
 // answer returns the result of ask, "" if that takes too long.

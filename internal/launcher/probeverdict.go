@@ -14,9 +14,9 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// Deadlines of the probe's guests. Emulated, the guest takes 0.3 s, and 3 s of CPU time with UEFI. The init container
-// may share its CPUs with twenty others, so it gets many times that. With KVM it gets two seconds, or twice the time of
-// the preceding emulated run on the same busy machine: a slower KVM is of no use.
+// Emulated, the probe's guest takes 0.3 s, and 3 s of CPU time with UEFI; the init container may share its CPUs with
+// twenty others. With KVM it gets two seconds, or twice the time of the preceding emulated run: a slower KVM is of no
+// use.
 const (
 	tcgDeadline  = time.Minute
 	kvmDeadline  = 2 * time.Second
@@ -27,18 +27,16 @@ const (
 )
 
 type prober struct {
-	qemu, requested string
-	// device is KVM's device node, firmware the UEFI's file.
+	qemu, requested  string
 	device, firmware string
 	// deadline replaces those of the guests in tests, whose KVM is as slow as emulation.
 	deadline time.Duration
 }
 
-// outcomes are the results of the guests, nil for those that did not run.
+// outcomes has nil for guests that did not run.
 type outcomes struct {
 	tcg, kvm, tcgUEFI, kvmUEFI *bootprobe.Outcome
-	// kvmAbsent means that the node has no KVM, uefiAbsent that the image has no UEFI.
-	kvmAbsent, uefiAbsent bool
+	kvmAbsent, uefiAbsent      bool
 }
 
 func (p prober) probe(ctx context.Context) nodeprobe.Result {
@@ -50,16 +48,17 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 	uefi, stop := context.WithCancel(ctx)
 	defer stop()
 	var emulatedUEFI sync.WaitGroup
-	o.uefiAbsent = !p.hasUEFI()
+	_, err := os.Stat(p.firmware)
+	o.uefiAbsent = err != nil
 	if o.tcg.OK && !o.uefiAbsent {
 		emulatedUEFI.Go(func() { o.tcgUEFI = p.run(uefi, bootprobe.TCG, bootprobe.UEFI, uefiDeadline, nil) })
 	}
-	_, err := os.Stat(p.device)
+	_, err = os.Stat(p.device)
 	o.kvmAbsent = os.IsNotExist(err)
 	if !o.kvmAbsent && p.requested != nodeprobe.TCG {
 		p.withKVM(ctx, &o, &accelerated)
 	}
-	if o.kvmWell() {
+	if o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK) {
 		// No guest is emulated here, so the result of emulation is not needed.
 		stop()
 	}
@@ -70,7 +69,6 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 	return result(o, p.requested, emulated, accelerated)
 }
 
-// withKVM runs the guest with KVM, through the BIOS and then through UEFI.
 func (p prober) withKVM(ctx context.Context, o *outcomes, found *capabilities) {
 	o.kvm = p.run(ctx, bootprobe.KVM, bootprobe.BIOS, kvmTime(o.tcg), found)
 	if o.kvm.Starved {
@@ -81,15 +79,6 @@ func (p prober) withKVM(ctx context.Context, o *outcomes, found *capabilities) {
 	if o.kvm.OK && !o.uefiAbsent {
 		o.kvmUEFI = p.run(ctx, bootprobe.KVM, bootprobe.UEFI, uefiDeadline, nil)
 	}
-}
-
-func (p prober) hasUEFI() bool {
-	_, err := os.Stat(p.firmware)
-	return err == nil
-}
-
-func (o *outcomes) kvmWell() bool {
-	return o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK)
 }
 
 func kvmTime(tcg *bootprobe.Outcome) time.Duration {
@@ -111,10 +100,10 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 	return &outcome
 }
 
-// result derives the probe's result from the outcomes. It is pure.
+// result is pure.
 //
 // KVM must run the guest through both firmwares: a pod with /dev/kvm may use either, and the scheduler does not
-// distinguish them. Only if emulation fails through UEFI too is the fault the firmware's, and KVM remains usable.
+// distinguish them. If emulation fails through UEFI too, the fault is the firmware's.
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
 		TCG: condense(o.tcg, o.tcgUEFI), KVM: condense(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,

@@ -22,9 +22,8 @@ type process struct {
 
 // startProcess starts QEMU, which dies with the launcher: a guest without its launcher would have no owner.
 //
-// QEMU inherits the launcher's monitor, beside virt-handler's, which listens on a socket. The inherited one can't be
-// taken away, and exists before everything else. virt-handler
-// may be away when the pod is deleted: somebody must still press the power button and learn how the guest ended.
+// QEMU inherits the launcher's monitor beside virt-handler's socket: virt-handler may be away when the pod is
+// deleted, and somebody must still press the power button and learn how the guest ended.
 func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
 	ours, theirs, err := qmp.SocketPair()
 	if err != nil {
@@ -42,8 +41,8 @@ func startProcess(program string, args []string, log io.Writer, children *reaper
 	return &process{child: c, monitor: ours, connected: make(chan struct{})}, nil
 }
 
-// watcher has the callbacks of watch, in this order: ready when the monitor has answered, event for each event, ended
-// after the process's end. ready may be skipped.
+// watcher has the callbacks of watch: ready when the monitor has answered, event for each event, ended after the
+// process's end. ready may be skipped.
 type watcher struct {
 	ready func()
 	event func(name string, data []byte)
@@ -70,8 +69,8 @@ func (p *process) watch(w watcher) {
 	w.ended(exitStatus{wait: status, stderr: p.stderr.Sentence(), deaf: deaf})
 }
 
-// pressEvery is the interval of pressing the power button. A booting guest misses it, and one that is shutting down
-// ignores it.
+// pressEvery is the interval of pressing the power button, which a booting guest misses and one that shuts down
+// ignores.
 const pressEvery = 5 * time.Second
 
 func (p *process) powerButton() {
@@ -87,7 +86,7 @@ func (p *process) powerButton() {
 	}
 }
 
-// quit ends QEMU with the command quit, or with SIGKILL after patience.
+// quit ends QEMU with the command quit, which flushes its images, or with SIGKILL after patience.
 func (p *process) quit(patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -105,7 +104,6 @@ func (p *process) quit(patience time.Duration) {
 	<-answered
 }
 
-// command runs a monitor command as soon as the monitor is connected.
 func (p *process) command(name string) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

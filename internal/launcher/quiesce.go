@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// Timeouts for QEMU, and for the agent: for freezing, which writes back the guest's page cache, for thawing, and for
-// querying the freeze status. Each includes the wait for another conversation with the agent to end.
+// Timeouts for QEMU, and for the agent: freezing writes back the guest's page cache. Each includes the wait for
+// another conversation with the agent.
 const (
 	monitorPatience = 10 * time.Second
 	freezePatience  = 10 * time.Second
@@ -30,12 +30,10 @@ const (
 // errRefused is for requests that may succeed later.
 var errRefused = errors.New("the guest can't be held still now")
 
-// holdState is the state of holding the guest still. It belongs to the driver.
+// holdState belongs to the driver.
 type holdState struct {
 	quiesce.Machine
-	// done are the steps to undo.
-	done holdSteps
-	// waitingReplies are the replies that wait for the guest to be held.
+	done           holdSteps
 	waitingReplies []func(launch.Reply)
 	timer          <-chan time.Time
 	at             time.Time
@@ -142,18 +140,6 @@ func (l *launcher) runAction(action quiesce.Action) {
 	})
 }
 
-func (l *launcher) resetHoldTimer() {
-	until := l.holdState.Until()
-	if until.Equal(l.holdState.at) {
-		return
-	}
-	l.holdState.at, l.holdState.timer = until, nil
-	if !until.IsZero() {
-		l.holdState.timer = time.After(time.Until(until))
-	}
-}
-
-// sendFrozen sends an event when a user's freeze starts or ends.
 func (l *launcher) sendFrozen() {
 	hold := l.holdState.Hold(time.Now())
 	frozen := hold.Lasts() && hold.Holder == launch.HolderUser && hold.Method == launch.MethodAgent
@@ -163,9 +149,8 @@ func (l *launcher) sendFrozen() {
 	}
 }
 
-// holdGuest holds the guest still. Its steps must be undone also if it fails. It queries QEMU after it has set its
-// marker, and virt-handler looks for the marker before it migrates the guest and after it has stopped it: if both act
-// at once, one sees the other.
+// holdGuest's steps must be undone also if it fails. It queries QEMU after setting its marker, and virt-handler looks
+// for the marker before it migrates the guest and after it has stopped it: if both act at once, one sees the other.
 func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -180,8 +165,11 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	if state == "running" && q.Agent {
 		done.method = launch.MethodAgent
 		frozen, err := l.freeze(&done, q.AgentOnly)
-		if err != nil || frozen > 0 || q.AgentOnly {
-			return done, freezeError(err)
+		if err != nil {
+			return done, fmt.Errorf("the guest agent did not freeze the guest's file systems: %w", err)
+		}
+		if frozen > 0 || q.AgentOnly {
+			return done, nil
 		}
 	}
 	if q.AgentOnly {
@@ -190,11 +178,11 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	return l.stopCPUs(done)
 }
 
-// freeze asks the agent to freeze file systems, and returns their number. If the agent answers with an error, the guest
-// is thawed before freeze returns, unless only the agent may hold the guest.
+// freeze returns the number of frozen file systems. If the agent answers with an error, the guest is thawed before
+// freeze returns, unless only the agent may hold it.
 func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
 	err = l.withAgent(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
-		// An agent that has been silent from the start was not asked to freeze, so nobody has to wait for it to thaw.
+		// An agent that has been silent from the start was not asked to freeze, so nobody waits for it to thaw.
 		if err = c.Ping(ctx); err != nil {
 			return err
 		}
@@ -208,13 +196,6 @@ func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
 		return c.Thaw(ctx)
 	})
 	return frozen, err
-}
-
-func freezeError(err error) error {
-	if err == nil {
-		return nil
-	}
-	return fmt.Errorf("the guest agent did not freeze the guest's file systems: %w", err)
 }
 
 // stopCPUs stops a running guest. A paused one stays as it is.
@@ -250,7 +231,6 @@ func (l *launcher) stopCPUs(done holdSteps) (holdSteps, error) {
 	return done, err
 }
 
-// runStateUnlessMigrating returns QEMU's run state. It fails for a guest that is being migrated.
 func (l *launcher) runStateUnlessMigrating(ctx context.Context) (string, error) {
 	var migration struct {
 		Status migrationstatus.Status `json:"status"`
@@ -297,7 +277,6 @@ func (l *launcher) removeMarker(ctx context.Context, marker string) {
 	}
 }
 
-// undoHold resumes the guest, and then removes the markers.
 func (l *launcher) undoHold(done holdSteps) {
 	if done.stopped {
 		l.runCPUs()
@@ -312,8 +291,7 @@ func (l *launcher) undoHold(done holdSteps) {
 	}
 }
 
-// runCPUs resumes a guest whose CPUs were stopped. The marker goes afterwards: without it virt-handler would take the
-// guest for one that its user has paused.
+// The marker goes last: without it virt-handler would take the guest for one that its user has paused.
 func (l *launcher) runCPUs() {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -328,7 +306,7 @@ func (l *launcher) runCPUs() {
 }
 
 // thaw repeats the request until the agent has answered, QEMU has ended, or thawFor is over. An agent that hangs
-// processes the request when it continues.
+// thaws when it continues.
 func (l *launcher) thaw() {
 	for end := time.Now().Add(thawFor); ; {
 		err := l.withAgent(thawPatience, func(ctx context.Context, c *agent.Client) error { return c.Thaw(ctx) })

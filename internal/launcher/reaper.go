@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// reaper waits for children: those started through it and, as the container's process 1, orphaned ones.
+// reaper waits for the children that it starts and, as the container's process 1, for orphaned ones.
 type reaper struct {
 	signals chan os.Signal
 
@@ -23,7 +23,7 @@ func newReaper() *reaper {
 	return r
 }
 
-// start runs fork, which returns a child's PID, and returns the channel for the child's exit status.
+// start runs fork, which returns a child's PID, and returns the channel for its exit status.
 func (r *reaper) start(fork func() (int, error)) (int, <-chan syscall.WaitStatus, error) {
 	// A child must not be reaped before it is expected.
 	r.mu.Lock()

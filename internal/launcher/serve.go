@@ -14,10 +14,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// writePatience is how long a virt-handler that does not read may block the launcher before its connection is closed.
+// writePatience limits how long virt-handler may block the launcher.
 const writePatience = 5 * time.Second
 
-// maxRequest limits one line from virt-handler, in bytes. The longest has a machine's arguments.
+// maxRequest is in bytes. The longest request has a machine's arguments.
 const maxRequest = 4 << 20
 
 type peer struct {
@@ -57,15 +57,13 @@ func (l *launcher) accept(listener net.Listener) {
 			return
 		}
 		p := &peer{conn: conn}
-		l.post(func() { l.setPeer(p) })
+		l.post(func() {
+			l.disconnectPeer()
+			l.peer = p
+			l.send(launch.Message{Hello: &launch.Hello{State: l.state}})
+			l.spawn(func() { l.readRequests(p) })
+		})
 	}
-}
-
-func (l *launcher) setPeer(p *peer) {
-	l.disconnectPeer()
-	l.peer = p
-	l.send(launch.Message{Hello: &launch.Hello{State: l.state}})
-	l.spawn(func() { l.readRequests(p) })
 }
 
 func (l *launcher) disconnectPeer() {

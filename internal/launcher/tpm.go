@@ -22,8 +22,8 @@ type tpm struct {
 	status syscall.WaitStatus
 }
 
-// startTPM starts swtpm with its state in a folder that no other swtpm uses. swtpm inherits the socket to which QEMU
-// connects; the socket listens before QEMU starts.
+// startTPM starts swtpm with its state in a folder of its own. It inherits the socket to which QEMU connects, which
+// listens before QEMU starts.
 func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error) {
 	state := request.State
 	if err := tidyTPMs(request); err != nil {
@@ -49,7 +49,7 @@ func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error
 	return &tpm{child: c}, nil
 }
 
-// tidyTPMs removes the folders of earlier TPMs: those from before a migration, and of failed migrations.
+// tidyTPMs removes the folders of TPMs from before a migration, and of failed migrations.
 func tidyTPMs(request *launch.TPM) error {
 	if request.Current == "" {
 		return nil
@@ -91,7 +91,7 @@ func tpmSocket(path string) (*os.File, error) {
 	return file, nil
 }
 
-// watchTPM follows swtpm until its end. A guest whose TPM fails continues without it (decision 440).
+// A guest whose TPM fails continues without it (decision 440).
 func (l *launcher) watchTPM(t *tpm) {
 	status := <-t.ended
 	<-t.drained
@@ -102,17 +102,7 @@ func (l *launcher) watchTPM(t *tpm) {
 	}
 }
 
-// endTPM waits for swtpm's end, so that its state is complete when the launcher reports the guest's end. If QEMU never
-// answered, it may not be connected to swtpm, which then does not notice QEMU's end.
-func (l *launcher) endTPM() {
-	patience := tpmEndsWithin
-	if !l.guest.started {
-		patience = 0
-	}
-	l.tpm.end(patience)
-}
-
-// end waits until swtpm has ended after QEMU, or kills it after patience. Its stored state is complete then.
+// end waits until swtpm has ended after QEMU, or kills it after patience.
 func (t *tpm) end(patience time.Duration) {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -124,7 +114,6 @@ func (t *tpm) end(patience time.Duration) {
 	}
 }
 
-// failure returns how swtpm has failed, empty while it runs and after a normal end.
 func (t *tpm) failure() string {
 	select {
 	case <-t.gone:
@@ -140,7 +129,7 @@ func (t *tpm) failure() string {
 	return ""
 }
 
-// explain adds a failure of the TPM to the message of a failed QEMU: QEMU ends when a guest without its TPM is reset.
+// explain adds a failure of the TPM to a failed QEMU's message: QEMU ends when a guest without its TPM is reset.
 func (t *tpm) explain(exit *launch.Exit) {
 	failure := t.failure()
 	if failure == "" || exit.Reason != launch.ReasonStartFailed && exit.Reason != launch.ReasonCrashed {

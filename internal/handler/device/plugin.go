@@ -26,8 +26,8 @@ import (
 
 const (
 	kubeletSocket = "kubelet.sock"
-	// registerTimeout limits one attempt to register, and retryDelay is the pause after a failed one. The kubelet's
-	// socket appears before the kubelet answers, and nothing announces the latter.
+	// registerTimeout is for one attempt to register, retryDelay the pause after a failed one: the kubelet's socket
+	// appears before it answers.
 	registerTimeout = 5 * time.Second
 	retryDelay      = time.Second
 )
@@ -48,8 +48,8 @@ func (p *Plugin) socket() string {
 	return "drydock-" + strings.ReplaceAll(p.resource.Name, "/", "-") + ".sock"
 }
 
-// Run serves the kubelet until ctx ends. A starting kubelet removes the plugins' sockets and forgets the plugins,
-// so the plugin starts again.
+// Run serves the kubelet until ctx ends. A starting kubelet removes the plugins' sockets and forgets the plugins, so
+// the plugin starts again.
 func (p *Plugin) Run(ctx context.Context) error {
 	changes, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -89,10 +89,6 @@ func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error
 	defer serving.Wait()
 	defer server.Stop()
 	defer cancel() // ends ListAndWatch
-	return p.keepRegistered(ctx, changes)
-}
-
-func (p *Plugin) keepRegistered(ctx context.Context, changes *fsnotify.Watcher) error {
 	for ctx.Err() == nil {
 		before, err := os.Stat(filepath.Join(p.dir, kubeletSocket))
 		if err == nil && p.removed() {
@@ -146,7 +142,7 @@ func (p *Plugin) pause(ctx context.Context, changes *fsnotify.Watcher) error {
 	return nil
 }
 
-// awaitRestart returns when the kubelet's socket is not the one from before, or the plugin's socket is gone.
+// awaitRestart returns when the kubelet has another socket, or the plugin's is gone.
 func (p *Plugin) awaitRestart(ctx context.Context, changes *fsnotify.Watcher, before os.FileInfo) error {
 	for {
 		now, err := os.Stat(filepath.Join(p.dir, kubeletSocket))

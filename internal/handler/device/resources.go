@@ -6,15 +6,13 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// guests is the number of devices offered of each kind. The devices can be opened any number of times, so the number
-// only exceeds the guests that a node can run.
+// guests exceeds the guests of a node: a device can be opened any number of times.
 const guests = 1000
 
 // Resource is one resource for the kubelet.
 type Resource struct {
 	Name  string
 	Count int
-	// Nodes returns the device nodes of one device, at each allocation.
 	Nodes func() []string
 }
 
@@ -27,20 +25,19 @@ type Facts struct {
 	Emulation func() bool
 }
 
-// Exists reports whether /dev has a device node. A privileged container shares /dev with its node.
+// A privileged container shares /dev with its node.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// Resources returns the resources that the node can offer. A pod that requests another one stays pending with the
-// scheduler's reason.
+// A pod that requests another resource stays pending.
 func Resources(f Facts) []Resource {
 	var list []Resource
 	add := func(name string, nodes func() []string) {
 		list = append(list, Resource{Name: name, Count: guests, Nodes: nodes})
 	}
-	// An optional accelerator comes with KVM rather than as a request, since some nodes lack it and the pod is created
+	// An optional accelerator comes with KVM rather than as a request: some nodes lack it, and the pod is created
 	// before its node is known.
 	accelerated := []string{layout.KVMDevice}
 	if f.Exists(layout.VhostNetDevice) {
@@ -51,8 +48,7 @@ func Resources(f Facts) []Resource {
 	}
 	if f.Exists(layout.TUNDevice) {
 		add(layout.ResourceTUN, func() []string {
-			// With emulation permitted, pods don't request KVM. They get it here, so that only nodes without KVM
-			// emulate.
+			// With emulation permitted, pods don't request KVM, and get it here: only nodes without KVM emulate.
 			if f.KVM && f.Emulation() {
 				return append([]string{layout.TUNDevice}, accelerated...)
 			}

@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// maxFile limits one file of a ConfigMap or Secret, and maxTotal all files of one volume, in bytes: both kinds hold
-	// 1 MiB at most. Sizes are checked before anything is read, since anyone may have written the pod's files.
+	// maxFile limits one file of a ConfigMap or Secret, and maxTotal a volume's files, in bytes: both kinds hold at
+	// most 1 MiB. Sizes are checked first, since anyone may have written the pod's files.
 	maxFile   = 2 << 20
 	maxTotal  = 2 << 20
 	maxFolder = 4096
@@ -27,11 +27,10 @@ const (
 
 // Pod is the pod in which a Plan is applied.
 type Pod struct {
-	// Root is the container's.
 	Root *podpath.Dir
 	// User is QEMU's uid and gid.
 	User int
-	// Capacity returns the capacity of a claim in the VMI's namespace, in bytes.
+	// Capacity returns a claim's capacity in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 	// Tolerated is how many percent a new disk may be smaller than its claim.
 	Tolerated int
@@ -75,8 +74,7 @@ func (i Image) make(pod Pod) error {
 	})
 }
 
-// makeFile makes a missing file, which appears when it is complete. QEMU may write to it: a SATA disk can't be
-// read-only.
+// makeFile makes a missing file, at once complete. QEMU may write to it: a SATA disk can't be read-only.
 func makeFile(pod Pod, target string, write func(*os.File) error) error {
 	// The guest's process can write here.
 	folder, err := pod.Root.Strict(path.Dir(target))
@@ -112,14 +110,13 @@ func (i Image) gather(root *podpath.Dir) ([]iso.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(i.AnyOf) > 0 && !slices.ContainsFunc(copied, i.isAnyOf) {
+	isAnyOf := func(f iso.File) bool {
+		return slices.ContainsFunc(i.AnyOf, func(name string) bool { return strings.EqualFold(name, f.Path) })
+	}
+	if len(i.AnyOf) > 0 && !slices.ContainsFunc(copied, isAnyOf) {
 		return nil, fmt.Errorf("its ConfigMap or Secret has no %s", strings.Join(i.AnyOf, " or "))
 	}
 	return append(files, copied...), nil
-}
-
-func (i Image) isAnyOf(f iso.File) bool {
-	return slices.ContainsFunc(i.AnyOf, func(name string) bool { return strings.EqualFold(name, f.Path) })
 }
 
 func (c Copy) read(root *podpath.Dir) ([]byte, error) {
@@ -151,8 +148,8 @@ func readFolder(root *podpath.Dir, folder string) ([]iso.File, error) {
 	return files, nil
 }
 
-// listFolder lists the files of a volume, and refuses a volume that exceeds the limits. Names that begin with two dots
-// are the kubelet's (..data); the other names are links through them.
+// listFolder lists the files of a volume within the limits. Names that begin with two dots are the kubelet's
+// (..data); the others are links through them.
 func listFolder(root *podpath.Dir, folder string) (names []string, err error) {
 	pending := []string{""}
 	seen, total := 0, int64(0)
@@ -256,7 +253,6 @@ func (r Raw) size(ctx context.Context, folder *podpath.Dir, pod Pod) (int64, err
 	return ImageSize(wanted, available, pod.Tolerated)
 }
 
-// devices are the device nodes that QEMU opens, if the pod has them. root owns them on a node.
 var devices = []string{layout.KVMDevice, layout.TUNDevice, layout.VhostNetDevice}
 
 const maxPassed = 512

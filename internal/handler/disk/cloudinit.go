@@ -38,13 +38,6 @@ func noCloudSource(s *v1.CloudInitNoCloudSource) cloudInit {
 	return c
 }
 
-func configDriveSource(s *v1.CloudInitConfigDriveSource) cloudInit {
-	return noCloudSource(&v1.CloudInitNoCloudSource{
-		UserData: s.UserData, UserDataBase64: s.UserDataBase64, UserDataSecretRef: s.UserDataSecretRef,
-		NetworkData: s.NetworkData, NetworkDataBase64: s.NetworkDataBase64, NetworkDataSecretRef: s.NetworkDataSecretRef,
-	})
-}
-
 func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoCloudSource) (Image, error) {
 	metaData, err := json.Marshal(struct {
 		InstanceID    string `json:"instance-id"`
@@ -78,11 +71,15 @@ func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitC
 		Volume: volume, Label: configDriveLabel, Files: []iso.File{{Path: folder + "meta_data.json", Data: metaData}},
 		Keys: Keys{Document: folder + "meta_data.json", Member: "public_keys", Secrets: accesscredential.ConfigDrive(&vmi.Spec)},
 	}
-	err = image.addCloudInit(configDriveSource(s), folder+"user_data", folder+"network_data.json")
+	same := &v1.CloudInitNoCloudSource{
+		UserData: s.UserData, UserDataBase64: s.UserDataBase64, UserDataSecretRef: s.UserDataSecretRef,
+		NetworkData: s.NetworkData, NetworkDataBase64: s.NetworkDataBase64, NetworkDataSecretRef: s.NetworkDataSecretRef,
+	}
+	err = image.addCloudInit(noCloudSource(same), folder+"user_data", folder+"network_data.json")
 	return image, err
 }
 
-// Network data is added only if there is any: an empty file would mean no network.
+// An empty file of network data would mean no network.
 func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
 	err := i.addText(text{
 		path: userPath, inline: c.userData, base64: c.userDataBase64, secret: c.userDataSecret,
@@ -104,11 +101,10 @@ func (i *Image) addCloudInit(c cloudInit, userPath, networkPath string) error {
 	return nil
 }
 
-// text is one file of cloud-init, given in one of three ways.
 type text struct {
 	path           string
 	inline, base64 string
-	// secret is the Secret's name. It is mounted at folder, and one of keys has the text.
+	// secret is mounted at folder, and one of keys has the text.
 	secret, folder string
 	keys           []string
 }
@@ -130,8 +126,8 @@ func (i *Image) addText(t text) error {
 	return nil
 }
 
-// qualifiedName is the instance ID of ConfigDrive; that of NoCloud is the firmware UUID. cloud-init repeats its
-// once-per-instance steps when the ID changes, so a VM must keep the ID that it has had under KubeVirt.
+// qualifiedName is the instance ID of ConfigDrive; that of NoCloud is the firmware UUID. When the ID changes,
+// cloud-init repeats its once-per-instance steps, so a VM keeps its ID from KubeVirt.
 func qualifiedName(vmi *v1.VirtualMachineInstance) string { return vmi.Name + "." + vmi.Namespace }
 
 func instanceType(vmi *v1.VirtualMachineInstance) string {

@@ -22,7 +22,13 @@ func (k Keys) addTo(files []iso.File, root *podpath.Dir) error {
 		if files[i].Path != k.Document {
 			continue
 		}
-		if files[i].Data, err = withMember(files[i].Data, k.Member, keys); err != nil {
+		object := map[string]any{}
+		err := json.Unmarshal(files[i].Data, &object)
+		if err == nil {
+			object[k.Member] = keys
+			files[i].Data, err = json.Marshal(object)
+		}
+		if err != nil {
 			return fmt.Errorf("adding SSH keys to %s: %w", k.Document, err)
 		}
 	}
@@ -58,16 +64,7 @@ func CredentialFiles(root *podpath.Dir, source accesscredential.Source) ([]acces
 	for _, f := range read {
 		files = append(files, accesscredential.File{Name: f.Path, Data: f.Data})
 	}
-	// A folder has no order, and the guest must find the same keys under the same names each time.
+	// The guest must find the same keys under the same names each time.
 	slices.SortFunc(files, func(a, b accesscredential.File) int { return strings.Compare(a.Name, b.Name) })
 	return files, nil
-}
-
-func withMember(document []byte, member string, value any) ([]byte, error) {
-	object := map[string]any{}
-	if err := json.Unmarshal(document, &object); err != nil {
-		return nil, err
-	}
-	object[member] = value
-	return json.Marshal(object)
 }

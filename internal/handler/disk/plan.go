@@ -1,10 +1,9 @@
 // Package disk prepares a VMI's disks beyond the volumes of its launcher pod: ISO images of cloud-init data,
-// ConfigMaps, Secrets and the like, the raw image in an empty claim or at a hostDisk's path, and the ownership that
-// lets QEMU's unprivileged process open them.
+// ConfigMaps, Secrets and the like, the raw image in an empty claim or at a hostDisk's path, and their ownership,
+// which lets QEMU's unprivileged process open them.
 //
-// NewPlan decides from the VMI alone. Plan.Apply acts on the pod's volumes from outside the pod. It never overwrites a
-// file, so it can be repeated while the guest runs. virt-launcher, which has no privileges, inspects images and creates
-// overlays.
+// NewPlan decides from the VMI alone. Plan.Apply acts from outside the pod, and never overwrites a file, so it can be
+// repeated while the guest runs. virt-launcher, which has no privileges, inspects images and creates overlays.
 package disk
 
 import (
@@ -23,11 +22,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
-// dataLabel is the default volume label.
 const dataLabel = "cfgdata"
 
-// sysprepLabel is the volume label of an image with answers for Windows Setup. Setup does not read the label, only one
-// of answerFiles.
+// sysprepLabel is for answers for Windows Setup, which does not read it.
 const sysprepLabel = "unattendCD"
 
 var answerFiles = []string{"autounattend.xml", "unattend.xml"}
@@ -37,13 +34,12 @@ type Plan struct {
 	Images   []Image
 	Raws     []Raw
 	Ignition string
-	// State is nil for a VM without persistent state.
-	State *State
+	State    *State
 }
 
 // State is the folder of a VM's persistent state in its claim.
 type State struct {
-	// Template is the file in the pod from which the UEFI variables are first copied, empty if they are not kept.
+	// Template is the file in the pod from which the UEFI variables are first copied, or empty.
 	Template string
 }
 
@@ -54,16 +50,16 @@ type Image struct {
 	Files  []iso.File
 	Copies []Copy
 	Keys   Keys
-	// Folder, if not empty, is a folder in the pod whose files are all copied. It may be missing if Optional.
+	// All files of Folder, a folder in the pod, are copied. It may be missing if Optional.
 	Folder   string
 	Optional bool
-	// AnyOf are file names, in any case, of which Folder must have at least one; empty for no requirement.
+	// AnyOf are file names, in any case, one of which Folder must have.
 	AnyOf []string
 }
 
 // Keys are SSH keys from Secrets for a member of a JSON document.
 type Keys struct {
-	// Document is the path of the document among an Image's Files.
+	// Document is the path among an Image's Files.
 	Document, Member string
 	Secrets          []accesscredential.Source
 }
@@ -71,7 +67,7 @@ type Keys struct {
 // Copy is a file that is read from a Secret's volume.
 type Copy struct {
 	Path string
-	// Folder is the volume in the pod, Keys the possible names of the file.
+	// Folder is the volume in the pod, Keys the file's possible names.
 	Folder string
 	Keys   []string
 	// Of names the mounted object, for errors.
@@ -81,17 +77,15 @@ type Copy struct {
 // Raw is a disk of the guest: a block device, or a raw image in a file system.
 type Raw struct {
 	Volume string
-	// Device is the path of the block device in the pod. If it exists, there is no file.
+	// If the block device Device exists, there is no file.
 	Device       string
 	Folder, Name string
-	// Claim is the PersistentVolumeClaim whose capacity is the size of a new file.
-	Claim string
+	Claim        string
 	// Size is for a new file without a claim, 0 when the file must exist.
 	Size int64
 	// Exact means Size whatever space is left: the file is sparse, and the copied disk may have more holes than a
 	// file system keeps free.
-	Exact bool
-	// ReadOnly means that nothing is created or changed.
+	Exact    bool
 	ReadOnly bool
 }
 
@@ -117,7 +111,6 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 		}
 		if raw, ok := rawOf(volume); ok {
 			if size := volumemigration.SizeOf(vmi, volume.Name); size > 0 && machine.ChangesClaim(vmi, volume) {
-				// The copied disk needs its exact size, whatever the claim's capacity.
 				raw.Claim, raw.Size, raw.Exact = "", size, true
 			}
 			plan.Raws = append(plan.Raws, raw)
@@ -181,19 +174,16 @@ func rawOf(v *v1.Volume) (Raw, bool) {
 }
 
 const (
-	// reserved is the file system's own need for a disk image that fills it, in bytes: the file's extent tree and
-	// directory entry.
-	reserved = 128 << 10
-	// granularity is in bytes.
-	granularity = 1 << 20
-	// share is the part of a claim for its file system, in percent: CDI's default. A disk that grows with its
-	// claim leaves it, so that a disk in a claim that a DataVolume sized keeps the requested size.
+	// reserved is the file system's need for a disk image that fills it, in bytes: extent tree and directory entry.
+	reserved    = 128 << 10
+	granularity = 1 << 20 // bytes
+	// share is the file system's part of a claim, in percent: CDI's default. A disk that grows with its claim leaves
+	// it, as one that a DataVolume sized does.
 	share = 6
 )
 
-// ImageSize returns the size of the raw image for a disk in a file system with the available bytes: wanted, or the
-// largest size that fits. That may be smaller by the file system's share of a claim, and of the rest by tolerated
-// percent.
+// ImageSize returns the size of a raw image in a file system: wanted, or the largest that fits, which may be smaller
+// by the file system's share of a claim, and by tolerated percent.
 func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	if wanted <= 0 {
 		return 0, errors.New("the disk's size is not known")
@@ -209,8 +199,7 @@ func ImageSize(wanted, available int64, tolerated int) (int64, error) {
 	return size, nil
 }
 
-// GrownSize returns the size to which the raw image in a file system claim of that capacity may grow. available
-// includes the image's present size.
+// GrownSize returns the size to which the raw image in a file system claim may grow. available includes the image.
 func GrownSize(capacity, available int64) int64 {
 	wanted := capacity - capacity/100*share
 	return max(0, min(wanted, available-reserved)) / granularity * granularity

@@ -13,7 +13,7 @@ import (
 const maxTemplate = 4 << 20
 
 // make creates the folder and missing UEFI variables. Anyone who can mount the claim may have written its files: they
-// are never read here, and used only if they have the right type and size.
+// are never read, and used only if they have the right type and size.
 func (s State) make(pod Pod) error {
 	claim, err := pod.Root.Strict(layout.StateDir)
 	if err != nil {
@@ -28,12 +28,7 @@ func (s State) make(pod Pod) error {
 	if s.Template == "" {
 		return nil
 	}
-	return s.makeVariables(pod, folder)
-}
-
-// makeVariables copies the template once. The file gets its name when it is complete and synced, so that a crash leaves
-// either no file of that name or all of it.
-func (s State) makeVariables(pod Pod, folder *podpath.Dir) error {
+	// A file that is synced before it gets its name survives a crash as a whole or not at all.
 	template, err := pod.Root.ReadFile(s.Template, maxTemplate)
 	if err != nil {
 		return err
@@ -64,12 +59,12 @@ func (s State) makeVariables(pod Pod, folder *podpath.Dir) error {
 	return folder.OwnFile(layout.NVRAM, pod.User)
 }
 
-// tpmFolder matches the names of a TPM's folder (layout.FirstTPM, layout.IncomingTPM).
+// tpmFolder matches layout.FirstTPM and layout.IncomingTPM.
 var tpmFolder = regexp.MustCompile("^" + layout.FirstTPM + "(-[0-9a-z-]{1,40})?$")
 
 const maxTPMFolder = 64
 
-// CurrentTPM returns the name of the TPM folder that the VM's guest uses, or that its next one will use.
+// CurrentTPM returns the name of the TPM folder of the VM's guest, or of its next one.
 func CurrentTPM(pod Pod) (string, error) {
 	folder, err := stateFolder(pod)
 	if err != nil {
@@ -90,7 +85,7 @@ func CurrentTPM(pod Pod) (string, error) {
 	return string(name), nil
 }
 
-// SetCurrentTPM records name as the TPM folder of the guest. The record is synced when it returns.
+// SetCurrentTPM records name as the TPM folder of the guest, synced.
 func SetCurrentTPM(pod Pod, name string) error {
 	folder, err := stateFolder(pod)
 	if err != nil {

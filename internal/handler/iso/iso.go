@@ -1,7 +1,7 @@
 // Package iso writes ISO 9660 images, which carry cloud-init data, ConfigMaps, Secrets and the like to a guest.
 //
-// It owns the format: Rock Ridge names for Unix guests, and Joliet names for Windows if they fit. It must not know what
-// the files are for.
+// It owns the format: Rock Ridge names for Unix guests, and Joliet names for Windows if they fit. It must not know
+// what the files are for.
 package iso
 
 import (
@@ -19,10 +19,9 @@ import (
 
 const (
 	sector = 2048
-	// maxJolietName is the longest name in Joliet, in characters. A longer one would damage the whole Joliet directory.
+	// maxJolietName is in characters. A longer name would damage the whole Joliet directory.
 	maxJolietName = 64
-	// maxName is the longest name that is written, in characters. Rock Ridge permits longer ones in continuation areas,
-	// which the library gets wrong from 132 characters on.
+	// maxName is in characters. The library gets Rock Ridge's names wrong from 132 on.
 	maxName  = 128
 	maxLabel = 32
 )
@@ -34,8 +33,8 @@ type File struct {
 	Data []byte
 }
 
-// Write writes a file system to the empty file image. The content, which may be secret, is also in a private
-// folder under os.TempDir until Write returns.
+// Write writes a file system to the empty file image. The content, which may be secret, is also in a private folder
+// under os.TempDir until Write returns.
 func Write(image *os.File, label string, files []File) (err error) {
 	if len(label) > maxLabel {
 		return fmt.Errorf("writing an ISO image: the label %q is longer than %d characters", label, maxLabel)
@@ -45,8 +44,7 @@ func Write(image *os.File, label string, files []File) (err error) {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(private)) }()
-	// The image's root gets this folder's mode, for the users in the guest. The private folder around it denies
-	// access on the node.
+	// The image's root gets this folder's mode, for the users in the guest; the private folder denies access here.
 	workspace := filepath.Join(private, "root")
 	if err := errors.Join(os.Mkdir(workspace, 0o755), os.Chmod(workspace, 0o755)); err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)
@@ -64,7 +62,16 @@ func Write(image *os.File, label string, files []File) (err error) {
 	if err := fs.Finalize(options); err != nil {
 		return fmt.Errorf("writing an ISO image: %w", err)
 	}
-	return pad(image)
+	// The last file may end within a sector, and a drive reads whole sectors only.
+	info, err := image.Stat()
+	if err != nil {
+		return fmt.Errorf("looking at an ISO image: %w", err)
+	}
+	whole := (info.Size() + sector - 1) / sector * sector
+	if err := image.Truncate(whole); err != nil {
+		return fmt.Errorf("padding an ISO image: %w", err)
+	}
+	return nil
 }
 
 func add(fs *iso9660.FileSystem, f File) error {
@@ -101,17 +108,4 @@ func longestName(name string) int {
 		longest = max(longest, utf8.RuneCountInString(part))
 	}
 	return longest
-}
-
-// pad rounds the image up to whole sectors: the last file may end within one, and a drive reads whole sectors only.
-func pad(image *os.File) error {
-	info, err := image.Stat()
-	if err != nil {
-		return fmt.Errorf("looking at an ISO image: %w", err)
-	}
-	whole := (info.Size() + sector - 1) / sector * sector
-	if err := image.Truncate(whole); err != nil {
-		return fmt.Errorf("padding an ISO image: %w", err)
-	}
-	return nil
 }

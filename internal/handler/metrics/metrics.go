@@ -1,7 +1,7 @@
 // Package metrics exports the resource usage of a node's guests to Prometheus, under KubeVirt's metric names.
 //
-// It owns names, labels and units. The Source measures at each scrape, and nothing of that is stored: guests cost nothing
-// without scrapes. Only the costs of migrations are stored (Migrations).
+// It owns names, labels and units. The Source measures at each scrape: guests cost nothing without scrapes. Only the
+// costs of migrations are stored (Migrations).
 package metrics
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Usage is the usage of one guest. A part that could not be measured is zero.
+// Usage is the usage of one guest. An unknown part is zero.
 type Usage struct {
 	Namespace, Name string
 	// ResidentBytes is the memory of QEMU's process, guest memory included.
@@ -28,7 +28,7 @@ type Usage struct {
 type Migration struct {
 	// In bytes.
 	Total, Processed, Remaining float64
-	// Bytes per second: changed by the guest, and sent.
+	// In bytes per second.
 	DirtyRate, TransferRate float64
 	// ExpectedDowntime is how long the guest would stand still if the rest was sent now, in seconds.
 	ExpectedDowntime float64
@@ -55,7 +55,7 @@ type Interface struct {
 // Source measures all guests within ctx's deadline.
 type Source func(ctx context.Context) []Usage
 
-// patience is how long a scrape waits for guests: a QEMU that hangs must not lose the others' metrics.
+// patience limits a scrape: a QEMU that hangs must not lose the others' metrics.
 const patience = 5 * time.Second
 
 // Collector implements prometheus.Collector.

@@ -12,9 +12,9 @@ type Migrated struct {
 	SentBytes          float64
 }
 
-// Migrations counts the costs of migrations away from a node since virt-handler's start. Unlike the other metrics, they
-// are stored, since a migration can end before the next scrape. There are no labels of guests, so that the memory does
-// not grow with their number. KubeVirt has no metrics for this.
+// Migrations counts the costs of migrations away from a node since virt-handler's start. They are stored, since a
+// migration can end before the next scrape, without labels of guests, so that the memory does not grow. KubeVirt has
+// no metrics for this.
 type Migrations struct{ duration, downtime, sent prometheus.Histogram }
 
 // NewMigrations returns the Migrations of a node.

@@ -6,8 +6,7 @@ import (
 	"net/netip"
 )
 
-// Interface is the interface of virt-handler's pod on a separate network for migrations
-// (configuration.migrations.network).
+// Interface is virt-handler's interface on the network configuration.migrations.network.
 const Interface = "migration0"
 
 // NetworkInterface is one of virt-handler's pod.
@@ -16,8 +15,8 @@ type NetworkInterface struct {
 	Addresses []netip.Addr
 }
 
-// ChooseAddress returns the address on which this node listens for migrations. network is the configured network,
-// empty for none; pod is the pod's own address. Without the interface it returns pod, and missing is the reason.
+// ChooseAddress returns the address on which this node listens for migrations: pod's own, or the one on the
+// configured network. Without its interface, missing is the reason.
 func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface) (address netip.Addr, missing string) {
 	if network == "" {
 		return pod, ""
@@ -31,8 +30,9 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 		there = true
 		for _, candidate := range i.Addresses {
 			candidate = candidate.Unmap()
-			// Other nodes most likely reach an address of the pod's family.
-			if usable(candidate) && (!chosen.IsValid() || chosen.Is4() != pod.Is4() && candidate.Is4() == pod.Is4()) {
+			reachable := candidate.IsValid() && candidate.IsGlobalUnicast() && candidate.Zone() == ""
+			// Other nodes most likely reach the pod's family.
+			if reachable && (!chosen.IsValid() || chosen.Is4() != pod.Is4() && candidate.Is4() == pod.Is4()) {
 				chosen = candidate
 			}
 		}
@@ -47,12 +47,7 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 	}
 }
 
-func usable(a netip.Addr) bool {
-	return a.IsValid() && a.IsGlobalUnicast() && a.Zone() == ""
-}
-
-// OwnAddress returns ChooseAddress for this process. network returns the configured network; noted is called with the
-// reason if another one is used.
+// OwnAddress returns ChooseAddress for this process. noted gets the reason if network's is not used.
 func OwnAddress(podIP string, network func() string, noted func(missing string)) func() (netip.Addr, error) {
 	last := ""
 	return func() (netip.Addr, error) {

@@ -13,24 +13,23 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// A peer sends Alive once a second and each fact once. Far more messages end the connection.
+// A peer sends Alive once a second and each fact once.
 const (
 	messagesPerSecond = 10
 	messagesAtOnce    = 100
 )
 
-// controlConnection is one control connection. It ends with its first error or with its context.
+// controlConnection ends with its first error or with its context.
 type controlConnection struct {
 	conn      net.Conn
 	limits    Limits
 	migration string
 	mine      *Facts
-	// other is the peer's side; facts that belong to this side are ignored.
+	// other is the peer's side; other facts are ignored.
 	other  migrationwire.Side
 	onFact func(migrationwire.Kind)
-	// onDisks may be nil.
-	onDisks func([]migrationwire.Disk)
-	// onTransport may be nil.
+	// onDisks and onTransport may be nil.
+	onDisks     func([]migrationwire.Disk)
 	onTransport func(migrationwire.Transport)
 }
 
@@ -46,7 +45,6 @@ func (t *controlConnection) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// say sends every fact so far, then each new one at once, and Alive in between.
 func (t *controlConnection) say(ctx context.Context) error {
 	alive := time.NewTicker(migrationwire.AliveEvery)
 	defer alive.Stop()
@@ -94,7 +92,11 @@ func (t *controlConnection) readMessages() error {
 			return fmt.Errorf("the other virt-handler speaks of migration %.100q on the connection of %s", m.MigrationUID, t.migration)
 		case m.Kind.Speaker() != t.other:
 		case m.Kind == migrationwire.Plugs:
-			if err := t.handleDisks(&told, &m); err != nil {
+			disks, err := told.Add(&m)
+			if len(disks) > 0 && t.onDisks != nil {
+				t.onDisks(disks)
+			}
+			if err != nil {
 				return err
 			}
 		case known[m.Kind]:
@@ -118,12 +120,4 @@ func (t *controlConnection) handleTransport(transport *migrationwire.Transport) 
 		t.onTransport(*transport)
 	}
 	return nil
-}
-
-func (t *controlConnection) handleDisks(told *migrationwire.DisksTold, m *migrationwire.Message) error {
-	disks, err := told.Add(m)
-	if len(disks) > 0 && t.onDisks != nil {
-		t.onDisks(disks)
-	}
-	return err
 }

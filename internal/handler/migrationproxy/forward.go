@@ -14,13 +14,12 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Forward accepts the connections of the source's QEMU and passes each on to the target over a separate connection.
-// Its fields are set before Run.
+// Forward passes the connections of the source's QEMU on to the target, each over a connection of its own. Its fields
+// are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
-	// Channel is migrationwire.Stream or Disks.
-	Channel migrationwire.Channel
-	// Admit checks the connecting process: the socket is in a directory that belongs to the guest.
+	Channel  migrationwire.Channel // Stream or Disks
+	// Admit checks the connecting process: the guest can use the socket's directory.
 	Admit func(*net.UnixConn) error
 	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
 	Answers time.Duration
@@ -32,19 +31,17 @@ type Forward struct {
 	open    int
 	streams map[*stream]bool
 	failure error
-	// left means that the other node has ended a stream before QEMU has.
-	left bool
+	left    bool
 }
 
-// Sent returns the bytes sent to the target so far.
+// Sent returns the bytes sent to the target.
 func (f *Forward) Sent() int64 { return f.sent.Load() }
 
-// Received returns the bytes received from the target so far.
+// Received returns the bytes received from the target.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure returns the error of the first connection that failed, nil for none; later failures may follow from it. It
-// is known before QEMU notices the end of its connection, which is all that QEMU learns. It explains only a migration
-// that has failed: in one that succeeds, the other side may end a connection first.
+// Failure returns the first connection's error, before QEMU notices its end. It explains only a migration that has
+// failed: otherwise, the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,18 +51,17 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
-// Discard ends the streams to the target, and reads what QEMU still writes without passing it on. So a QEMU that waits for
-// the target while it writes hears its next command, and does not see that a stream has ended: after that, it could not be
-// told any more to give up a post-copy.
+// Discard ends the streams to the target, and discards what QEMU still writes. So a QEMU that waits for the target
+// hears its next command, and does not see that a stream has ended, after which it could not give up a post-copy.
 func (f *Forward) Discard() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.streams {
-		s.discard()
+		s.discards.Store(true)
+		_ = s.peer.NetConn().Close() // run goes on until QEMU ends its side
 	}
 }
 
-// keep records a stream while it runs.
 func (f *Forward) keep(s *stream) (ended func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,8 +76,7 @@ func (f *Forward) keep(s *stream) (ended func()) {
 	}
 }
 
-// Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects it waits
-// for nothing, so that time does not count.
+// Opening calls late if opened is not called within wait after QEMU's next connection.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	owed := &answerTimer{}
 	owed.limit(wait, late)
@@ -104,8 +99,7 @@ type Listener interface {
 	Close() error
 }
 
-// Run serves the listener until ctx ends, and closes it. All connections have ended when it returns. The error is the
-// listener's.
+// Run serves the listener until ctx ends and all connections have.
 func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -117,8 +111,8 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			f.recordFailure(fmt.Errorf("closing the migration's socket: %w", err))
 		}
 	})
-	// QEMU connects once for each stream. Any other process that can connect has broken out of the guest; it must not
-	// make this node call the other one without limit.
+	// QEMU connects once for each stream. Any other process has broken out of the guest; it must not make this node
+	// call the other one without limit.
 	limiter := rate.NewLimiter(1, 2*f.Channel.MaxOpen())
 	for {
 		conn, err := listener.Accept()

@@ -14,18 +14,16 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Limits bounds the wait for the peer. Zero values are the protocol's defaults.
+// Limits are for waiting for the peer. Zero values are the protocol's defaults.
 type Limits struct {
-	// Greeting bounds the time from the connection to the peer's answer.
 	Greeting time.Duration
-	// Silence is the time without a message on the control connection after which the peer counts as gone.
+	// Silence is the time without a message after which the peer counts as gone.
 	Silence time.Duration
 }
 
 func (l Limits) greeting() time.Duration { return cmp.Or(l.Greeting, migrationwire.Greeting) }
 func (l Limits) silence() time.Duration  { return cmp.Or(l.Silence, migrationwire.Silence) }
 
-// The zero value has no connections.
 type calls struct {
 	mu          sync.Mutex
 	byMigration map[string]*connections
@@ -33,7 +31,7 @@ type calls struct {
 
 type connections struct {
 	streams map[migrationwire.Channel]int
-	// controls counts the open control connections, including replaced ones; replace ends the newest.
+	// controls includes replaced connections; replace ends the newest.
 	controls int
 	replace  context.CancelFunc
 }
@@ -56,7 +54,6 @@ func (c *calls) deleteUnused(migration string) {
 	}
 }
 
-// stream counts a connection of a channel until end is called.
 func (c *calls) stream(migration string, channel migrationwire.Channel) (end func(), err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -75,8 +72,8 @@ func (c *calls) stream(migration string, channel migrationwire.Channel) (end fun
 	}, nil
 }
 
-// control makes a connection the current one of its migration. replaced ends when another takes its place. connected
-// is called with true at the first connection and with false at the end of the last.
+// control replaces the migration's current connection; replaced ends when another does. connected is called with true
+// at the first connection and with false at the end of the last.
 func (c *calls) control(migration string, connected func(bool)) (replaced context.Context, end func()) {
 	if connected == nil {
 		connected = func(bool) {}
@@ -104,7 +101,7 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 	}
 }
 
-// limitedLog limits the rate of log lines, since other hosts cause the logged events.
+// limitedLog is for lines that other hosts cause.
 type limitedLog struct {
 	log        logr.Logger
 	limiter    *rate.Limiter

@@ -6,8 +6,8 @@
 //
 // It owns connections, their authentication and their bounds: who the other node is (its certificate), whether it may
 // connect for this migration (Registry), how many connections it may have, and when a silent one has ended. It must
-// not decide the consequences of a fact for a guest (package switchover does), and knows neither QEMU's monitor nor the API
-// server.
+// not decide a fact's consequences for a guest (package switchover does), and knows neither QEMU's monitor nor the
+// API server.
 //
 // The end of a part has these effects:
 //
@@ -28,12 +28,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Facts has one side's facts about a migration. Facts are only added, and each new control connection sends all of
-// them. The zero value is empty.
+// Facts has one side's facts about a migration, which are only added.
 type Facts struct {
-	mu   sync.Mutex
-	said []migrationwire.Message
-	// changed is closed and replaced when a fact is added.
+	mu      sync.Mutex
+	said    []migrationwire.Message
 	changed chan struct{}
 }
 

@@ -18,10 +18,10 @@ import (
 
 // Outgoing connects a source to its target. Only Limits are optional.
 type Outgoing struct {
-	// Address is the target's published address (migrationwire.ParseAddress), Node the node that must answer there.
+	// Node must answer at Address, the target's published one (migrationwire.ParseAddress).
 	Address netip.AddrPort
 	Node    string
-	// Header names the migration. Dial fills in the protocol version, the supported copies and the Channel.
+	// Header names the migration. Dial fills in the version, the supported copies and the Channel.
 	Header migrationwire.Header
 	// TLS is certs.Source.PeerClientConfig.
 	TLS    func(server, protocol string) *tls.Config
@@ -39,7 +39,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
 }
 
-// Dial connects to the target within a greeting's limit.
+// Dial connects to the target within the limit for greetings.
 func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Limits.greeting())
 	defer cancel()
@@ -93,15 +93,13 @@ const (
 
 // Conversation is the source's side of a control connection.
 type Conversation struct {
-	// Mine has this side's facts; each connection sends all of them.
 	Mine *Facts
-	// Heard is called with each fact of the target, once for each connection.
+	// Each connection sends all of Mine, and calls Heard with each fact of the target.
 	Heard func(migrationwire.Kind)
-	// HeardAgreed is called with the transport that the target has agreed to, once for each connection; nil to ignore
-	// it.
+	// HeardAgreed is called with the target's transport; it may be nil.
 	HeardAgreed func(migrationwire.Transport)
-	// Connected is called when a connection begins and when it has ended; nil to ignore that. None of the functions
-	// may block.
+	// Connected is called when a connection begins and when it has ended; it may be nil. None of the functions may
+	// block.
 	Connected func(bool)
 }
 
@@ -126,7 +124,6 @@ func (o *Outgoing) Control(ctx context.Context, c Conversation) {
 	}
 }
 
-// began means that the target accepted.
 func (o *Outgoing) converse(ctx context.Context, c Conversation) (began bool, err error) {
 	conn, err := o.Dial(ctx, migrationwire.Control)
 	if err != nil {

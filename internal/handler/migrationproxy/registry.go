@@ -12,41 +12,37 @@ import (
 // Target is this node's side of a migration to it. Its functions are called from several goroutines and must not
 // block, except for Dial and DialDisks.
 type Target struct {
-	// Done is closed when the migration is no longer wanted here, which ends its connections.
 	Done <-chan struct{}
 	Dial func(ctx context.Context) (*net.UnixConn, error)
-	// DialDisks connects to the socket that disks are copied to; nil if none are.
+	// DialDisks connects to the socket for copies of disks; nil if none are copied.
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
-	// Claims means that disks are copied to other claims. A source whose version can't do that is refused.
-	Claims bool
-	// Plugged means the same for plugged disks.
+	// Claims means that disks are copied to other claims, Plugged that plugged ones are. A source that can't do that
+	// is refused.
+	Claims  bool
 	Plugged bool
 	Facts   *Facts
-	// Heard is called with each fact of the source, once for each control connection.
+	// Each control connection calls these functions with all facts of the source.
 	Heard func(migrationwire.Kind)
-	// HeardDisks is called with the disks that were plugged into the source's guest, once for each control
-	// connection; nil to ignore them.
+	// HeardDisks gets the disks that were plugged into the source's guest; it may be nil.
 	HeardDisks func([]migrationwire.Disk)
-	// HeardOffer is called with the transport that the source offers, once for each control connection; nil to ignore
-	// it.
+	// HeardOffer gets the source's transport; it may be nil.
 	HeardOffer func(migrationwire.Transport)
-	// Connected is called when a control connection begins and when the last one has ended; nil to ignore that.
+	// Connected is called when a control connection begins and when the last one has ended; it may be nil.
 	Connected func(bool)
 }
 
 // Registry returns this node's side for a connection, or refuses it.
 type Registry interface {
 	// Incoming is called for every connection. The peer has proven to be peerNode; the header is only its claim. The
-	// error is a sentence for the peer.
+	// error is for the peer.
 	Incoming(header migrationwire.Header, peerNode string) (Target, error)
 }
 
-// Expected is a migration to this node that the API server knows (the VMI's status.migrationState).
+// Expected is a migration to this node, from the VMI's status.migrationState.
 type Expected struct {
 	MigrationUID, VMIUID, Namespace, Name string
 	SourceNode                            string
-	// Target is this node's side; Expect sets its Done.
-	Target Target
+	Target                                Target
 }
 
 func (e *Expected) admits(h migrationwire.Header, peerNode string) bool {
@@ -65,8 +61,8 @@ type expectation struct {
 	done chan struct{}
 }
 
-// Expect admits connections from the source of a migration until forget is called, which also ends them. It replaces
-// an earlier expectation of the same migration.
+// Expect admits connections from the source of a migration until forget ends them. It replaces an earlier expectation
+// of the same migration.
 func (e *Expectations) Expect(x Expected) (forget func()) {
 	added := &expectation{Expected: x, done: make(chan struct{})}
 	added.Target.Done = added.done
@@ -91,7 +87,7 @@ func (e *Expectations) forget(x *expectation) {
 	}
 }
 
-// Incoming implements Registry. The error hides the expected values, which may be somebody else's.
+// The error hides the expected values, which may be somebody else's.
 func (e *Expectations) Incoming(h migrationwire.Header, peerNode string) (Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

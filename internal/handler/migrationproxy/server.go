@@ -34,8 +34,8 @@ type Server struct {
 	published atomic.Pointer[netip.AddrPort]
 }
 
-// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol. address returns the
-// address to listen on (OwnAddress) and is called repeatedly.
+// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol. address is called
+// repeatedly.
 func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr, error), log logr.Logger) *Server {
 	return &Server{
 		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newLimitedLog(log),
@@ -44,8 +44,7 @@ func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr
 
 const relisten = 10 * time.Second
 
-// Address returns this node's address for sources, for status.migrationState.targetNodeAddress; empty while there is
-// no listener.
+// Address returns this node's address for status.migrationState.targetNodeAddress, empty without a listener.
 func (s *Server) Address() string {
 	if address := s.published.Load(); address != nil {
 		return address.String()
@@ -53,8 +52,8 @@ func (s *Server) Address() string {
 	return ""
 }
 
-// Run listens on the current address until ctx ends. It logs and retries failures: the node's guests do not depend on
-// it. It is a controller-runtime Runnable.
+// Run listens until ctx ends, and retries failures: the node's guests do not depend on it. It is a controller-runtime
+// Runnable.
 func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -76,7 +75,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// updateListener listens on the current address, unless current does already.
+// updateListener listens on the current address, unless current does.
 func (s *Server) updateListener(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
 	wanted, err := s.address()
 	if err != nil {
@@ -105,16 +104,12 @@ func (s *Server) closeListener(listener net.Listener) {
 	}
 }
 
-// Serve accepts connections until the listener is closed or ctx ends, and returns when the last has ended.
+// Serve returns when the listener or ctx, and the last connection, have ended.
 func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	stop := context.AfterFunc(ctx, func() { _ = listener.Close() })
 	defer stop()
-	s.accept(ctx, listener, &running)
-}
-
-func (s *Server) accept(ctx context.Context, listener net.Listener, running *sync.WaitGroup) {
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
@@ -170,12 +165,11 @@ type call struct {
 	node   string
 	conn   *peerConn
 	target Target
-	// serve runs the connection, end releases its resources.
-	serve func(ctx context.Context) error
-	end   func()
+	serve  func(ctx context.Context) error
+	end    func()
 }
 
-// begin authenticates the caller, reads its header and answers, within the greeting's limit.
+// begin authenticates the caller, reads its header and answers.
 func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
 	defer caller.Leave()
 	deadline := time.Now().Add(s.Limits.greeting())
@@ -218,7 +212,7 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 		return err
 	}
 	if c.target.DialDisks != nil && c.header.Version < migrationwire.CopiesDisks {
-		// It would hand the guest over without its disks.
+		// Such a source would hand the guest over without its disks.
 		return errors.New("the guest's disks move with it, which the source's virt-handler is too old for")
 	}
 	if c.target.Claims && !c.header.CopiesClaims || c.target.Plugged && !c.header.CopiesPlugged {
@@ -231,7 +225,7 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 	return s.stream(ctx, c)
 }
 
-// control accepts a control connection in place of an existing one: the same source has reconnected.
+// control replaces an existing control connection: the same source has reconnected.
 func (s *Server) control(c *call) {
 	replaced, end := s.calls.control(c.header.MigrationUID, c.target.Connected)
 	c.end = end

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// streamTimeout is how long a stream waits for a peer whose node or network is silent. It is longer than the
-	// control connection's silence: the guest's memory that has been copied is worth a short outage.
+	// streamTimeout is the wait for a silent node or network. It exceeds the control connection's silence: the memory
+	// that has been copied is worth a short outage.
 	streamTimeout = 10 * time.Second
 	chunk         = 256 << 10
-	// unsent bounds the bytes that wait in the kernel for the network: without a limit it queues megabytes, and the
-	// guest stands still until the last of them has been sent.
+	// unsent limits the bytes in the kernel's queue, which would take megabytes: the guest stands still until the
+	// last of them has been sent.
 	unsent = 512 << 10
 )
 
-// chunks are shared: a migration has up to 17 streams with two directions each.
+// A migration has up to 17 streams with two directions each.
 var chunks = sync.Pool{New: func() any {
 	buffer := make([]byte, chunk)
 	return &buffer
@@ -39,22 +39,19 @@ type stream struct {
 	peer               *peerConn
 	fromQEMU, fromPeer *atomic.Int64
 	// drain keeps the direction from QEMU open when QEMU no longer reads the other one: the source's QEMU closes its
-	// connections after its last write, which must arrive. At the target, a QEMU that stops reading has failed, which
-	// the source must notice at once.
+	// connections after its last write. A target's QEMU that stops reading has failed, which the source must notice.
 	drain bool
-	// failed is called with the first failure before QEMU can notice it; nil to ignore it.
+	// failed is called with the first failure before QEMU can notice it; it may be nil.
 	failed func(error)
-	// left is called when the other node ends its direction before QEMU has ended its own; nil to ignore that. It
-	// happens when a virt-handler is killed (TLS in Go does not distinguish that from a regular end) or when a QEMU
-	// stops reading.
-	left    func()
-	answers time.Duration
-	// discards means that the peer's side has been ended here, without QEMU's knowledge.
+	// left is called when the other node ends its direction before QEMU has ended its own; it may be nil. A
+	// virt-handler was killed (TLS in Go does not distinguish that from a regular end) or a QEMU stops reading.
+	left     func()
+	answers  time.Duration
 	discards atomic.Bool
 }
 
-// run passes bytes in both directions until both or ctx have ended. The end of one direction is passed on alone:
-// QEMU's return path outlasts the forward direction. A failure of one direction ends the other.
+// run passes bytes until both directions or ctx have ended. QEMU's return path outlasts the forward direction; a
+// failure of one ends the other.
 func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -106,21 +103,14 @@ func (s *stream) run(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// discard ends the peer's side. run goes on until QEMU ends its own.
-func (s *stream) discard() {
-	s.discards.Store(true)
-	_ = s.peer.NetConn().Close()
-}
-
 func (s *stream) close() {
-	// Cut off data has no reader any more.
 	_ = s.qemu.Close()
 	_ = s.peer.NetConn().Close()
 }
 
 var errUnanswered = errors.New("it has not answered in time")
 
-// answerTimer calls a function if the peer does not answer in time. The zero value has no limit.
+// answerTimer is for a peer that does not answer in time. The zero value has no limit.
 type answerTimer struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -128,15 +118,14 @@ type answerTimer struct {
 	owed  bool
 }
 
-// limit makes late be called when an answer is owed for the time after. It must be called before the timer is used.
+// limit must be called before the timer is used.
 func (d *answerTimer) limit(after time.Duration, late func()) {
 	d.timer = time.AfterFunc(after, late)
 	d.timer.Stop()
 	d.after = after
 }
 
-// begin records that data is about to be sent to the peer. While an answer is owed, the time runs from the first such
-// data.
+// begin starts the time for data that is about to be sent, unless it runs.
 func (d *answerTimer) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -146,7 +135,6 @@ func (d *answerTimer) begin() {
 	}
 }
 
-// stop records that the peer has sent data.
 func (d *answerTimer) stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -156,7 +144,6 @@ func (d *answerTimer) stop() {
 	}
 }
 
-// disable stops the timer for good.
 func (d *answerTimer) disable() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -203,8 +190,8 @@ func pump(to, from duplex, p passing) error {
 	}
 }
 
-// ended reports whether a read error means that all data has been read. A reset of a unix socket does: the side that
-// closed it had unread input, but all its output has been read.
+// ended reports whether a read error means that all data has been read. A reset of a unix socket does: only the side
+// that closed it had unread input.
 func ended(from duplex, err error) bool {
 	_, local := from.(*net.UnixConn)
 	return errors.Is(err, io.EOF) || local && errors.Is(err, unix.ECONNRESET)

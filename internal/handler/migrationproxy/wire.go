@@ -9,16 +9,15 @@ import (
 )
 
 const (
-	// batch is the number of bytes in one system call to or from the network. TLS alone writes and reads its records
-	// of 16 KiB one by one, and each of them wakes the waiting side.
+	// batch is the size of one system call. TLS alone writes and reads its records of 16 KiB one by one, each of
+	// which wakes the waiting side.
 	batch  = 64 << 10
 	record = 16 << 10
-	// recordHeader is the size of the header of a TLS record: a type, a version, and the length of the rest in two
-	// bytes.
+	// A TLS record's header ends with the length of the rest in two bytes.
 	recordHeader = 5
 )
 
-// peerConn is a connection to another virt-handler. It reads and writes as much at a time as is available.
+// peerConn reads and writes as much at a time as is available.
 type peerConn struct {
 	*tls.Conn
 	wire *wire
@@ -45,7 +44,7 @@ func (c *peerConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write returns when all of p was given to the network. Only one caller at a time may write.
+// Only one caller at a time may write.
 func (c *peerConn) Write(p []byte) (int, error) {
 	if len(p) <= record {
 		return c.Conn.Write(p)
@@ -58,11 +57,11 @@ func (c *peerConn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// wire is the transport below TLS. TLS reads for one caller at a time.
+// wire is the transport below TLS, which reads for one caller at a time.
 type wire struct {
 	net.Conn
 	in *bufio.Reader
-	// left is the number of missing bytes of the record that is being read.
+	// left is the missing part of the record that is being read.
 	left int
 
 	// mu guards the output: a reader may make TLS write as well.
@@ -73,8 +72,8 @@ type wire struct {
 
 func newWire(conn net.Conn) *wire { return &wire{Conn: conn, in: bufio.NewReaderSize(conn, batch)} }
 
-// Read returns at most the rest of one record: otherwise TLS would buffer a part of the next one, which hasRecord
-// could not see.
+// Read returns at most the rest of one record: otherwise TLS would buffer a part of the next one, unseen by
+// hasRecord.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.left == 0 {
 		header, err := w.in.Peek(recordHeader)
@@ -96,8 +95,7 @@ func (w *wire) hasRecord() bool {
 	return err == nil && w.in.Buffered() >= recordSize(header)
 }
 
-// recordSize returns the size of a record with this header. If the input ends within the header, it is the length of
-// that part.
+// recordSize accepts a header that is cut off.
 func recordSize(header []byte) int {
 	if len(header) < recordHeader {
 		return len(header)
@@ -131,7 +129,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	return len(p), w.flush()
 }
 
-// flush writes the buffer. Data that can't be written is lost, and so is the connection. The caller holds w.mu.
+// The caller holds w.mu. Data that can't be written is lost, and so is the connection.
 func (w *wire) flush() error {
 	if len(w.out) == 0 {
 		return nil

@@ -8,11 +8,10 @@ import (
 type binding struct {
 	name   string
 	chosen func(*v1.InterfaceBindingMethod) bool
-	// setup is nil for a binding that is not supported.
-	setup setup
+	setup  setup
 }
 
-// setup makes or finds an interface's links and starts its servers, which the caller closes, after an error, too.
+// setup's servers are the caller's to close, even after an error.
 type setup func(pod Pod, p plan, log logr.Logger) (Interface, []server, error)
 
 var bindings = []binding{

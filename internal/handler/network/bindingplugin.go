@@ -8,15 +8,13 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// setupManaged is for a binding with domainAttachmentType managedTap: it connects an interface like bridge does, but
-// leaves DHCP to the network.
+// setupManaged is for the domainAttachmentType managedTap: it is bridge without DHCP.
 func setupManaged(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	made, _, _, err := connectBridge(pod, p)
 	return made, nil, err
 }
 
-// setupForeign is for a binding with domainAttachmentType tap: it finds the tap that a network plugin has made. The
-// plugin alone connects the tap.
+// setupForeign is for the domainAttachmentType tap: a network plugin makes and connects the tap.
 func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
@@ -34,7 +32,7 @@ func setupForeign(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	return made, nil, nil
 }
 
-// findTap returns the tap that a network plugin has made: one beside the pod's interface, or that interface itself.
+// findTap returns the plugin's tap: beside the pod's interface, or that interface.
 func (p *plan) findTap(nl *netlink.Handle) (netlink.Link, error) {
 	for _, name := range []string{p.tap, p.podInterface} {
 		link, err := nl.LinkByName(name)

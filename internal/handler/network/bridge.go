@@ -15,21 +15,19 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// bridgeServerID identifies the DHCP server to a guest on the pod's own network, where no address is left for a
-// server.
+// bridgeServerID identifies the DHCP server, which has no address on the pod's network.
 var bridgeServerID = netip.MustParseAddr("169.254.75.10")
 
-// macMemory begins the bridge's alias, which stores the pod interface's own MAC: nothing else shows it after the
-// guest has taken it.
+// macMemory begins the bridge's alias, which stores the pod interface's own MAC after the guest has taken it.
 const macMemory = "pod interface's own address: "
 
 // setupBridge gives the guest the pod's place on the network: its MAC and its addresses.
 //
 //	eth0 (another MAC, silent) --- bridge (silent) --- tap --- guest (eth0's MAC and address)
 //
-// The addresses and routes also stay on eth0, where the network plugin put them and where the next Setup reads them.
-// As a bridge port eth0 passes nothing to the pod's own IP stack, and without ARP neither it nor the bridge claims
-// the address instead of the guest.
+// The addresses and routes also stay on eth0, where the network plugin put them and the next Setup reads them. A
+// bridge port passes nothing to the pod's IP stack, and without ARP neither eth0 nor the bridge claims the guest's
+// address.
 func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
 	made, outside, tap, err := connectBridge(pod, p)
 	if err != nil {
@@ -45,7 +43,7 @@ func setupBridge(pod Pod, p plan, log logr.Logger) (Interface, []server, error) 
 	}
 	lease.Address = outside.address4()
 	if !lease.Address.IsValid() {
-		return made, nil, nil // a network without address management: the guest configures itself
+		return made, nil, nil // a network without address management
 	}
 	lease.ServerID = bridgeServerID
 	lease.Routes = bridgedRoutes(outside)
@@ -107,8 +105,8 @@ func (p *plan) missing(err error) error {
 		p.podInterface, p.attachment)
 }
 
-// detachFromPod removes the interface from the pod's network stack, and returns its original MAC. The IP
-// addresses stay (decision 051).
+// detachFromPod removes the interface from the pod's network stack, and returns its original MAC. The IP addresses
+// stay (decision 051).
 func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	own, err := saveMAC(nl, outside, bridge)
 	if err != nil {
@@ -120,10 +118,11 @@ func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.
 		}
 	}
 	if outside.mac.String() == own.String() {
-		other, err := randomMAC()
-		if err != nil {
-			return nil, err
+		other := make(net.HardwareAddr, 6)
+		if _, err := rand.Read(other); err != nil {
+			return nil, fmt.Errorf("choosing a MAC address: %w", err)
 		}
+		other[0] = other[0]&^1 | 2 // locally administered and unicast
 		// Switching the link off would lose its routes.
 		if err := nl.LinkSetHardwareAddr(outside.link, other); err != nil {
 			return nil, fmt.Errorf("giving %s another MAC address than the guest's: %w", outside.link.Attrs().Name, err)
@@ -132,8 +131,7 @@ func detachFromPod(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.
 	return own, enslave(nl, outside.link, bridge)
 }
 
-// saveMAC stores the MAC address of the pod's interface in the bridge's alias before it is changed, or reads it from
-// there.
+// saveMAC stores the MAC of the pod's interface in the bridge's alias, or reads it there.
 func saveMAC(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.HardwareAddr, error) {
 	if written, found := strings.CutPrefix(bridge.Attrs().Alias, macMemory); found {
 		mac, err := net.ParseMAC(written)
@@ -148,18 +146,7 @@ func saveMAC(nl *netlink.Handle, outside facts, bridge netlink.Link) (net.Hardwa
 	return outside.mac, nil
 }
 
-// randomMAC is locally administered and unicast.
-func randomMAC() (net.HardwareAddr, error) {
-	mac := make(net.HardwareAddr, 6)
-	if _, err := rand.Read(mac); err != nil {
-		return nil, fmt.Errorf("choosing a MAC address: %w", err)
-	}
-	mac[0] = mac[0]&^1 | 2
-	return mac, nil
-}
-
-// bridgedRoutes returns the pod's routes for the guest. The route to the pod's own network is left out: it follows
-// from the address.
+// bridgedRoutes leaves out the route to the pod's own network, which follows from the address.
 func bridgedRoutes(outside facts) []dhcp.Route {
 	var routes []dhcp.Route
 	for _, route := range outside.routes {

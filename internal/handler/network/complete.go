@@ -6,10 +6,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// attempts is far more than changes can interrupt: a list takes a fraction of a millisecond.
+// attempts exceeds all possible interruptions: a list takes a fraction of a millisecond.
 const attempts = 100
 
-// complete repeats a list that the kernel calls inconsistent, because something changed while it was read.
+// complete repeats a list that the kernel calls inconsistent because of a change.
 func complete[T any](list func() (T, error)) (found T, err error) {
 	for range attempts {
 		if found, err = list(); !errors.Is(err, netlink.ErrDumpInterrupted) {

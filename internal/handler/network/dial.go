@@ -16,22 +16,19 @@ import (
 // Way is how virt-handler reaches a guest's ports.
 type Way int
 
-// A guest on a secondary network gets NoWay: whoever made that network chose the address, which may be the node's
-// own or one that only the node can reach.
+// A guest on a secondary network gets NoWay: its address may be the node's own or one that only the node can reach.
 const (
 	NoWay Way = iota
-	// InPod connects from within the pod, where the pod's own address leads to the guest. Nothing of the node is
-	// reachable from there.
+	// InPod connects from within the pod, where nothing of the node is reachable.
 	InPod
-	// OnPodNetwork connects as other pods do: the guest has taken over the pod's place, and the pod itself can't
-	// reach it.
+	// OnPodNetwork connects as other pods do: the pod itself can't reach a guest in its place.
 	OnPodNetwork
 )
 
 // Reached reports whether the guest is dialed through this interface.
 func (i Interface) Reached() bool { return i.Way != NoWay && len(i.IPs) > 0 }
 
-// Dial connects to a port of the guest through one of its interfaces. protocol is "tcp" or "udp".
+// Dial connects to a port of the guest. protocol is "tcp" or "udp".
 func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, protocol string, port int) (net.Conn, error) {
 	if !to.Reached() {
 		return nil, fmt.Errorf("interface %s has no address on the pods' network", to.Name)
@@ -52,7 +49,7 @@ func (m *Manager) Dial(ctx context.Context, namespace *os.File, to Interface, pr
 	return (&net.Dialer{}).DialContext(ctx, protocol, net.JoinHostPort(address.String(), strconv.Itoa(port)))
 }
 
-// Only the socket's creation needs a thread in the namespace, not the wait.
+// Only the socket's creation, not the wait, needs a thread in the namespace.
 func dialInside(ctx context.Context, namespace *os.File, protocol string, to netip.AddrPort) (net.Conn, error) {
 	kinds := map[string]int{"tcp": unix.SOCK_STREAM, "udp": unix.SOCK_DGRAM}
 	kind, known := kinds[protocol]
@@ -94,7 +91,7 @@ func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 	stop := context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var connecting error
-	// connect is repeated whenever the socket becomes writable; its result then is that of the attempt.
+	// connect is repeated whenever the socket becomes writable, and then returns the attempt's result.
 	err = raw.Write(func(fd uintptr) bool {
 		connecting = unix.Connect(int(fd), to)
 		if errors.Is(connecting, unix.EISCONN) {

@@ -40,8 +40,8 @@ func parseResolvConf(text string) resolver {
 	return r
 }
 
-// domains returns the guest's domain and search list. The cluster's DNS has a VMI with a subdomain below that
-// subdomain, unless the VMI's own search list (own) begins with it already.
+// domains returns the guest's domain and search list. The cluster's DNS has a VMI with a subdomain below that, unless
+// the VMI's own search list (own) already begins with it.
 func (r resolver) domains(subdomain string, own []string) (domain string, search []string) {
 	search = r.search
 	if len(search) > 0 {
@@ -57,7 +57,6 @@ func (r resolver) domains(subdomain string, own []string) (domain string, search
 	return domain, slices.Clone(search)
 }
 
-// lease leaves out address and routes.
 func (p plan) lease(pod Pod, mac net.HardwareAddr, mtu int) (dhcp.Lease, error) {
 	dns := parseResolvConf(pod.ResolvConf)
 	lease := dhcp.Lease{

@@ -12,14 +12,13 @@ import (
 	"drydock.dev/drydock/internal/handler/network/dhcp"
 )
 
-// routerMAC is the same in every pod, so that a migrated guest finds its router.
+// routerMAC is the same in every pod, for migrated guests.
 var routerMAC = net.HardwareAddr{0x02, 0x00, 0x0a, 0x00, 0x02, 0x01}
 
-// routerLinkLocal is the guest's IPv6 router, which must have a link-local address.
+// routerLinkLocal is the guest's IPv6 router, whose address must be link-local.
 var routerLinkLocal = netip.MustParseAddr("fe80::1")
 
-// setupMasquerade puts the guest into a private network behind the pod, which is its router and translates its
-// addresses.
+// setupMasquerade puts the guest into a private network behind the pod, its router.
 //
 //	eth0 (pod's address) --- nftables --- bridge (router) --- tap --- guest
 func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, error) {
@@ -83,7 +82,7 @@ func setupMasquerade(pod Pod, p plan, log logr.Logger) (Interface, []server, err
 	return made, []server{dhcp.Serve(frames, lease, log)}, nil
 }
 
-// becomeRouter sets the sysctls for forwarding, in the namespace of the calling thread.
+// becomeRouter sets sysctls in the network namespace of the calling thread.
 func becomeRouter(p plan, has6 bool) error {
 	settings := [][2]string{
 		{"ipv4/ip_forward", "1"},

@@ -26,23 +26,20 @@ type chain struct {
 	kind     nftables.ChainType
 	hook     *nftables.ChainHook
 	priority *nftables.ChainPriority
-	// device is the link of an ingress chain.
-	device string
-	rules  []rule
+	device   string
+	rules    []rule
 }
 
 type rule []expr.Any
 
-// translation is the address translation of one family.
 type translation struct {
 	bridge        string
 	router, guest netip.Addr
 	pod           []netip.Addr
-	// ports are those that lead to the guest; none means all.
+	// ports lead to the guest; none means all.
 	ports []port
 }
 
-// translate applies the address translation of the plan's interface, in the families of the pod's addresses.
 func translate(namespace *os.File, p plan, outside facts) error {
 	families := map[nftables.TableFamily]translation{}
 	for _, prefix := range outside.addresses {
@@ -65,14 +62,17 @@ func translate(namespace *os.File, p plan, outside facts) error {
 	return dropDHCPRequests(namespace, p.tap)
 }
 
-// dropDHCPRequests drops the guest's DHCP requests after Drydock's own server has seen them. They must reach neither
-// other DHCP servers on the pod's network nor a pod whose kernel would answer that nobody listens.
+// dropDHCPRequests drops the guest's DHCP requests after Drydock's server has seen them: nobody else may answer.
 func dropDHCPRequests(namespace *os.File, tap string) error {
 	const serverPort = 67
+	overIPv4 := rule{
+		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
+		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(unix.ETH_P_IP)),
+	}
 	err := apply(namespace, nftables.TableFamilyNetdev, []chain{{
 		name: tap, kind: nftables.ChainTypeFilter, hook: nftables.ChainHookIngress, priority: nftables.ChainPriorityFilter,
 		device: tap,
-		rules:  []rule{join(etherType(unix.ETH_P_IP), toPort(port{protocolUDP, serverPort, serverPort}), verdict(expr.VerdictDrop))},
+		rules:  []rule{join(overIPv4, toPort(port{protocolUDP, serverPort, serverPort}), verdict(expr.VerdictDrop))},
 	}})
 	if err != nil {
 		return fmt.Errorf("keeping the guest's DHCP requests in its pod: %w", err)
@@ -80,9 +80,9 @@ func dropDHCPRequests(namespace *os.File, tap string) error {
 	return nil
 }
 
-// deleteUntranslated deletes the kernel's connection entries that lead from the pod's addresses to the pod itself,
-// where nobody listens. The kernel tracks connections from the first rule on but activates the rules later, all at
-// once: a peer that sends in between, by UDP and always from one port, would otherwise never reach the guest.
+// deleteUntranslated deletes the kernel's connection entries that lead to the pod itself. The kernel tracks
+// connections from the first rule on but activates the rules later, all at once: a peer that sends UDP in between,
+// always from one port, would otherwise never reach the guest.
 func deleteUntranslated(namespace *os.File, outside facts) error {
 	connections, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_NETFILTER)
 	if err != nil {
@@ -106,7 +106,7 @@ func deleteUntranslated(namespace *os.File, outside facts) error {
 	return nil
 }
 
-// untranslated matches the connections to one of the pod's addresses that lead to the pod itself.
+// untranslated matches connections to the pod's address that lead to the pod itself.
 type untranslated netip.Addr
 
 // MatchConntrackFlow implements netlink.CustomConntrackFilter.
@@ -116,11 +116,23 @@ func (u untranslated) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
 }
 
 func (t translation) chains() []chain {
+	// The guest's connections get the pod's address, those from the pod to the guest the router's.
+	outbound := []rule{join(source(expr.CmpOpEq, t.guest), rule{&expr.Masq{}})}
+	for _, addr := range t.local() {
+		outbound = append(outbound, join(outOf(t.bridge), source(expr.CmpOpEq, addr), t.nat(expr.NATTypeSourceNAT, t.router)))
+	}
+	// Only packets that were addressed to the pod reach the guest, and only its own address leaves it.
+	guard := []rule{
+		join(metaName(expr.MetaKeyIIFNAME, t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
+		join(outOf(t.bridge), connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), verdict(expr.VerdictAccept)),
+		join(outOf(t.bridge), connection(expr.CtKeySTATUS, destinationTranslated), verdict(expr.VerdictAccept)),
+		join(outOf(t.bridge), verdict(expr.VerdictDrop)),
+	}
 	return []chain{
 		{name: "prerouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPrerouting, priority: nftables.ChainPriorityNATDest, rules: t.inbound(t.pod)},
 		{name: "output", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookOutput, priority: nftables.ChainPriorityNATDest, rules: t.inbound(t.local())},
-		{name: "postrouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting, priority: nftables.ChainPriorityNATSource, rules: t.outbound()},
-		{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: nftables.ChainPriorityFilter, rules: t.guard()},
+		{name: "postrouting", kind: nftables.ChainTypeNAT, hook: nftables.ChainHookPostrouting, priority: nftables.ChainPriorityNATSource, rules: outbound},
+		{name: "forward", kind: nftables.ChainTypeFilter, hook: nftables.ChainHookForward, priority: nftables.ChainPriorityFilter, rules: guard},
 	}
 }
 
@@ -144,30 +156,10 @@ func (t translation) inbound(to []netip.Addr) []rule {
 	return rules
 }
 
-// The guest's connections get the pod's address, those from the pod to the guest the router's.
-func (t translation) outbound() []rule {
-	rules := []rule{join(source(expr.CmpOpEq, t.guest), rule{&expr.Masq{}})}
-	for _, addr := range t.local() {
-		rules = append(rules, join(outOf(t.bridge), source(expr.CmpOpEq, addr), t.fromRouter()))
-	}
-	return rules
-}
-
-// guard drops packets to the guest that were not addressed to the pod, and from it with a foreign source.
-func (t translation) guard() []rule {
-	return []rule{
-		join(into(t.bridge), source(expr.CmpOpNeq, t.guest), verdict(expr.VerdictDrop)),
-		join(outOf(t.bridge), connection(expr.CtKeySTATE, expr.CtStateBitESTABLISHED|expr.CtStateBitRELATED), verdict(expr.VerdictAccept)),
-		join(outOf(t.bridge), connection(expr.CtKeySTATUS, destinationTranslated), verdict(expr.VerdictAccept)),
-		join(outOf(t.bridge), verdict(expr.VerdictDrop)),
-	}
-}
-
 // destinationTranslated is the kernel's IPS_DST_NAT.
 const destinationTranslated = 1 << 5
 
-func (t translation) toGuest() rule    { return t.nat(expr.NATTypeDestNAT, t.guest) }
-func (t translation) fromRouter() rule { return t.nat(expr.NATTypeSourceNAT, t.router) }
+func (t translation) toGuest() rule { return t.nat(expr.NATTypeDestNAT, t.guest) }
 
 func (t translation) nat(kind expr.NATType, addr netip.Addr) rule {
 	family := uint32(unix.NFPROTO_IPV4)
@@ -180,8 +172,8 @@ func (t translation) nat(kind expr.NATType, addr netip.Addr) rule {
 	}
 }
 
-// apply replaces the chains of a family in one transaction: an existing rule is never missing for a moment, and
-// connections keep their translation.
+// apply replaces the chains of a family in one transaction: no rule is ever missing, and connections keep their
+// translation.
 func apply(namespace *os.File, family nftables.TableFamily, chains []chain) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(int(namespace.Fd())))
 	if err != nil {
@@ -213,7 +205,6 @@ func join(parts ...rule) rule {
 
 func verdict(kind expr.VerdictKind) rule { return rule{&expr.Verdict{Kind: kind}} }
 
-func into(link string) rule  { return metaName(expr.MetaKeyIIFNAME, link) }
 func outOf(link string) rule { return metaName(expr.MetaKeyOIFNAME, link) }
 
 func metaName(key expr.MetaKey, link string) rule {
@@ -249,14 +240,6 @@ func toPort(p port) rule {
 	}
 }
 
-func etherType(protocol uint16) rule {
-	return rule{
-		&expr.Meta{Key: expr.MetaKeyPROTOCOL, Register: 1},
-		equal(expr.CmpOpEq, binaryutil.BigEndian.PutUint16(protocol)),
-	}
-}
-
-// connection matches a connection that has one of the given bits.
 func connection(key expr.CtKey, bits uint32) rule {
 	return rule{
 		&expr.Ct{Key: key, Register: 1},

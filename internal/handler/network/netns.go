@@ -27,7 +27,7 @@ func inside(namespace *os.File, do func() error) error {
 	return <-result
 }
 
-// enter moves the calling thread into a network namespace, and keeps its file open until then.
+// enter moves the calling thread into a network namespace.
 func enter(namespace *os.File) error {
 	raw, err := namespace.SyscallConn()
 	if err != nil {
@@ -38,8 +38,8 @@ func enter(namespace *os.File) error {
 	return errors.Join(err, entered)
 }
 
-// onOwnThread calls do on a thread that ends with the calling goroutine: no other goroutine can ever run on it in a
-// foreign namespace, whatever fails.
+// onOwnThread calls do on a thread that ends with the calling goroutine: no other goroutine can run on it in a
+// foreign namespace.
 func onOwnThread(do func()) {
 	runtime.LockOSThread() // not unlocked, so the runtime ends the thread
 	if unix.Gettid() != unix.Getpid() {
@@ -64,8 +64,8 @@ func openNetlink(namespace *os.File) (*netlink.Handle, error) {
 	return handle, nil
 }
 
-// setSysctl writes a sysctl below net in the network namespace of the calling thread, unless it already has the
-// value: some are read-only in a pod.
+// setSysctl writes a sysctl below net, in the calling thread's network namespace, unless it has the value: some are
+// read-only in a pod.
 func setSysctl(name, value string) error {
 	path := filepath.Join("/proc/sys/net", name)
 	if current, err := os.ReadFile(path); err == nil && string(current) == value+"\n" {
@@ -77,7 +77,6 @@ func setSysctl(name, value string) error {
 	return nil
 }
 
-// openFrames opens a packet socket on a link, which reads the guest's configuration requests and writes frames.
 func openFrames(namespace *os.File, link netlink.Link) (*os.File, error) {
 	filter, err := dhcp.Filter()
 	if err != nil {
@@ -116,12 +115,10 @@ func bindFrames(fd, link int, filter []bpf.RawInstruction) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_PACKET, unix.PACKET_IGNORE_OUTGOING, 1); err != nil {
 		return fmt.Errorf("ignoring what is sent: %w", err)
 	}
-	// ETH_P_ALL: the bridge takes a frame before sockets for a single protocol see it.
-	address := &unix.SockaddrLinklayer{Protocol: networkOrder(unix.ETH_P_ALL), Ifindex: link}
+	// ETH_P_ALL in network byte order: the bridge takes frames before sockets for one protocol see them.
+	address := &unix.SockaddrLinklayer{Protocol: unix.ETH_P_ALL << 8, Ifindex: link}
 	if err := unix.Bind(fd, address); err != nil {
 		return fmt.Errorf("binding: %w", err)
 	}
 	return nil
 }
-
-func networkOrder(v uint16) uint16 { return v<<8 | v>>8 }

@@ -1,9 +1,9 @@
 // Package network owns the guest's network inside its launcher pod's network namespace: bridge, tap, address
 // translation, and the DHCP server that gives the guest its address.
 //
-// It works from outside the pod, in a namespace that the caller has opened, and can find all of its work again: a
-// repeated Setup changes nothing that the guest could notice, and serves DHCP again. The package keeps no file and no
-// journal; all state is in the namespace. It must know nothing of QEMU, pods or the API server.
+// It works from outside the pod, in a namespace that the caller has opened. All state is in the namespace: a repeated
+// Setup finds it, changes nothing that the guest could notice, and serves DHCP again. It must know nothing of QEMU,
+// pods or the API server.
 package network
 
 import (
@@ -27,26 +27,24 @@ import (
 
 // Pod is Setup's view of a launcher pod.
 type Pod struct {
-	// NetNS is the pod's network namespace. The caller owns it, and may close it once Setup has returned.
+	// NetNS may be closed once Setup has returned.
 	NetNS *os.File
-	// ResolvConf is the content of the container's /etc/resolv.conf, the source of the guest's DNS servers and search
-	// domains.
+	// ResolvConf is the container's /etc/resolv.conf, for DNS.
 	ResolvConf string
-	// Taps makes taps under the pod's SELinux context; nil if that is virt-handler's own or there is none.
+	// Taps makes taps under the pod's SELinux context; nil if that is virt-handler's or there is none.
 	Taps *TapChild
-	// Awaits means that a migration is to bring the guest from another pod: its tap is not connected before Connect
-	// (decision 331).
+	// Awaits means that a migration is to bring the guest: only Connect connects its tap (decision 331).
 	Awaits bool
-	// Runs means that a QEMU runs in the pod. Its secondary networks were set up before. Setup skips those that are
-	// missing, except for the interfaces in Comes: QEMU has no interface without a tap, and an interface that the pod
-	// has lost must not keep the others from being served.
+	// Runs means that a QEMU runs in the pod. Setup then skips missing secondary networks except those in Comes: QEMU
+	// has no interface without a tap, and an interface that the pod has lost must not keep the others from being
+	// served.
 	Runs     bool
 	Comes    []string
 	Bindings networkbinding.Registered
 	Devices  nichotplug.Devices
 }
 
-// sets reports whether Setup has to set up an interface that QEMU does not have yet.
+// sets reports whether Setup sets up an interface that QEMU does not have.
 func (p Pod) sets(name string) bool { return !p.Runs || slices.Contains(p.Comes, name) }
 
 func (p Pod) makeTap(name string, multiQueue bool) error {
@@ -59,17 +57,14 @@ func (p Pod) makeTap(name string, multiQueue bool) error {
 // Interface is one of the guest's interfaces, ready for QEMU.
 type Interface struct {
 	Name string
-	// Tap is the tap device that QEMU opens, "" for a device of the node. It belongs to layout.QEMUUser.
-	Tap string
-	// Device is the PCI address of a device of the node, "" for another interface. It may be unknown if QEMU already
-	// has the interface.
+	Tap  string // "" for a device of the node
+	// Device is the PCI address of a device of the node, or "". It may be unknown if QEMU already has it.
 	Device string
-	// MAC is the address that the guest's interface must have.
-	MAC string
-	MTU int
-	// Queues is the number of queue pairs that QEMU opens. The tap is multi-queue exactly if it is more than one.
+	MAC    string
+	MTU    int
+	// The tap is multi-queue exactly if Queues is more than one.
 	Queues int
-	// IPs are the guest's addresses for the VMI's status, IPv4 first.
+	// IPs are for the VMI's status, IPv4 first.
 	IPs          []string
 	Way          Way
 	PodInterface string
@@ -93,8 +88,8 @@ func New(log logr.Logger) *Manager {
 	return &Manager{log: log, servers: map[types.UID][]server{}}
 }
 
-// Setup prepares a pod's network and starts its DHCP servers. The interfaces are in the spec's order. It may be
-// repeated, even after a crash halfway through.
+// Setup prepares a pod's network and starts its DHCP servers, in the spec's order. It may be repeated, even after a
+// crash halfway through.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
@@ -103,12 +98,18 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 	if err := refuseHostNetwork(pod.NetNS); err != nil {
 		return nil, err
 	}
-	// The servers of an earlier Setup must end first: two servers would answer each request twice.
+	// Two servers would answer each request twice.
 	m.Teardown(vmi.UID)
 	if pod.Runs {
-		if plans, err = withLinks(pod, plans); err != nil {
+		links, err := linksOf(pod)
+		if err != nil {
 			return nil, err
 		}
+		has := func(name string) bool { return links[name] != nil }
+		plans = slices.DeleteFunc(plans, func(p plan) bool {
+			there := has(p.tap) && has(p.podInterface) || p.foreign && (has(p.tap) || has(p.podInterface))
+			return p.secondary && !p.device && !pod.sets(p.name) && !there
+		})
 	}
 	var interfaces []Interface
 	var servers []server
@@ -153,20 +154,6 @@ func (m *Manager) Connect(pod Pod, vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// withLinks keeps the plans of interfaces on the pod network, of devices, of interfaces to be set up, and of those
-// whose links the pod has.
-func withLinks(pod Pod, plans []plan) ([]plan, error) {
-	links, err := linksOf(pod)
-	if err != nil {
-		return nil, err
-	}
-	has := func(name string) bool { return links[name] != nil }
-	return slices.DeleteFunc(plans, func(p plan) bool {
-		there := has(p.tap) && has(p.podInterface) || p.foreign && (has(p.tap) || has(p.podInterface))
-		return p.secondary && !p.device && !pod.sets(p.name) && !there
-	}), nil
-}
-
 func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	nl, err := openNetlink(pod.NetNS)
 	if err != nil {
@@ -184,8 +171,8 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	return links, nil
 }
 
-// Loose returns those of the named interfaces whose bridge in the pod no longer has the pod's own interface: somebody
-// has taken it out of the pod, and may have brought another one.
+// Loose returns those of the named interfaces whose bridge no longer has the pod's own interface: somebody has
+// removed or replaced it.
 func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	links, err := linksOf(pod)
 	if err != nil {
@@ -247,7 +234,7 @@ func closeAll(servers []server) {
 	}
 }
 
-// refuseHostNetwork guards against a mix-up of processes, which would turn the node's network into a guest's.
+// refuseHostNetwork guards against a mix-up of processes that would make the node's network a guest's.
 func refuseHostNetwork(netns *os.File) error {
 	given, err := netns.Stat()
 	if err != nil {
@@ -256,7 +243,7 @@ func refuseHostNetwork(netns *os.File) error {
 	for _, own := range []string{"/proc/self/ns/net", "/proc/1/ns/net"} {
 		info, err := os.Stat(own)
 		if errors.Is(err, fs.ErrPermission) {
-			continue // a process with more rights than ours: not all nodes let us see its namespaces
+			continue // not all nodes let us see the namespaces of a process with more rights
 		}
 		if err != nil {
 			return fmt.Errorf("looking at virt-handler's network namespace: %w", err)

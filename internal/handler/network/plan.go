@@ -20,31 +20,27 @@ const (
 	podTap       = "tap0"
 )
 
-// The guest's private network behind address translation, unless the VMI specifies another.
+// Networks behind address translation, unless the VMI specifies another.
 const (
 	defaultCIDR4 = "10.0.2.0/24"
 	defaultCIDR6 = "fd10:0:2::/120"
 )
 
 type plan struct {
-	name string
-	// path is the VMI's field, for errors.
+	name    string
 	path    string
 	binding binding
 
 	bridge, tap, podInterface string
-	// foreign means that a network plugin makes and connects the tap. stays is why the guest can't leave its node
-	// with the interface, "" if it can.
+	// foreign means that a network plugin makes and connects the tap. stays is Interface.Stays.
 	foreign bool
 	stays   string
-	// device means a device of the node, without links.
-	device bool
-	// secondary means a network other than the pod network; attachment is the NetworkAttachmentDefinition that the
-	// network plugin was asked for.
+	device  bool
+	// secondary means that the network is that of a NetworkAttachmentDefinition, attachment.
 	secondary  bool
 	attachment string
-	// mac comes from the spec or was generated. macChosen is false for an interface on the pod network without a MAC
-	// in the spec: bridge binding then takes the pod's.
+	// macChosen is false for an interface on the pod network without a MAC in the spec: bridge binding then takes the
+	// pod's.
 	mac              net.HardwareAddr
 	macChosen        bool
 	queues           int
@@ -58,10 +54,8 @@ type subnet struct {
 	bits          int
 }
 
-// port is a range of the guest's ports that the pod's address leads to.
 type port struct {
-	protocol byte
-	// first and last are both included.
+	protocol    byte
 	first, last uint16
 }
 
@@ -151,7 +145,7 @@ func (p *plan) links(source *v1.Network) {
 	p.tap = layout.SecondaryLink("tap", source.Name)
 }
 
-// subnets sets the guest's networks behind translation, which only the pod network has.
+// subnets are behind translation, which only the pod network has.
 func (p *plan) subnets(pod *v1.PodNetwork) (err error) {
 	if pod == nil {
 		return nil
@@ -189,8 +183,17 @@ func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 	case err != nil:
 		return fmt.Errorf("%s.binding.name: %w", p.path, err)
 	case of == nil:
-		p.binding, err = bindingOf(iface, p.path)
-		return err
+		for _, b := range bindings {
+			if !b.chosen(&iface.InterfaceBindingMethod) {
+				continue
+			}
+			if b.setup == nil {
+				return fmt.Errorf("%s.%s: not supported by Drydock", p.path, b.name)
+			}
+			p.binding = b
+			return nil
+		}
+		return fmt.Errorf("%s: must say how it is connected: masquerade or bridge", p.path)
 	}
 	p.binding = binding{name: "binding", setup: setupManaged}
 	if !of.Managed {
@@ -200,18 +203,6 @@ func (p *plan) bind(iface *v1.Interface, pod Pod) error {
 		p.stays = fmt.Sprintf("the network binding %s does not say that its guests can migrate (migration)", iface.Binding.Name)
 	}
 	return nil
-}
-
-func bindingOf(iface *v1.Interface, path string) (binding, error) {
-	for _, b := range bindings {
-		if b.chosen(&iface.InterfaceBindingMethod) {
-			if b.setup == nil {
-				return binding{}, fmt.Errorf("%s.%s: not supported by Drydock", path, b.name)
-			}
-			return b, nil
-		}
-	}
-	return binding{}, fmt.Errorf("%s: must say how it is connected: masquerade or bridge", path)
 }
 
 func portsOf(iface *v1.Interface, path string) ([]port, error) {

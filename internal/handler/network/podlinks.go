@@ -21,10 +21,9 @@ type facts struct {
 	routes    []netlink.Route
 }
 
-// address4 is invalid if there is none.
 func (f facts) address4() netip.Prefix { return f.first(netip.Addr.Is4) }
 
-// address6 is the first global address, invalid if there is none.
+// address6 is the first global address. Like address4, it is invalid if there is none.
 func (f facts) address6() netip.Prefix { return f.first(netip.Addr.Is6) }
 
 func (f facts) first(is func(netip.Addr) bool) netip.Prefix {
@@ -102,9 +101,8 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	return link, nil
 }
 
-// bridgeOnly keeps the kernel from passing a bridge's frames to the rules for IP packets, in the namespace of the
-// calling thread. Nodes enable that for their own bridge; here it would translate a guest's packets to itself below
-// the router, where they get lost.
+// bridgeOnly keeps the kernel from passing a bridge's frames to the rules for IP packets, in the calling thread's
+// namespace: they would translate, and so lose, a guest's packets to itself. Nodes enable that for their own bridge.
 func bridgeOnly() error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
 		if err := setSysctl("bridge/"+name, "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -114,8 +112,8 @@ func bridgeOnly() error {
 	return nil
 }
 
-// ensureTap makes or finds the persistent tap that QEMU opens, and makes it a port of the bridge unless the guest is
-// still in another pod. QEMU's user owns it, so QEMU needs no capability.
+// ensureTap makes or finds the persistent tap, a port of the bridge unless the guest is still in another pod. QEMU's
+// user owns it, so QEMU needs no capability.
 func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
 	link, err := nl.LinkByName(p.tap)
 	var missing netlink.LinkNotFoundError
@@ -173,8 +171,7 @@ func switchOn(nl *netlink.Handle, links ...netlink.Link) error {
 	return nil
 }
 
-// withoutIPv6 keeps the kernel from joining the guest's IPv6 network through a link, in the namespace of the calling
-// thread.
+// withoutIPv6 keeps the kernel from joining the guest's IPv6 network, in the calling thread's namespace.
 func withoutIPv6(link string) error {
 	const ipv6 = "/proc/sys/net/ipv6"
 	if _, err := os.Stat(ipv6); os.IsNotExist(err) {

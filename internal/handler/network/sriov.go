@@ -9,8 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/network/sriov"
 )
 
-// setupDevice finds the interface's device of the node. It makes nothing: the network plugin has set the device up,
-// and QEMU passes it through.
+// setupDevice makes nothing: the network plugin has set up the node's device, and QEMU passes it through.
 func setupDevice(pod Pod, p plan, _ logr.Logger) (Interface, []server, error) {
 	device := pod.Devices[p.podInterface]
 	if device == "" && pod.sets(p.name) {

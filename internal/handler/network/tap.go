@@ -15,8 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// TapCommand is the subcommand of virt-handler's program that makes a tap; tapQueues is its flag for a multi-queue
-// tap.
+// TapCommand is the subcommand of virt-handler's program that makes a tap.
 const (
 	TapCommand = "make-tap"
 	tapQueues  = "--multi-queue"
@@ -24,16 +23,14 @@ const (
 
 const tapTimeout = 20 * time.Second
 
-// maxTapError bounds the program's error output that is read, in bytes.
-const maxTapError = 4096
+const maxTapError = 4096 // bytes of error output
 
-// TapChild makes taps in a child process: SELinux labels a tap with its maker's context, and no other may open
-// it.
+// TapChild makes taps in a child process: SELinux labels a tap with its maker's context, and no other may open it.
 type TapChild struct {
 	// Enter sets the SELinux context of the thread's next exec.
 	Enter func() error
-	// Open opens the pod's own /dev/net/tun, which the child can use under the pod's context. It must be called by a
-	// thread in the pod's network namespace: a tap is made in the namespace in which its device was opened.
+	// Open opens the pod's /dev/net/tun, which the child can use under the pod's context, by a thread in the pod's
+	// network namespace: a tap is made where its device was opened.
 	Open func() (*os.File, error)
 }
 
@@ -82,18 +79,10 @@ func RunTapCommand(args []string) error {
 	return makeTap(device, args[0], len(args) == 2)
 }
 
-func openTunDevice() (int, error) {
+func makeTapHere(name string, multiQueue bool) error {
 	fd, err := unix.Open(layout.TUNDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return -1, fmt.Errorf("opening /dev/net/tun: %w", err)
-	}
-	return fd, nil
-}
-
-func makeTapHere(name string, multiQueue bool) error {
-	fd, err := openTunDevice()
-	if err != nil {
-		return err
+		return fmt.Errorf("opening /dev/net/tun: %w", err)
 	}
 	defer func() { _ = unix.Close(fd) }()
 	return makeTap(fd, name, multiQueue)
@@ -116,7 +105,7 @@ func makeTap(fd int, name string, multiQueue bool) error {
 	if err := unix.IoctlSetInt(fd, unix.TUNSETOWNER, layout.QEMUUser); err != nil {
 		return fmt.Errorf("giving it to user %d: %w", layout.QEMUUser, err)
 	}
-	// The tap outlives this process only from here on, so a half-made tap disappears by itself.
+	// Until here a half-made tap disappears with this process.
 	if err := unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1); err != nil {
 		return fmt.Errorf("keeping it: %w", err)
 	}

@@ -1,8 +1,8 @@
 // Package node labels the Node object for the scheduler.
 //
-// It owns the labels that begin with KubeVirt's prefixes for scheduling, those with the probe's results and the one for
-// SELinux, and the events about a change of the probe's results. It writes labels only when they differ. There is no
-// heartbeat: the node's Ready condition has its liveness (decision 043). After virt-handler has left the node,
+// It owns the labels that begin with KubeVirt's prefixes for scheduling, those with the probe's results and the one
+// for SELinux, and the events about a change of the probe's results. It writes labels only when they differ. There is
+// no heartbeat: the node's Ready condition has its liveness (decision 043). After virt-handler has left the node,
 // virt-controller sets kubevirt.io/schedulable to false; the next virt-handler sets it again.
 package node
 
@@ -29,7 +29,6 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// prefixes belong to labels that a node has once per capability.
 var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
 
 // Labels returns a node's labels (decision 195).
@@ -47,7 +46,7 @@ func Labels(probe nodeprobe.Result) map[string]string {
 	return labels
 }
 
-// Patch returns the merge patch that sets the wanted labels and removes our others, nil without a change.
+// Patch returns the merge patch for the wanted labels, nil without a change.
 func Patch(have, want map[string]string) ([]byte, error) {
 	changes := map[string]any{}
 	for name, value := range want {
@@ -56,7 +55,8 @@ func Patch(have, want map[string]string) ([]byte, error) {
 		}
 	}
 	for name := range have {
-		if _, wanted := want[name]; !wanted && isOurLabel(name) {
+		ours := name == layout.SELinuxLabel || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if _, wanted := want[name]; !wanted && ours {
 			changes[name] = nil
 		}
 	}
@@ -70,23 +70,13 @@ func Patch(have, want map[string]string) ([]byte, error) {
 	return patch, nil
 }
 
-func isOurLabel(label string) bool {
-	for _, prefix := range prefixes {
-		if strings.HasPrefix(label, prefix) {
-			return true
-		}
-	}
-	return label == layout.SELinuxLabel
-}
-
 // Labeler labels a node.
 type Labeler struct {
-	Reader  client.Reader
-	Writer  client.Writer
-	Node    string
-	Probe   nodeprobe.Result
-	SELinux bool
-	// Offers are the names of the resources that the kubelet gets from the device plugins.
+	Reader   client.Reader
+	Writer   client.Writer
+	Node     string
+	Probe    nodeprobe.Result
+	SELinux  bool
 	Offers   []string
 	Recorder events.EventRecorder
 	Log      logr.Logger
@@ -96,8 +86,8 @@ type Labeler struct {
 	offering chan struct{}
 }
 
-// The delays are the backoff for an unreachable API server, and the interval of looking at a node whose kubelet does
-// not offer the devices yet: it does so within ten seconds.
+// Delays for an unreachable API server, and looks at a node whose kubelet does not offer the devices yet: it does so
+// within ten seconds.
 const (
 	firstDelay   = 200 * time.Millisecond
 	longestDelay = 30 * time.Second
@@ -105,10 +95,10 @@ const (
 	longestLook  = time.Minute
 )
 
-// Run labels the node, retrying until it succeeds, and again after the kubelet offers the devices, and returns.
+// Run labels the node, and again after the kubelet offers the devices.
 //
-// virt-controller writes false for a node that virt-handler has left, and only while the devices are not offered
-// (package rules/cluster/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
+// virt-controller writes false for a node that virt-handler has left, only while the devices are not offered (package
+// rules/cluster/schedulable). Such a write may come after virt-handler's return, but not after the last look here.
 func (l *Labeler) Run(ctx context.Context) error {
 	l.retryUntil(ctx, backoff.Doubling(firstDelay, longestDelay), func(bool) bool { return true })
 	l.retryUntil(ctx, backoff.Doubling(firstLook, longestLook), func(offered bool) bool { return offered })
@@ -118,7 +108,7 @@ func (l *Labeler) Run(ctx context.Context) error {
 	return nil
 }
 
-// Await returns when the node has its labels and the devices, so that a new guest can be scheduled to it.
+// Await returns when the node has its labels and the devices.
 func (l *Labeler) Await(ctx context.Context) error {
 	select {
 	case <-l.offered():
@@ -128,13 +118,11 @@ func (l *Labeler) Await(ctx context.Context) error {
 	}
 }
 
-// offered returns the channel that is closed for Await.
 func (l *Labeler) offered() chan struct{} {
 	l.once.Do(func() { l.offering = make(chan struct{}) })
 	return l.offering
 }
 
-// retryUntil labels the node until there is no error and enough returns true.
 func (l *Labeler) retryUntil(ctx context.Context, delays wait.Backoff, enough func(offered bool) bool) {
 	backoff.Retry(ctx, delays, func(ctx context.Context) bool {
 		offered, err := l.label(ctx)
@@ -145,21 +133,14 @@ func (l *Labeler) retryUntil(ctx context.Context, delays wait.Backoff, enough fu
 	})
 }
 
-func (l *Labeler) offers(node *corev1.Node) bool {
-	return !slices.ContainsFunc(l.Offers, func(resource string) bool {
-		devices := node.Status.Allocatable[corev1.ResourceName(resource)]
-		return devices.IsZero()
-	})
-}
-
-// label labels the node, and reports whether the kubelet had offered the devices before.
+// label reports whether the kubelet had offered the devices before.
 func (l *Labeler) label(ctx context.Context) (offered bool, err error) {
 	node := &corev1.Node{}
 	if err := l.Reader.Get(ctx, client.ObjectKey{Name: l.Node}, node); err != nil {
 		return false, fmt.Errorf("reading node %s: %w", l.Node, err)
 	}
 	if !l.reported {
-		// The events come before the labels, which mark them as sent: a duplicate is better than a lost one.
+		// The labels mark the events as sent: a duplicate is better than a lost one.
 		for _, r := range Reports(node.Labels, l.Probe) {
 			l.Recorder.Eventf(node, nil, r.Type, r.Reason, "Probe", "%s", r.Message)
 		}
@@ -169,7 +150,10 @@ func (l *Labeler) label(ctx context.Context) (offered bool, err error) {
 	if l.SELinux {
 		want[layout.SELinuxLabel] = layout.SELinuxEnabled
 	}
-	offered = l.offers(node)
+	offered = !slices.ContainsFunc(l.Offers, func(resource string) bool {
+		devices := node.Status.Allocatable[corev1.ResourceName(resource)]
+		return devices.IsZero()
+	})
 	patch, err := Patch(node.Labels, want)
 	if err != nil || patch == nil {
 		return offered, err

@@ -69,7 +69,7 @@ func (p *Probe) Known(ctx context.Context) error {
 	}
 }
 
-// Await waits for virt-launcher to write the result, and stores it. It must be called once, and the folder must exist.
+// Await waits for virt-launcher to write the result, in an existing folder. It must be called once.
 func (p *Probe) Await(ctx context.Context, path string) error {
 	found, err := awaitProbe(ctx, path, func(nodeprobe.Result) bool { return true })
 	if err != nil {
@@ -81,8 +81,7 @@ func (p *Probe) Await(ctx context.Context, path string) error {
 }
 
 // AwaitAnother returns an error when virt-launcher has probed a starved node again and reached another verdict. All
-// that follows from a probe is decided once, so virt-handler must start again then; guests stay. It must be called
-// after Await, and returns nil for any other node.
+// that follows from a probe is decided once, so virt-handler must start again. It must be called after Await.
 func (p *Probe) AwaitAnother(ctx context.Context, path string) error {
 	if !p.found.Starved {
 		return nil
@@ -97,7 +96,6 @@ func (p *Probe) AwaitAnother(ctx context.Context, path string) error {
 	return fmt.Errorf("the node was probed again, and guests can run with %s; virt-handler starts again", found.Use())
 }
 
-// awaitProbe waits for a result that suits.
 func awaitProbe(ctx context.Context, path string, suits func(nodeprobe.Result) bool) (nodeprobe.Result, error) {
 	var none nodeprobe.Result
 	changes, err := fsnotify.NewWatcher()

@@ -8,19 +8,16 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 )
 
-// Values of KVMLabel, TCGLabel and UEFILabel.
 const (
 	// Usable means that the probe's guest ran with it.
 	Usable = layout.KVMUsable
 	// Unusable means that the node has it and the probe's guest did not run.
 	Unusable = "unusable"
-	// Absent means that the node does not have it.
-	Absent = "absent"
-	// Off means that it was not tried, since DRYDOCK_ACCEL requests another accelerator.
+	Absent   = "absent"
+	// Off means that DRYDOCK_ACCEL requests another accelerator.
 	Off = "off"
 )
 
-// Reasons of the events on a node.
 const (
 	ReasonKVMUnusable  = "KVMUnusable"
 	ReasonKVMUsable    = "KVMUsable"
@@ -37,8 +34,7 @@ const probedAgain = ". The guest got too little of the CPUs, so the node is prob
 type capability struct {
 	label, state     string
 	unusable, usable string
-	// message has the reason and the consequence.
-	message string
+	message          string
 }
 
 func capabilities(probe nodeprobe.Result) []capability {
@@ -85,7 +81,7 @@ func stateOf(a nodeprobe.Accelerator) string {
 // Report is an event on the node.
 type Report struct{ Type, Reason, Message string }
 
-// Reports returns the events for changes. Equal labels give none, so a restart reports nothing twice.
+// Reports returns the events for changes. A restart reports nothing twice.
 func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	if probe.Use() == "" {
 		// The other failures follow from this one.
@@ -110,7 +106,7 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 		switch was := have[c.label]; {
 		case c.state == was && (found || was != Unusable):
 		case c.state == Unusable:
-			// Also if the label says so already: the only event about a node without guests was of another reason.
+			// Also if the label says so: the only event about a node without guests was of another reason.
 			reports = append(reports, Report{corev1.EventTypeWarning, c.unusable, c.message})
 		case c.state == Usable && was == Unusable:
 			reports = append(reports, Report{corev1.EventTypeNormal, c.usable, "a guest ran on this node; it can be used again"})
@@ -119,8 +115,8 @@ func Reports(have map[string]string, probe nodeprobe.Result) []Report {
 	return reports
 }
 
-// foundNothing reports whether the labels are from a probe that ran no guest. kubevirt.io/schedulable alone does not
-// show it: virt-controller sets it to false on a node that virt-handler has left, and leaves the probe's labels.
+// foundNothing reports whether the labels are from a probe that ran no guest. virt-controller sets
+// kubevirt.io/schedulable to false on a node that virt-handler has left, and leaves the probe's labels.
 func foundNothing(have map[string]string) bool {
 	return have[v1.NodeSchedulable] == "false" && have[layout.KVMLabel] != Usable && have[layout.UEFILabel] != Usable
 }

@@ -14,18 +14,16 @@ import (
 
 const (
 	firstDelay = 50 * time.Millisecond
-	// LongestDelay is the longest delay before a failed action is taken again.
+	// LongestDelay limits the delay before a failed action is repeated.
 	LongestDelay = 30 * time.Second
-	// reportAfter is the number of failures before the status shows them: a failure that the next attempt fixes is
-	// not worth a write.
+	// reportAfter is the number of failures before the status shows them.
 	reportAfter = 4
-	// firstAsk is how long a guest has before it is asked again to release a disk. A Linux guest answers within a
-	// second; the hardware's own protocol gives it five.
+	// firstAsk is the time until a guest is asked again to release a disk. A Linux guest answers within a second; the
+	// hardware's own protocol gives it five.
 	firstAsk   = 6 * time.Second
 	longestAsk = time.Minute
 )
 
-// attempts are those of one action on a volume.
 type attempts struct {
 	action Action
 	err    error
@@ -40,18 +38,10 @@ func (t attempts) failed(err error, now time.Time) attempts {
 	return t
 }
 
-// repeats is the state after an action that succeeded and takes effect later.
-func (t attempts) repeats(now time.Time) attempts {
-	t.err = nil
-	t.count++
-	t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
-	return t
-}
-
-// Attempts are those of the actions decided on, by volume. It is a value; a change returns another one.
+// Attempts is a value, by volume; a change returns another one.
 type Attempts map[string]attempts
 
-// For returns the attempts for other decisions. The attempts of an action begin at zero when the action changes.
+// For returns the attempts for other decisions, from zero for another action.
 func (a Attempts) For(decisions []Decision) Attempts {
 	next := Attempts{}
 	for i := range decisions {
@@ -73,8 +63,9 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	case err != nil:
 		t = t.failed(err, now)
 	case action == Ask || action == Clear:
-		// Repeated if it has no effect.
-		t = t.repeats(now)
+		t.err = nil
+		t.count++
+		t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
 	default:
 		return a
 	}
@@ -86,13 +77,12 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	return next
 }
 
-// Wait returns how long an action has to wait for its next attempt, 0 if it is due.
+// Wait returns how long an action has to wait, 0 if it is due.
 func (a Attempts) Wait(d *Decision, now time.Time) time.Duration {
 	return max(0, a[d.Volume].retry.Sub(now))
 }
 
-// Schedule reports whether a decision can be acted on now; after is the delay until another can, 0 for never. Volumes
-// whose disk is being opened wait for the result.
+// Schedule reports whether a decision can be acted on now; after is the delay until another can, or 0.
 func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now time.Time) (due bool, after time.Duration) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -110,17 +100,17 @@ func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now ti
 
 // Fact is the new status of a volume.
 type Fact struct {
-	// Phase is empty if the status should stay as it is.
+	// Phase is empty if the status stays.
 	Phase           v1.VolumePhase
 	Reason, Message string
 	PodName         string
 	PodUID          types.UID
-	// Size is the disk's size in the guest in bytes, 0 if the guest has no disk.
+	// Size is the disk's size in the guest in bytes, 0 for none.
 	Size int64
 }
 
-// Facts returns the results of decisions by volume, for the status of the VMI that they were made for. refused has the
-// devices that, as QEMU reports, the guest does not release.
+// Facts returns the results of decisions by volume, for the status of vmi. refused has the devices that the guest
+// does not release, as QEMU reports.
 func Facts(vmi *v1.VirtualMachineInstance, decisions []Decision, tried Attempts, disks map[string]diskhotplug.Disk, refused map[string]bool) map[string]Fact {
 	facts := map[string]Fact{}
 	for i := range decisions {

@@ -21,37 +21,34 @@ type Observed struct {
 	Record         hotplug.Record
 	AttachmentPods []hotplug.Pod
 	Disks          map[string]diskhotplug.Disk
-	// Opened has, by volume, the attachment pod in which a disk was opened that has been neither plugged nor dropped
-	// since.
+	// Opened has, by volume, the attachment pod whose disk is open, neither plugged nor dropped.
 	Opened map[string]types.UID
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
-	// Verified has, by volume, the attachment pod in which the volume's disk was seen, too.
+	// Verified has, by volume, another attachment pod in which the disk was seen.
 	Verified map[string]types.UID
-	// Arriving means that QEMU waits for a guest that comes with its disks. Places has their places, and Record the
-	// attachment pods that hold them here.
+	// Arriving means that QEMU waits for a guest that comes with its disks in Places. Record has the attachment pods
+	// that hold them here.
 	Arriving bool
 	Places   map[string]machine.Slot
-	// Copied has the sizes in bytes, by volume, of the disks whose content the source copies to their claims here.
+	// Copied has the sizes in bytes, by volume, of the disks that the source copies to their claims here.
 	Copied map[string]int64
 }
 
 // Action is the action on a volume.
 type Action string
 
-// The actions. Rest does nothing; Ask asks the guest to release the disk.
+// Ask asks the guest to release the disk.
 const (
 	Rest Action = ""
 	Open Action = "Open"
 	Plug Action = "Plug"
 	// Verify opens the disk in a newer attachment pod, to make sure that it is there.
 	Verify Action = "Verify"
-	// Drop closes an open disk that is no longer wanted.
-	Drop Action = "Drop"
-	Ask  Action = "Ask"
-	// Eject removes the medium from a tray that the guest has opened.
+	Drop   Action = "Drop"
+	Ask    Action = "Ask"
+	// Eject removes the medium from an open tray.
 	Eject Action = "Eject"
-	// Force takes the disk from a guest that does not release it.
 	Force Action = "Force"
 	// Clear removes QEMU's parts of a disk that the guest does not have.
 	Clear Action = "Clear"
@@ -61,13 +58,13 @@ const (
 type Decision struct {
 	Volume, Claim string
 	Action        Action
-	// Source is the attachment pod with the disk for Open, Plug and Verify.
+	// Source is the attachment pod for Open, Plug and Verify.
 	Source hotplug.Pod
-	// Place is the disk's place; nil for any free one.
+	// Place is nil for any free one.
 	Place *machine.Slot
-	// Size is the size in bytes of an image that Open makes, 0 for the claim's capacity.
+	// Size is of an image that Open makes, in bytes, 0 for the claim's capacity.
 	Size int64
-	// Phase is the phase for the status; empty if virt-handler does not write it.
+	// Phase is empty if virt-handler does not write the status.
 	Phase           v1.VolumePhase
 	PodName         string
 	PodUID          types.UID
@@ -124,7 +121,7 @@ type entry struct {
 	name  string
 }
 
-// attached reports whether virt-controller has given the volume to virt-handler, which has not given it back yet.
+// attached reports whether virt-controller has given the volume to virt-handler, which has not given it back.
 func (e entry) attached() bool {
 	return e.phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.phase)
 }
@@ -146,7 +143,7 @@ func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
 
 func (o Observed) decide(name string) Decision {
 	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
-	// The remains of a disk that was forced out belong to no claim.
+	// A disk that was forced out leaves remains that belong to no claim.
 	has := disk.Stage != diskhotplug.Absent && !disk.Detached
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
@@ -175,8 +172,7 @@ func (o Observed) decide(name string) Decision {
 	return d
 }
 
-// A disk of an arriving guest is plugged in the same place as at the source, whatever the spec now says. The status
-// does not change.
+// A disk of an arriving guest is plugged in its place at the source, whatever the spec says.
 func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 	place, comes := o.Places[d.Volume]
 	_, opened := o.Opened[d.Volume]
@@ -191,11 +187,10 @@ func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 	}
 }
 
-// decidePartial decides about a disk of which QEMU has only a part.
 func (o Observed) decidePartial(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
 	if disk.Bare && o.Halted && wanted && e.attached() {
-		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, and the guest may not run before the
-		// disk is plugged: plug the disk beside it.
+		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, which it may not before the disk is
+		// plugged: plug the disk beside it.
 		o.decidePlug(d, e)
 		return
 	}
@@ -238,7 +233,7 @@ func (o Observed) decidePlug(d *Decision, e entry) {
 	case isOpen && (source == nil || opened != source.UID):
 		d.Action = Drop
 	case source == nil:
-		// virt-controller sees the pod's end, too, and names another.
+		// virt-controller names another pod.
 	case isOpen:
 		d.Action, d.Source = Plug, *source
 	default:
@@ -246,9 +241,8 @@ func (o Observed) decidePlug(d *Decision, e entry) {
 	}
 }
 
-// sourcePod returns the attachment pod to plug a volume from: the one that the status names. If that pod is gone, a
-// volume that was already in use comes from its successor as in a handover, because virt-controller names only the
-// first pod.
+// sourcePod returns the pod that the status names, or its successor for a volume in use, because virt-controller
+// names only the first pod.
 func (o Observed) sourcePod(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
 	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {
@@ -280,8 +274,7 @@ func (o Observed) decidePlugged(d *Decision, e entry) {
 	case ok && serving.Alive():
 		d.setStatus(v1.VolumeReady, e, ReasonReady, fmt.Sprintf("Successfully attach hotplugged volume %s to VM", d.Volume))
 	case d.Action == Verify:
-		// The next pod follows, as for every guest that has arrived from another node. A failure is reported after
-		// the attempt.
+		// The next pod follows. A failure is reported after the attempt.
 	case e.phase != v1.HotplugVolumeAttachedToNode:
 		d.setStatus(e.phase, e, ReasonPodGone, fmt.Sprintf("the guest keeps the disk although its attachment pod %s does not run any more", e.name))
 	}
@@ -301,7 +294,7 @@ func (o Observed) attachmentPod(uid types.UID) (hotplug.Pod, bool) {
 	return hotplug.Pod{}, false
 }
 
-// Claim returns the claim of a hotpluggable volume; empty if the spec has no such volume.
+// Claim returns the claim of a hotpluggable volume, empty for any other.
 func Claim(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	for i := range spec.Volumes {
 		v := &spec.Volumes[i]

@@ -1,6 +1,6 @@
-// Package nodehotplug decides how a VMI's hotplugged volumes get from their attachment pods into the running QEMU, and
-// out of it: the action for each volume, its delay after a failure, and its part of the VMI's status. It also opens the
-// disk that an attachment pod holds (open.go). The concern disks carries the actions out.
+// Package nodehotplug decides how a VMI's hotplugged volumes get from their attachment pods into the running QEMU,
+// and out of it: the action for each volume, its delay after a failure, and its part of the VMI's status. It also
+// opens the disk that an attachment pod holds (open.go). The concern disks carries the actions out.
 //
 // Decide is pure. After a restart virt-handler can read all its input again: the VMI, the node's attachment pods, and
 // QEMU, which remembers the volume of each descriptor (package diskhotplug).

@@ -12,8 +12,8 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// SizeFor returns the size in bytes for the disk of a claim with the given capacity: the device's own or, for an
-// image, as much as its file system has room for.
+// SizeFor returns the size in bytes for the disk of a claim: the device's own or, for an image, as much as its file
+// system has room for.
 func SizeFor(volume *podpath.Volume, capacity int64) (int64, error) {
 	if volume.Folder == nil {
 		device, err := volume.Device(unix.O_RDONLY)

@@ -21,7 +21,7 @@ type PluggedDisk struct {
 // Plugs has the plugged disks of a guest that leaves, as QEMU reports them.
 type Plugs struct {
 	Disks []PluggedDisk
-	// Detached has the volumes whose disks were taken by force from a guest that still has their devices.
+	// Detached has the volumes whose disks were taken by force, and whose devices the guest still has.
 	Detached []string
 }
 
@@ -38,8 +38,8 @@ func PlugsOf(disks map[string]diskhotplug.Disk) (plugs Plugs) {
 	return plugs
 }
 
-// Received reports whether a QEMU that waits for a guest has all disks that come with it, each in its place and on
-// the claim in the VMI's status.
+// Received reports whether a QEMU that waits for a guest has all its disks, each in its place and on the claim in the
+// VMI's status.
 func Received(vmi *v1.VirtualMachineInstance, disks map[string]diskhotplug.Disk, places map[string]machine.Slot) bool {
 	for volume, place := range places {
 		disk, e := disks[volume], entryOf(vmi, volume)

@@ -18,9 +18,9 @@ import (
 type Request struct {
 	Volume, Claim string
 	ReadOnly      bool
-	// Size is the size in bytes of an image to be made; 0 for the claim's capacity.
+	// Size is of an image to be made, in bytes; 0 for the claim's capacity.
 	Size int64
-	// Capacity returns bytes, for an image that is made without a size.
+	// Capacity returns bytes, for an image without a size.
 	Capacity func(ctx context.Context, claim string) (int64, error)
 	// Tolerated is by how many percent such an image may be smaller.
 	Tolerated int

@@ -18,19 +18,18 @@ func Filters() bool {
 	return err == nil
 }
 
-// Try requests a userfaultfd from the kernel as QEMU in a launcher pod does: without capabilities, and also for page
-// faults in the kernel, which KVM and vhost cause in the guest's memory. Its error is the reason for a refusal.
+// Try requests a userfaultfd as QEMU in a launcher pod does: without capabilities, and also for page faults in the
+// kernel, which KVM and vhost cause in the guest's memory.
 func Try() error {
 	tried := make(chan error)
 	go func() {
-		// The thread loses its capabilities for good. It ends with this goroutine, which never unlocks it.
+		// The thread, which loses its capabilities for good, ends with this goroutine.
 		runtime.LockOSThread()
 		tried <- tryWithoutCapabilities()
 	}()
 	return <-tried
 }
 
-// tryWithoutCapabilities drops the capabilities of its thread.
 func tryWithoutCapabilities() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var none [2]unix.CapUserData

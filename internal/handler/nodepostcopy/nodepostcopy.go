@@ -1,9 +1,9 @@
 // Package nodepostcopy enables a node as a target of post-copy: QEMU at the target of a migration needs userfaultfd,
 // which the container runtime's default seccomp profile refuses.
 //
-// It owns the seccomp profile that permits it to a launcher, in the kubelet's folder of profiles, the check whether the
-// kernel permits it, and the node's label for both. It must not decide which pods name the profile (package launcherpod
-// does), and must not change a setting of the node's administrator: no sysctl, no device (decision 363).
+// It owns the seccomp profile that permits it to a launcher, in the kubelet's folder of profiles, the check whether
+// the kernel permits it, and the node's label for both. It must not decide which pods name the profile (package
+// launcherpod does), and must not change a setting of the node's administrator: no sysctl, no device (decision 363).
 package nodepostcopy
 
 import (
@@ -23,10 +23,9 @@ import (
 )
 
 const (
-	// lookEvery is the interval of checking file and kernel: an administrator who sets the sysctl need not restart
-	// anything, and a removed file is restored before a pod that waits for it is given up.
-	lookEvery = 10 * time.Second
-	// leaveWithin limits the last write when virt-handler ends.
+	// lookEvery is the interval of checking file and kernel: a removed file is restored before a pod that waits for
+	// it is given up.
+	lookEvery   = 10 * time.Second
 	leaveWithin = 2 * time.Second
 )
 
@@ -35,12 +34,10 @@ type Keeper struct {
 	Node    string
 	Writer  client.Writer
 	Profile Profile
-	// Filters reports whether the kernel filters system calls. If not, a container runtime refuses a pod with a
-	// profile.
+	// Without Filters, a container runtime refuses a pod with a profile.
 	Filters func() bool
-	// Try requests a userfaultfd as a launcher would.
-	Try func() error
-	Log logr.Logger
+	Try     func() error
+	Log     logr.Logger
 
 	// labeled is the label's last written value, if known.
 	labeled   string
@@ -48,8 +45,8 @@ type Keeper struct {
 	complaint string
 }
 
-// Run maintains profile and label until ctx ends, and removes them then: a release without the profile would leave the
-// label on a node where the file is no longer maintained.
+// Run maintains profile and label until ctx ends, and removes them then: a release without the profile would keep the
+// label.
 func (k *Keeper) Run(ctx context.Context) error {
 	ticker := time.NewTicker(lookEvery)
 	defer ticker.Stop()
@@ -63,7 +60,6 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}
 }
 
-// syncLabel writes the file and then the label.
 func (k *Keeper) syncLabel(ctx context.Context) {
 	value, why := k.state()
 	if !k.known || value != k.labeled {
@@ -76,8 +72,7 @@ func (k *Keeper) syncLabel(ctx context.Context) {
 	k.logNewReason("no guest comes to this node by post-copy", why)
 }
 
-// state returns the label's value, empty for none, and the reason if post-copy is not usable. The file is checked, and
-// written, before the label claims it.
+// state returns the label's value, empty for none, and the reason. The file is written before the label claims it.
 func (k *Keeper) state() (value string, why error) {
 	if !k.Filters() {
 		return "", errors.New("the kernel filters no system calls, so pods can't have a seccomp profile of their own")
@@ -87,7 +82,7 @@ func (k *Keeper) state() (value string, why error) {
 		return "", err
 	}
 	if written {
-		// The remover of the file may have removed the label, too: an earlier virt-handler that ends late does both.
+		// The remover of the file, an earlier virt-handler that ends late, may have removed the label, too.
 		k.known = false
 	}
 	if err := k.Try(); err != nil {
@@ -96,7 +91,6 @@ func (k *Keeper) state() (value string, why error) {
 	return layout.PostCopyUsable, nil
 }
 
-// logNewReason logs only an error that differs from the last one.
 func (k *Keeper) logNewReason(what string, err error) {
 	said := ""
 	if err != nil {
@@ -128,8 +122,7 @@ func (k *Keeper) label(ctx context.Context, value string) error {
 }
 
 // cleanUp removes the label, and then the file. If the API server is unreachable, both stay: a pod that is scheduled
-// here by the label finds the file. If it refuses, the file goes: Drydock's rights have been removed, and so has
-// Drydock.
+// here by the label finds the file. If it refuses, Drydock has been removed with its rights.
 func (k *Keeper) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()

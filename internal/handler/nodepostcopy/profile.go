@@ -19,7 +19,6 @@ var profile []byte
 
 // Profile is the profile's file on the node.
 type Profile struct {
-	// path is absolute. Its folder is Drydock's.
 	path string
 }
 
@@ -50,24 +49,19 @@ func (p Profile) write() error {
 		return err
 	}
 	defer f.Close()
-	if err = fill(f); err == nil {
+	if _, err = f.Write(profile); err == nil {
+		err = f.Chmod(0o644)
+	}
+	if err == nil {
+		err = f.Sync() // a power failure must not leave an empty profile
+	}
+	if err == nil {
 		err = os.Rename(f.Name(), p.path)
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
-}
-
-func fill(f *os.File) error {
-	if _, err := f.Write(profile); err != nil {
-		return err
-	}
-	if err := f.Chmod(0o644); err != nil {
-		return err
-	}
-	// A power failure must not leave an empty profile.
-	return f.Sync()
 }
 
 // Remove removes the file, and its folder with the leftovers of an interrupted Put.

@@ -1,7 +1,6 @@
 package nodeselinux
 
 import (
-	"bytes"
 	"errors"
 
 	"github.com/opencontainers/selinux/go-selinux"
@@ -33,12 +32,3 @@ func (Real) SetExec(context string) error { return selinux.SetExecLabel(context)
 
 // SetFile implements Kernel.
 func (Real) SetFile(path, label string) error { return selinux.SetFileLabel(path, label) }
-
-func hasLine(data []byte, want string) bool {
-	for line := range bytes.Lines(data) {
-		if string(bytes.TrimSuffix(line, []byte("\n"))) == want {
-			return true
-		}
-	}
-	return false
-}

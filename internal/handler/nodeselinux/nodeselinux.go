@@ -1,11 +1,12 @@
-// Package nodeselinux is the SELinux of virt-handler's node: the context of a launcher's process, the context in which
-// a program is executed, and the labels of files.
+// Package nodeselinux is the SELinux of virt-handler's node: the context of a launcher's process, the context in
+// which a program is executed, and the labels of files.
 //
 // It acts through the kernel's interfaces. Package selinux interprets contexts, and the callers decide which files to
 // create or label. Without SELinux there is no Node, and nothing is read or written.
 package nodeselinux
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -16,17 +17,12 @@ import (
 
 // Kernel is the used part of the kernel's interface.
 type Kernel interface {
-	// Known reports whether the kernel has SELinux.
 	Known() (bool, error)
-	// Own returns the context of the calling thread.
 	Own() (string, error)
-	// OfProcess returns the context of a process.
 	OfProcess(pid int) (string, error)
-	// OfFile returns the label of a file.
 	OfFile(path string) (string, error)
 	// SetExec sets the context of the calling thread's next exec.
 	SetExec(context string) error
-	// SetFile sets the label of a file.
 	SetFile(path, label string) error
 }
 
@@ -36,8 +32,8 @@ type Node struct {
 	own    selinux.Context
 }
 
-// Find returns the Node, nil for a node without SELinux. A node has it if the kernel knows SELinux and a policy gives
-// virt-handler a context: without a loaded policy, or with another security module, the text is not a context.
+// Find returns the Node, nil for a node without SELinux: the kernel must know SELinux, and a policy give virt-handler
+// a context.
 func Find(kernel Kernel) (*Node, error) {
 	known, err := kernel.Known()
 	if err != nil || !known {
@@ -54,23 +50,21 @@ func Find(kernel Kernel) (*Node, error) {
 	return &Node{kernel: kernel, own: own}, nil
 }
 
-// Launcher is a launcher's SELinux context. The zero value is a launcher on a node without SELinux, for which nothing
-// is done.
+// Launcher is a launcher's SELinux context. The zero value is for a node without SELinux.
 type Launcher struct {
-	known bool
-	node  *Node
-	// Process is the context of virt-launcher, and of its QEMU.
+	known   bool
+	node    *Node
 	Process selinux.Context
 	files   string
 }
 
-// Launcher reads the context of a launcher's process, and the label that the container runtime gave to its files.
+// Launcher reads the context of a launcher's process, and the label of its files.
 func (n *Node) Launcher(peer *podpath.Peer) (Launcher, error) {
 	text, err := n.kernel.OfProcess(peer.PID)
 	if err != nil {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher (process %d): %w", peer.PID, err)
 	}
-	// Unless the process is alive, its PID may have been reused.
+	// Otherwise its PID may have been reused.
 	if err := peer.Alive(); err != nil {
 		return Launcher{}, fmt.Errorf("reading the SELinux context of virt-launcher: %w", err)
 	}
@@ -101,12 +95,10 @@ func (l Launcher) Context() string {
 	return l.Process.String()
 }
 
-// Apart reports whether the context differs from virt-handler's. Containers without their own context share the
-// runtime's.
+// Apart reports whether the context differs from virt-handler's: containers may share the runtime's.
 func (l Launcher) Apart() bool { return l.known && l.Process != l.node.own }
 
-// Exec sets the context of the calling thread's next exec to the launcher's. The caller must have locked the thread,
-// and must end it afterwards: it must execute nothing else.
+// Exec sets the context of the next exec of the calling thread, which must be locked, execute nothing else and end.
 func (l Launcher) Exec() error {
 	if err := l.node.kernel.SetExec(l.Process.String()); err != nil {
 		return fmt.Errorf("setting the SELinux context %s for a program: %w", l.Process, err)
@@ -114,8 +106,8 @@ func (l Launcher) Exec() error {
 	return nil
 }
 
-// LabelFile gives a file that virt-handler made the label of the launcher's files. A file system without labels, on NFS
-// or mounted with one label for all files, was mounted with the right one for the pod.
+// LabelFile gives virt-handler's file the label of the launcher's files. A file system without labels was mounted
+// with the right one for the pod (NFS, or one label for all files).
 func (l Launcher) LabelFile(path string) error {
 	err := l.node.kernel.SetFile(path, l.files)
 	if err == nil || errors.Is(err, errors.ErrUnsupported) {
@@ -139,5 +131,10 @@ func knows(list string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("asking the kernel whether it has SELinux: %w", err)
 	}
-	return hasLine(data, "nodev\tselinuxfs"), nil
+	for line := range bytes.Lines(data) {
+		if string(bytes.TrimSuffix(line, []byte("\n"))) == "nodev\tselinuxfs" {
+			return true, nil
+		}
+	}
+	return false, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// Watcher waits for files. All waiters share one inotify instance: a user may have few (128 by default).
+// Watcher shares one inotify instance: a user may have few (128 by default).
 type Watcher struct {
 	inotify *fsnotify.Watcher
 
@@ -23,7 +23,7 @@ type Watcher struct {
 	err     error
 }
 
-// NewWatcher opens the inotify instance. Await needs a running Run to return.
+// NewWatcher opens the inotify instance. Await needs a running Run.
 func NewWatcher() (*Watcher, error) {
 	inotify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -34,7 +34,6 @@ func NewWatcher() (*Watcher, error) {
 
 // Run serves the waiters until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
-	// Closing only drops the watches, so its error does not matter.
 	defer func() { _ = w.inotify.Close() }()
 	for {
 		select {
@@ -69,13 +68,15 @@ func (w *Watcher) wake(err error) {
 	w.changed = make(chan struct{})
 }
 
-// Await returns when base/rel exists. base must exist; the folders of rel may appear one by one. Guests may be able
-// to write to the last folder of rel: Await only looks at the names of its entries.
+// Await returns when base/rel exists. base must exist; the folders of rel may appear one by one. Guests may write to
+// the last one: Await only looks at names.
 func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 	watched := ""
 	defer func() { w.release(watched) }()
 	for {
-		changed, err := w.current()
+		w.mu.Lock()
+		changed, err := w.changed, w.err
+		w.mu.Unlock()
 		if err != nil {
 			return err
 		}
@@ -87,10 +88,10 @@ func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 			w.release(watched)
 			watched = ""
 		}
-		// Each look watches the folder again: one that was removed and made again has lost its watch.
+		// A folder that was removed and made again has lost its watch.
 		if err := w.watch(deepest, watched == ""); err != nil {
 			if errors.Is(err, fs.ErrNotExist) && deepest != base {
-				continue // it was removed between the look and the watch
+				continue // it was removed meanwhile
 			}
 			return err
 		}
@@ -111,13 +112,7 @@ func (w *Watcher) Await(ctx context.Context, base, rel string) error {
 	}
 }
 
-func (w *Watcher) current() (<-chan struct{}, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.changed, w.err
-}
-
-// count registers the caller as a user of the folder.
+// count makes the caller a user of the folder.
 func (w *Watcher) watch(folder string, count bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,7 +140,7 @@ func (w *Watcher) release(folder string) {
 	_ = w.inotify.Remove(folder)
 }
 
-// walk descends from base along rel. It returns the deepest existing folder, or found if all of rel exists.
+// walk returns the deepest existing folder from base along rel, and whether all of rel exists.
 func walk(base, rel string) (deepest string, found bool, err error) {
 	deepest = base
 	for part := range strings.SplitSeq(filepath.Clean(rel), string(filepath.Separator)) {

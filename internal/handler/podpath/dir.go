@@ -1,9 +1,9 @@
-// Package podpath is virt-handler's access to a launcher pod: directories that a planted symlink can't lead out
-// of, sockets found by inotify, and the process at a socket's other end.
+// Package podpath is virt-handler's access to a launcher pod: directories that a planted symlink can't lead out of,
+// sockets found by inotify, and the process at a socket's other end.
 //
-// A guest that broke out of QEMU may have made everything below a pod's own volumes, so openat2 resolves every
-// name there beneath a directory that the kubelet made. The package must know no Kubernetes object and make no
-// decision about a VM.
+// A guest that broke out of QEMU may have made everything below a pod's own volumes, so openat2 resolves every name
+// there beneath a directory that the kubelet made. The package must know no Kubernetes object and make no decision
+// about a VM.
 package podpath
 
 import (
@@ -27,18 +27,17 @@ type Dir struct {
 	file    *os.File
 	path    string
 	resolve uint64
-	// label labels new files in the directory; nil for no labels.
-	label Labeler
+	label   Labeler
 }
 
 // Labeler gives a file the SELinux label for a launcher.
 type Labeler func(path string) error
 
-// strict refuses every symlink. It is for directories that the guest's process can write to.
+// strict is for directories that the guest's process can write to.
 const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
-// inRoot treats the directory as the root of all paths, as a container's process does: a volume's own symlinks (the
-// kubelet's ..data) work and can't lead out of it.
+// inRoot treats the directory as the root of all paths: a volume's own symlinks (the kubelet's ..data) work and can't
+// lead out of it.
 const inRoot = unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS
 
 // Open opens the directory at path, which must not be writable by guests.
@@ -50,8 +49,7 @@ func Open(path string) (*Dir, error) {
 	return &Dir{file: os.NewFile(uintptr(fd), path), path: path, resolve: strict}, nil
 }
 
-// OpenRoot opens the directory at path as the root of a container's file system: symlinks are followed as the
-// container's processes would.
+// OpenRoot opens the root of a container's file system (inRoot).
 func OpenRoot(path string) (*Dir, error) {
 	d, err := Open(path)
 	if err == nil {
@@ -60,13 +58,11 @@ func OpenRoot(path string) (*Dir, error) {
 	return d, err
 }
 
-// Close closes the directory. A later use returns os.ErrClosed and never reaches a reused descriptor.
+// Close makes a later use fail with os.ErrClosed, never reach a reused descriptor.
 func (d *Dir) Close() {
-	// Opened with O_PATH: a failed close loses nothing.
 	_ = d.file.Close()
 }
 
-// with calls do with the directory's descriptor, which stays open until do returns.
 func (d *Dir) with(do func(fd int) error) error {
 	raw, err := d.file.SyscallConn()
 	if err != nil {
@@ -92,14 +88,14 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 // LabelNew sets the label of new files beneath d.
 func (d *Dir) LabelNew(label Labeler) { d.label = label }
 
-// Named calls do with a path to the directory itself, even if the path that it was opened by has changed.
+// Named calls do with a path to the directory itself, even if its own path has changed.
 func (d *Dir) Named(do func(path string) error) error {
 	return d.with(func(fd int) error { return do(ownPath(fd)) })
 }
 
 func ownPath(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 
-// Strict is Sub for a directory that guests can write to: no symlink beneath it is followed.
+// Strict is Sub for a directory that guests can write to.
 func (d *Dir) Strict(name string) (*Dir, error) {
 	sub, err := d.Sub(name)
 	if err == nil {
@@ -108,8 +104,7 @@ func (d *Dir) Strict(name string) (*Dir, error) {
 	return sub, err
 }
 
-// File opens a regular file beneath d. It opens nothing else, whatever was planted under the name. flags are those of
-// open(2).
+// File opens a regular file beneath d, whatever was planted under the name. flags are open(2)'s.
 func (d *Dir) File(name string, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -122,7 +117,7 @@ func (d *Dir) File(name string, flags int) (*os.File, error) {
 	return found.reopen(flags)
 }
 
-// CharDevice opens the character device with that number beneath d, and no other.
+// CharDevice opens the character device with that number beneath d.
 func (d *Dir) CharDevice(name string, number uint64, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -170,7 +165,7 @@ func (d *Dir) ReadFile(name string, limit int64) ([]byte, error) {
 	return data, nil
 }
 
-// ReadDir lists a directory beneath d. It returns an error if there are more than limit entries.
+// ReadDir lists a directory beneath d. More than limit entries are an error.
 func (d *Dir) ReadDir(name string, limit int) ([]fs.DirEntry, error) {
 	fd, err := d.openat(name, unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -198,7 +193,7 @@ func (d *Dir) IsDir(name string) (bool, error) {
 	return found.is(unix.S_IFDIR), nil
 }
 
-// Available returns how many bytes an unprivileged process can still write to the directory's file system.
+// Available returns how many bytes an unprivileged process can still write to the file system.
 func (d *Dir) Available() (int64, error) {
 	var st unix.Statfs_t
 	if err := d.with(func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
@@ -219,8 +214,8 @@ func (d *Dir) Exists(name string) (bool, error) {
 	return true, unix.Close(fd)
 }
 
-// Create makes the file name directly in d, owned by uid and gid owner. The content that fill writes appears under
-// the name at once and complete. It replaces an existing file.
+// Create makes or replaces the file name directly in d, of owner. It appears at once, with the content that fill
+// writes.
 func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.File) error) error {
 	if filepath.Base(name) != name {
 		return fmt.Errorf("creating %s in %s: the name has more than one part", name, d.path)
@@ -238,8 +233,7 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
-// Folder opens the folder name directly in d, or makes it with access for its owner alone. An existing folder is
-// given to owner.
+// Folder opens the folder name directly in d, or makes it, with access for owner alone.
 func (d *Dir) Folder(name string, owner int) (*Dir, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("making the folder %s in %s: the name has more than one part", name, d.path)
@@ -286,7 +280,6 @@ func (d *Dir) Sync() error {
 	return nil
 }
 
-// labelFile labels a file before it gets its name.
 func (d *Dir) labelFile(f *os.File) error {
 	if d.label == nil {
 		return nil
@@ -325,7 +318,7 @@ func (d *Dir) publish(f *os.File, from, to string, owner int, mode fs.FileMode, 
 	return nil
 }
 
-// OwnFile gives the regular file name to user owner (uid and gid), if it has another owner.
+// OwnFile gives the regular file name to uid and gid owner.
 func (d *Dir) OwnFile(name string, owner int) error {
 	return d.own(name, owner, "regular file", unix.S_IFREG)
 }
@@ -363,7 +356,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	if !found.is(unix.S_IFSOCK) {
 		return nil, fmt.Errorf("connecting to %s: it is no socket", found.path)
 	}
-	// The descriptor's link leads to the very socket that was checked.
+	// This link leads to the very socket that was checked.
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "unix", ownPath(found.fd))
 	if err != nil {
@@ -372,7 +365,7 @@ func (d *Dir) Dial(ctx context.Context, name string) (*net.UnixConn, error) {
 	return conn.(*net.UnixConn), nil
 }
 
-// maxLooks bounds the wait for a process that keeps renaming folders.
+// maxLooks limits the wait for a process that keeps renaming folders.
 const maxLooks = 1000
 
 func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
@@ -385,7 +378,7 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 		var err error
 		for range maxLooks {
 			fd, err = unix.Openat2(dir, name, how)
-			// EAGAIN: a rename elsewhere raced with the walk, and the kernel asks for a repetition.
+			// EAGAIN: a rename raced with the walk.
 			if !errors.Is(err, unix.EINTR) && !errors.Is(err, unix.EAGAIN) {
 				return err
 			}
@@ -398,5 +391,4 @@ func (d *Dir) openat(name string, flags int, mode fs.FileMode) (int, error) {
 	return fd, nil
 }
 
-// release closes a descriptor without unwritten data.
 func release(fd int) { _ = unix.Close(fd) }

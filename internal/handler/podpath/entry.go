@@ -10,25 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The wait for a file on which another process holds a lease. The owner of a file may take one, and a guest's process
-// owns its disks. The kernel ends a lease some time after the first attempt (45 s by default), so a later attempt of
-// the caller succeeds.
+// The wait for a lease, which the owner of a file may take: a guest's process owns its disks. The kernel ends it some
+// time after the first attempt (45 s by default), so the caller's next one succeeds.
 const (
 	leasePatience = time.Second
 	leasePause    = 20 * time.Millisecond
 )
 
-// entry is a name opened with O_PATH: its type can be read without involving a device's driver, a FIFO's other end or
-// the holder of a lease.
+// entry is opened with O_PATH: its type can be read without a device's driver, a FIFO's other end or the holder of a
+// lease.
 type entry struct {
 	fd   int
 	path string
 	stat unix.Stat_t
-	// onNode means that it was found from the node's root, whose mounts belong to another mount namespace.
+	// onNode means a path from the node's root, whose mounts belong to another mount namespace.
 	onNode bool
 }
 
-// extra are flags besides O_PATH.
 func (d *Dir) find(name string, extra int) (*entry, error) {
 	fd, err := d.openat(name, unix.O_PATH|extra, 0)
 	if err != nil {
@@ -50,7 +48,7 @@ func (e *entry) close() { release(e.fd) }
 
 func (e *entry) is(kind uint32) bool { return e.stat.Mode&unix.S_IFMT == kind }
 
-// reopen opens the very file or device that was checked. flags are those of open(2).
+// reopen opens the file or device that was checked. flags are open(2)'s.
 func (e *entry) reopen(flags int) (*os.File, error) {
 	link := ownPath(e.fd)
 	deadline := time.Now().Add(leasePatience)
@@ -84,10 +82,10 @@ func (e *entry) mustBeMounted() error {
 	return nil
 }
 
-// detach clones the entry's mount into no mount namespace. Files opened through the clone don't keep the original
+// detach clones the entry's mount into no mount namespace: files opened through the clone don't keep the original
 // mount from being unmounted.
 //
-// The node's own mounts can't be cloned from here, and need not be: the kubelet unmounts none of them with the pod.
+// The node's own mounts can't be cloned from here, and need not be: the kubelet unmounts none of them.
 func (e *entry) detach() (*entry, error) {
 	if e.onNode {
 		fd, err := unix.FcntlInt(uintptr(e.fd), unix.F_DUPFD_CLOEXEC, 0)

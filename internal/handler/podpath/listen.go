@@ -11,40 +11,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Listener is a unix socket of virt-handler in a folder of a pod. Close removes its name; Listen replaces the socket
-// that a killed virt-handler has left.
+// Listener is a socket of virt-handler in a folder of a pod.
 type Listener struct {
 	*net.UnixListener
 	dir *Dir
-	// name is directly in dir. made is the socket that virt-handler has made there; it stays open so that no other
-	// file gets its inode number.
+	// made stays open so that no other file gets the socket's inode number.
 	name string
 	made *entry
 }
 
-// Listen makes the socket name directly in d, accessible to owner (uid and gid) alone. It replaces an existing socket
-// of that name; any other file is an error.
-//
-// The kernel creates the socket at the last part of the path, and fails if that exists, so it never follows a planted
-// link.
+// Listen makes the socket name directly in d, accessible to owner alone. It replaces the socket of a killed
+// virt-handler; any other file is an error. The kernel fails if the last part of the path exists, so it never follows
+// a planted link.
 func (d *Dir) Listen(ctx context.Context, name string, owner int) (*Listener, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("listening at %s in %s: the name has more than one part", name, d.path)
 	}
-	kept, err := d.dup()
-	if err != nil {
-		return nil, err
-	}
-	l, err := kept.listen(ctx, name, owner)
-	if err != nil {
-		kept.Close()
-		return nil, err
-	}
-	return l, nil
-}
-
-// dup returns another Dir for the same folder, to be closed separately.
-func (d *Dir) dup() (*Dir, error) {
 	fd := -1
 	err := d.with(func(own int) (err error) {
 		fd, err = unix.FcntlInt(uintptr(own), unix.F_DUPFD_CLOEXEC, 0)
@@ -53,7 +35,13 @@ func (d *Dir) dup() (*Dir, error) {
 	if err != nil {
 		return nil, fmt.Errorf("keeping folder %s open: %w", d.path, err)
 	}
-	return &Dir{file: os.NewFile(uintptr(fd), d.path), path: d.path, resolve: d.resolve, label: d.label}, nil
+	kept := &Dir{file: os.NewFile(uintptr(fd), d.path), path: d.path, resolve: d.resolve, label: d.label}
+	l, err := kept.listen(ctx, name, owner)
+	if err != nil {
+		kept.Close()
+		return nil, err
+	}
+	return l, nil
 }
 
 func (d *Dir) listen(ctx context.Context, name string, owner int) (*Listener, error) {
@@ -127,8 +115,7 @@ func (l *Listener) chown(owner int) error {
 // Accept returns the next connection.
 func (l *Listener) Accept() (*net.UnixConn, error) { return l.AcceptUnix() }
 
-// Close stops listening, and removes the socket's name unless it now belongs to another file. Only the first call has
-// an effect.
+// Close removes the socket's name too, unless it now belongs to another file. Only the first call has an effect.
 func (l *Listener) Close() error {
 	if err := l.UnixListener.Close(); err != nil {
 		return err
@@ -147,7 +134,7 @@ func (l *Listener) remove() error {
 		return err
 	}
 	defer found.close()
-	// Between this check and the removal only a process in the pod can replace the socket, and only with its own.
+	// Only a process in the pod can replace the socket after this check, and only with its own.
 	if found.stat.Dev != l.made.stat.Dev || found.stat.Ino != l.made.stat.Ino || !found.is(unix.S_IFSOCK) {
 		return nil
 	}

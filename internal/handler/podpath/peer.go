@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is the process at the other end of a unix socket, with its container's files and network namespace. The
-// descriptors belong to exactly this process, even after it has ended and its PID is reused.
+// Peer is the process at the other end of a unix socket. The descriptors belong to it alone, even if its PID is
+// reused.
 type Peer struct {
 	PID   int
 	Root  *Dir
@@ -36,8 +36,8 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 		peer.Close()
 		return nil, err
 	}
-	// If the process is alive now, it was alive while its files were opened, so they don't belong to a later process
-	// with the same PID.
+	// A process that is alive now was alive while its files were opened: they don't belong to a later one with its
+	// PID.
 	if err := peer.Alive(); err != nil {
 		peer.Close()
 		return nil, err
@@ -45,7 +45,7 @@ func OpenPeer(conn *net.UnixConn) (*Peer, error) {
 	return peer, nil
 }
 
-// Alive returns an error unless the process is alive, which means that its PID has not been reused.
+// Alive returns an error unless the process is alive and its PID has not been reused.
 func (p *Peer) Alive() error {
 	if err := unix.PidfdSendSignal(p.pidfd, 0, nil, 0); err != nil {
 		return fmt.Errorf("process %d ended meanwhile: %w", p.PID, err)
@@ -69,7 +69,7 @@ func (p *Peer) open() error {
 
 const maxEnvironment = 1 << 20
 
-// Environment returns the environment that the process was started with, as NAME=value.
+// Environment returns the process's initial environment, as NAME=value.
 func (p *Peer) Environment() ([]string, error) {
 	f, err := os.Open(fmt.Sprintf("/proc/%d/environ", p.PID))
 	if err != nil {
@@ -86,8 +86,7 @@ func (p *Peer) Environment() ([]string, error) {
 	return strings.Split(strings.TrimRight(string(data), "\x00"), "\x00"), nil
 }
 
-// LetLock raises the limit of memory that the process and its future children may lock, in bytes. It never lowers the
-// limit.
+// LetLock raises the limit of locked memory of the process and its future children, in bytes.
 func (p *Peer) LetLock(bytes uint64) error {
 	var is unix.Rlimit
 	if err := unix.Prlimit(p.PID, unix.RLIMIT_MEMLOCK, nil, &is); err != nil {
@@ -111,7 +110,7 @@ func (p *Peer) Kill() error {
 	return nil
 }
 
-// Close closes the descriptors. The process continues.
+// Close closes the descriptors.
 func (p *Peer) Close() {
 	release(p.pidfd)
 	if p.Root != nil {
@@ -122,8 +121,7 @@ func (p *Peer) Close() {
 	}
 }
 
-// BelongsTo checks that the process belongs to the pod: the kubelet puts a pod's processes into a cgroup whose name
-// has the pod's UID.
+// BelongsTo checks that the process is in a cgroup of the pod.
 func (p *Peer) BelongsTo(podUID string) error {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", p.PID))
 	if err != nil {
@@ -135,8 +133,7 @@ func (p *Peer) BelongsTo(podUID string) error {
 	return nil
 }
 
-// cgroupsOfPod looks for the pod's UID as the kubelet's two drivers write it: cgroupfs as pod<uid>, systemd as
-// pod<uid with underscores>.slice.
+// The kubelet's cgroupfs driver writes pod<uid>, its systemd driver pod<uid with underscores>.slice.
 func cgroupsOfPod(cgroups, podUID string) bool {
 	return strings.Contains(cgroups, "pod"+podUID) ||
 		strings.Contains(cgroups, "pod"+strings.ReplaceAll(podUID, "-", "_"))

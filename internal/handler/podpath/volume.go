@@ -14,11 +14,10 @@ import (
 // Volumes finds the persistent volumes of pods where the kubelet has set them up, and nowhere else: a container's
 // file system, device nodes included, comes from the author of its image.
 type Volumes struct {
-	// Kubelet is the kubelet's root directory.
 	Kubelet string
-	// Host is the node's root directory, which the kubelet's links to devices lead into.
+	// Host is the node's root directory, for the kubelet's links to devices.
 	Host string
-	// Nodes is a folder of virt-handler in which device nodes can be made and opened.
+	// Nodes is a folder in which device nodes can be made and opened.
 	Nodes string
 }
 
@@ -27,14 +26,13 @@ type VolumeID struct {
 	// Pod is the pod's UID, Name the persistent volume's name.
 	Pod, Name string
 	Block     bool
-	// HostPath is the node's folder or device of a hostPath volume, empty for all other types. The kubelet keeps no
-	// entry for it.
+	// HostPath is for a hostPath volume, for which the kubelet keeps no entry; empty for others.
 	HostPath string
 }
 
 // Volume is an open persistent volume. Either Folder or device is set.
 type Volume struct {
-	// Folder is the root of a file system. No symlink beneath it is followed.
+	// No symlink beneath Folder, the root of a file system, is followed.
 	Folder *Dir
 	device *entry
 	nodes  string
@@ -46,17 +44,17 @@ const emptyDirPlugin = "kubernetes.io~empty-dir"
 // EmptyDir returns the path of an emptyDir volume beneath the kubelet's folder of the pod.
 func EmptyDir(volume string) string { return filepath.Join("volumes", emptyDirPlugin, volume) }
 
-// The kubelet's plugins whose volumes are named by a pod's author instead of a persistent volume.
+// Plugins whose volumes are named by a pod's author.
 var unnamedPlugins = []string{
 	emptyDirPlugin, "kubernetes.io~configmap", "kubernetes.io~secret",
 	"kubernetes.io~projected", "kubernetes.io~downward-api", "kubernetes.io~git-repo",
 }
 
-// The plugins whose mount is in a subfolder of the volume's folder.
+// Plugins whose mount is in a subfolder of the volume's folder.
 var mountFolder = map[string]string{"kubernetes.io~csi": "mount"}
 
-// Open opens a volume. It stays usable when the kubelet tears the volume down, and does not prevent that
-// (decision 217).
+// Open opens a volume. It stays usable when the kubelet tears the volume down, and does not prevent that (decision
+// 217).
 func (v Volumes) Open(id VolumeID) (*Volume, error) {
 	for what, name := range map[string]string{"pod UID": id.Pod, "volume name": id.Name} {
 		if name == "" || name == ".." || name == "." || strings.ContainsRune(name, filepath.Separator) {
@@ -93,12 +91,8 @@ func (v Volumes) find(id VolumeID) (*entry, error) {
 	case id.Block:
 		return v.findDevice(id)
 	}
-	return v.findMount(id)
-}
-
-// findMount finds a file system that the kubelet has mounted for the pod. Before and after the mount the folder is an
-// empty one on the node's own file system, where a new disk would belong to nobody.
-func (v Volumes) findMount(id VolumeID) (*entry, error) {
+	// Before and after the kubelet's mount, the folder is an empty one on the node's own file system, where a new disk
+	// would belong to nobody.
 	found, err := v.findMountFolder(id)
 	if err != nil {
 		return nil, err
@@ -125,7 +119,6 @@ func (v Volumes) findMountFolder(id VolumeID) (*entry, error) {
 	return newEntry(fd, filepath.Join(folder.path, mountFolder[plugin]))
 }
 
-// findDevice follows the kubelet's link to the device of the pod's container.
 func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	link, _, err := v.entryOf(id, "volumeDevices", unix.O_NOFOLLOW)
 	if err != nil || !link.is(unix.S_IFLNK) {
@@ -140,8 +133,8 @@ func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	return v.onHost(string(target[:n]))
 }
 
-// onHost opens a path on the node. A path in the kubelet's folder is opened in the one mounted here: the kubelet's
-// mounts may be hidden from the node's first process.
+// onHost opens a path in the kubelet's folder in the one mounted here: the kubelet's mounts may be hidden from the
+// node's first process.
 func (v Volumes) onHost(path string) (*entry, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is no absolute path", path)
@@ -162,7 +155,6 @@ func (v Volumes) onHost(path string) (*entry, error) {
 	return found, err
 }
 
-// entryOf returns the kubelet's entry for the volume in one of the pod's folders, and its plugin.
 func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, plugin string, err error) {
 	base, err := Open(v.Kubelet)
 	if err != nil {
@@ -197,7 +189,7 @@ func (v Volumes) entryOf(id VolumeID, folder string, flags int) (found *entry, p
 	return found, plugin, nil
 }
 
-// maxPlugins bounds the volume plugins of one pod; a kubelet has about ten.
+// maxPlugins limits the volume plugins of one pod; a kubelet has about ten.
 const maxPlugins = 256
 
 // Close closes the volume. Files opened from it stay open.
@@ -209,8 +201,7 @@ func (v *Volume) Close() {
 	}
 }
 
-// Label sets the label of new files in the volume and of the node that its device is opened through; nil changes
-// nothing.
+// Label sets the label of new files in the volume and of the node for its device; nil changes nothing.
 func (v *Volume) Label(label Labeler) {
 	v.label = label
 	if v.Folder != nil {
@@ -218,21 +209,16 @@ func (v *Volume) Label(label Labeler) {
 	}
 }
 
-// Device opens the block device. flags are open(2)'s.
+// Device opens the block device, with a label through a separate node: SELinux checks each user of the descriptor
+// against the label of the node it was opened through, and the host's own node is labeled for the host's disks and
+// shared by all its users.
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)
 	}
-	if v.label != nil {
-		return v.labeledDevice(flags)
+	if v.label == nil {
+		return v.device.reopen(flags)
 	}
-	return v.device.reopen(flags)
-}
-
-// labeledDevice opens the device through a separate node. SELinux checks each user of the descriptor against the
-// label of the node it was opened through; the host's own node is labeled for the host's disks and shared by all its
-// users.
-func (v *Volume) labeledDevice(flags int) (*os.File, error) {
 	dir, err := os.MkdirTemp(v.nodes, "volume-")
 	if err != nil {
 		return nil, fmt.Errorf("making a device node for %s: %w", v.device.path, err)

@@ -19,8 +19,7 @@ type callers struct {
 	open  sync.Map // net.Conn to *greeting.Caller
 }
 
-// state is a callback for http.Server's ConnState. A connection becomes active after its handshake, which the TLS
-// configuration permits to virt-api alone.
+// A connection becomes active after its handshake, which the TLS configuration permits to virt-api alone.
 func (c *callers) state(conn net.Conn, state http.ConnState) {
 	if state == http.StateNew {
 		c.open.Store(conn, c.rooms.Enter(conn.RemoteAddr(), func() { _ = conn.Close() }))
@@ -40,13 +39,12 @@ func (c *callers) state(conn net.Conn, state http.ConnState) {
 	caller.Leave()
 }
 
-// maxStreams is the number of concurrent streams of a kind per machine. Each takes some ten KiB, or a few MiB with a
-// hostile client: together they must not exhaust the node. A port forward has one stream for each connection.
+// maxStreams is the number of concurrent streams of a kind per machine: each takes some ten KiB, or a few MiB with a
+// hostile client. A port forward has one for each connection.
 var maxStreams = map[nodeapi.Verb]int{
 	nodeapi.Console: 16, nodeapi.VNC: 16, nodeapi.PortForward: 64,
 }
 
-// streams counts the streams of machines. The zero value is ready for use.
 type streams struct {
 	mu   sync.Mutex
 	open map[streamKey]int
@@ -73,7 +71,6 @@ func (s *streams) limited(verb nodeapi.Verb, do route) route {
 	}
 }
 
-// begin counts a stream unless there are most already.
 func (s *streams) begin(key streamKey, most int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

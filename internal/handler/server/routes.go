@@ -67,8 +67,8 @@ func (s *Server) onMachine(do route) http.HandlerFunc {
 		machine, away := s.machines.Lookup(namespace, name, uid)
 		err := away
 		if away == nil {
-			// A migration that hands the guest over meanwhile makes a question fail. An action that fails may have had its
-			// effect, which must not be repeated at the target, unless it was refused.
+			// A migration that hands the guest over meanwhile makes a question fail. An action that fails may have
+			// had its effect, which must not be repeated at the target, unless it was refused.
 			if err = do(machine, w, r); err != nil && (r.Method == http.MethodGet || apierrors.IsConflict(err)) {
 				_, away = s.machines.Lookup(namespace, name, uid)
 			}
@@ -152,7 +152,6 @@ func splice(w http.ResponseWriter, r *http.Request, what string, dial stream.Dia
 	return nil
 }
 
-// refuseUpgrade answers a request that is not a valid WebSocket upgrade.
 func refuseUpgrade(w http.ResponseWriter, code int, reason error) {
 	status := metav1.Status{Code: int32(code), Reason: metav1.StatusReasonBadRequest,
 		Message: fmt.Sprintf("opening the stream: %v", reason)}

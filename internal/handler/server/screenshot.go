@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rfb"
 )
 
-// The guest chooses the size of its screen, at four bytes per pixel: more than 4K is refused, and pictures are
-// taken one at a time.
+// The guest chooses the size of its screen, at four bytes per pixel: more than 4K is refused, and pictures are taken
+// one at a time.
 const (
 	maxPicture     = 3840 * 2160
 	pictureTimeout = 25 * time.Second
@@ -49,7 +49,7 @@ func (s *Server) screenshot(m Machine, w http.ResponseWriter, r *http.Request) e
 		}
 		return fmt.Errorf("taking a picture of the guest's screen: %w", err)
 	}
-	// A slow reader blocks other pictures, so there is a deadline.
+	// A slow reader blocks other pictures.
 	response := http.NewResponseController(w)
 	if err := response.SetWriteDeadline(time.Now().Add(pictureTimeout)); err != nil {
 		return fmt.Errorf("answering with a picture: %w", err)

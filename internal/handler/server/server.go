@@ -1,5 +1,5 @@
-// Package server is virt-handler's HTTP interface to virt-api: the verbs of internal/contracts/nodeapi on the VMIs that
-// run on this node, and the streams to their consoles, screens and ports.
+// Package server is virt-handler's HTTP interface to virt-api: the verbs of internal/contracts/nodeapi on the VMIs
+// that run on this node, and the streams to their consoles, screens and ports.
 //
 // It owns routes, answers and the encoding of errors (metav1.Status). The Machine implements the verbs; the package
 // must not know QEMU or the API server. The TLS configuration admits virt-api's certificate and no other.
@@ -23,8 +23,8 @@ import (
 	"drydock.dev/drydock/internal/handler/stream"
 )
 
-// Machine is one running VMI. Its errors reach the user unchanged: an error with a metav1.Status keeps its code, any
-// other is an internal error.
+// Machine is one running VMI. Its errors reach the user unchanged: one with a metav1.Status keeps its code, any other
+// is an internal error.
 type Machine interface {
 	Pause(ctx context.Context) error
 	Unpause(ctx context.Context) error
@@ -65,8 +65,8 @@ type Server struct {
 	pictures chan struct{}
 }
 
-// New returns a Server for the machines of this node. tlsConfig must require and verify virt-api's client certificate.
-// The caller must close consoles after Run has returned.
+// New returns a Server. tlsConfig must require and verify virt-api's client certificate. The caller must close
+// consoles after Run has returned.
 func New(machines Machines, consoles *stream.Consoles, tlsConfig *tls.Config, log logr.Logger) *Server {
 	return &Server{machines: machines, consoles: consoles, tls: tlsConfig, log: log, pictures: make(chan struct{}, 1)}
 }

@@ -19,7 +19,6 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// maxEntries bounds the number of files in an archive.
 const maxEntries = 1 << 22
 
 // Unpack unpacks an archive and returns the bytes of its files, which limit bounds.

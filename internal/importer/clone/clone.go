@@ -1,10 +1,9 @@
-// Package clone is the worker that sends the disk of one claim to the worker that fills another, compressed by
-// zstd, so that holes take almost no bytes.
+// Package clone is the worker that sends the disk of one claim to the worker that fills another, compressed by zstd,
+// so that holes take almost no bytes.
 //
-// The receiver counts the bytes and compares the checksum that follows them, so that a sender that crashes, or
-// whose connection breaks, never leaves a clone that looks complete; the sender starts again from the
-// beginning. The source must not change during the transfer: virt-controller starts this worker only when no
-// other pod uses the claim.
+// The receiver counts the bytes and compares the checksum that follows them: a sender that crashes, or whose
+// connection breaks, leaves no clone that looks complete, and starts again. The source must not change during the
+// transfer: virt-controller starts this worker only when no other pod uses the claim.
 //
 // The package must not know how the receiver writes, and must never write to the source.
 package clone
@@ -34,8 +33,7 @@ const (
 	patience = 2 * time.Minute
 )
 
-// maxHeader bounds the headers of the receiver's answer, in bytes.
-const maxHeader = 16 << 10
+const maxHeader = 16 << 10 // bytes of the answer's headers
 
 // Send sends the job's claim to the task's URL.
 func Send(ctx context.Context, j *job.Job) (transfer.Result, error) {
@@ -83,7 +81,7 @@ func open(j *job.Job) (*os.File, int64, error) {
 	if err != nil {
 		return nil, 0, fmt.Errorf("opening the disk to be cloned: %w", err)
 	}
-	// A device's size is the offset of its end.
+	// This works for a device, too.
 	size, err := disk.Seek(0, io.SeekEnd)
 	if err == nil && size == 0 {
 		err = job.Faultf(transfer.ReasonSourceRefused, "the disk to be cloned is empty")
@@ -157,7 +155,6 @@ func (to *receiver) head(ctx context.Context) (int, error) {
 	return response.StatusCode, response.Body.Close()
 }
 
-// send sends the disk, and waits until the receiver has completed it.
 func (to *receiver) send(ctx context.Context, disk *stream) error {
 	reader, writer := io.Pipe()
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, to.url.String(), reader)
@@ -184,12 +181,6 @@ func (to *receiver) send(ctx context.Context, disk *stream) error {
 		return job.Faultf(transfer.ReasonCut, "the connection to the receiver of the clone broke: %w", err)
 	}
 	defer response.Body.Close()
-	return verdict(response)
-}
-
-var errGone = errors.New("the receiver reads no more")
-
-func verdict(response *http.Response) error {
 	text, _ := io.ReadAll(io.LimitReader(response.Body, 1<<10)) // without it, the code says enough
 	said := strings.TrimSpace(string(text))
 	switch response.StatusCode {
@@ -202,3 +193,5 @@ func verdict(response *http.Response) error {
 	}
 	return job.Faultf(transfer.ReasonCut, "the receiver of the clone answered %s: %s", response.Status, said)
 }
+
+var errGone = errors.New("the receiver reads no more")

@@ -21,7 +21,7 @@ import (
 // piece is the size of a read, and of the smallest hole.
 const piece = 1 << 20
 
-// zeroes are zero bytes as complete zstd frames, the largest first; a zstd stream may consist of many frames.
+// zeroes are zero bytes as complete zstd frames, the largest first. A zstd stream may have many frames.
 var zeroes = sync.OnceValues(func() ([]frame, error) {
 	var frames []frame
 	encoder, err := newEncoder(nil)
@@ -44,7 +44,6 @@ var zeroes = sync.OnceValues(func() ([]frame, error) {
 	return frames, nil
 })
 
-// frame is a compressed number of zero bytes.
 type frame struct {
 	size int64
 	text []byte
@@ -59,16 +58,13 @@ type stream struct {
 	disk  *os.File
 	size  int64
 	meter *job.Meter
-	// read counts the bytes read from the disk.
-	read int64
+	read  int64
 
 	to      io.Writer
 	encoder *zstd.Encoder
-	// open means that a frame has begun.
-	open bool
+	open    bool
 }
 
-// copyTo writes the compressed disk and returns its checksum.
 func (s *stream) copyTo(ctx context.Context, w io.Writer) (string, error) {
 	sum := sha256.New()
 	s.to = io.MultiWriter(w, sum)
@@ -105,7 +101,7 @@ func (s *stream) copyTo(ctx context.Context, w io.Writer) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)), nil
 }
 
-// data returns the next range of data, which is empty at the end of the disk. A device does not report holes.
+// data returns the next range of data, empty at the end of the disk. A device does not report holes.
 func (s *stream) data(at int64) (begin, end int64, err error) {
 	begin, err = unix.Seek(int(s.disk.Fd()), at, unix.SEEK_DATA)
 	switch {
@@ -124,14 +120,13 @@ func (s *stream) data(at int64) (begin, end int64, err error) {
 	return min(begin, s.size), min(end, s.size), nil
 }
 
-// copyPiece copies the data at an offset, at most to end.
 func (s *stream) copyPiece(buffer []byte, at, end int64) (int64, error) {
 	p := buffer[:min(piece, end-at)]
 	if n, err := s.disk.ReadAt(p, at); n < len(p) {
 		return 0, fmt.Errorf("reading the disk to be cloned at %d: %w", at, err)
 	}
 	s.read += int64(len(p))
-	if len(p) == piece && isZero(p) {
+	if bytes.Equal(p, none) {
 		return piece, s.hole(piece)
 	}
 	return int64(len(p)), s.write(p)
@@ -151,7 +146,6 @@ func (s *stream) write(p []byte) error {
 	return nil
 }
 
-// hole writes zero bytes.
 func (s *stream) hole(size int64) error {
 	if size < piece {
 		return s.write(none[:size])
@@ -185,5 +179,3 @@ func (s *stream) close() error {
 }
 
 var none = make([]byte, piece)
-
-func isZero(p []byte) bool { return bytes.Equal(p, none[:len(p)]) }

@@ -1,9 +1,8 @@
-// Package confine runs programs that read hostile content (qemu-img, xz) under limits on their memory and CPU
-// time.
+// Package confine runs programs that read hostile content (qemu-img, xz) under limits on their memory and CPU time.
 //
-// The limits are set after the program has started and before it gets anything to read by pipe. A program that
-// opens a file itself is limited within its first millisecond, which it spends on loading its libraries. The
-// worker's container, not this package, limits which files they can access.
+// The limits are set after the program has started and before it gets anything to read by pipe. A program that opens
+// a file itself spends the millisecond until then on loading its libraries. The worker's container, not this package,
+// limits which files they can access.
 package confine
 
 import (
@@ -23,15 +22,14 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Limits bound a program's resources.
+// Limits are a program's resources.
 type Limits struct {
-	// Memory bounds the address space in bytes; CPU bounds the CPU time.
+	// Memory is the address space in bytes; CPU is the CPU time.
 	Memory uint64
 	CPU    time.Duration
 }
 
-// maxSaid bounds the part of a program's output that is kept.
-const maxSaid = 4 << 10
+const maxSaid = 4 << 10 // bytes of kept output
 
 // Program is a program with limits.
 type Program struct {
@@ -49,8 +47,8 @@ func New(cmd *exec.Cmd, limits Limits) *Program {
 	return p
 }
 
-// threadStack is for every thread: qemu-img starts up to 64, and with the usual 8 MiB each, a limit on the
-// address space would be useless.
+// threadStack is for every thread: qemu-img starts up to 64, and 8 MiB each would make a limit on the address space
+// useless.
 const threadStack = 1 << 20
 
 // lowerStacks lowers the limit that programs inherit. This process has its stacks already.

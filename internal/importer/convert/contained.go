@@ -12,20 +12,25 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// selfContained refuses an image that would make QEMU open other files. vhdx and vdi have no file names that QEMU
-// follows.
+// selfContained refuses an image that would make QEMU open other files. QEMU follows no file names in vhdx and vdi.
 func selfContained(format sniff.Format, image io.ReaderAt) error {
 	switch format {
 	case sniff.VMDK:
 		return vmdkContained(image)
 	case sniff.VHD:
-		return vhdContained(image)
+		footer := make([]byte, 512)
+		if err := readAt(image, footer, 0); err != nil {
+			return err
+		}
+		const differencing = 4
+		if binary.BigEndian.Uint32(footer[60:]) == differencing {
+			return refers(sniff.VHD)
+		}
 	}
 	return nil
 }
 
-// maxDescriptor bounds the text in a vmdk image.
-const maxDescriptor = 1 << 20
+const maxDescriptor = 1 << 20 // bytes
 
 func vmdkContained(image io.ReaderAt) error {
 	header := make([]byte, 512)
@@ -76,18 +81,6 @@ func vmdkText(text []byte) error {
 	}
 	if extents > 1 {
 		return refers(sniff.VMDK)
-	}
-	return nil
-}
-
-func vhdContained(image io.ReaderAt) error {
-	footer := make([]byte, 512)
-	if err := readAt(image, footer, 0); err != nil {
-		return err
-	}
-	const differencing = 4
-	if binary.BigEndian.Uint32(footer[60:]) == differencing {
-		return refers(sniff.VHD)
 	}
 	return nil
 }

@@ -17,8 +17,8 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// Limits of qemu-img. It needs about 90 MiB of address space and 30 MiB of memory for a valid image of any
-// size; the time is enough for some TiB.
+// Limits of qemu-img, which needs about 90 MiB of address space and 30 MiB of memory for any valid image; the time is
+// enough for some TiB.
 var (
 	inspecting = confine.Limits{Memory: 512 << 20, CPU: 30 * time.Second}
 	converting = confine.Limits{Memory: 512 << 20, CPU: 12 * time.Hour}

@@ -6,29 +6,20 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// checkpoints write the journal at intervals in a separate goroutine, while the content continues to arrive.
-// The zero value writes none.
+// checkpoints write the journal at intervals, while the content continues to arrive. The zero value writes none.
 type checkpoints struct {
-	// made enables checkpoints.
 	made    bool
 	disk    *target.Disk
 	journal journalStore
 	// base lacks place and checksum.
 	base journal
 	sum  hash.Hash
-	// every is the distance of checkpoints in the content, most the maximum distance from the last complete
-	// one: a killed worker's successor fetches that much again.
+	// every is the distance of checkpoints in the content, most the maximum distance from the last complete one,
+	// which a killed worker's successor fetches again.
 	every, most int64
-	// safe is the last complete checkpoint's place, next the one's being written.
+	// safe is the last complete checkpoint's place, next the current one's.
 	safe, next int64
 	underWay   chan error
-}
-
-// newCheckpoints begins at base's place. A distance of 1/128 of the content, and 3/128 at most, keeps the
-// repeated transfer below 5 %, including buffered data.
-func newCheckpoints(disk *target.Disk, notes journalStore, base journal, sum hash.Hash) checkpoints {
-	every := min(max(base.Size/128, 64<<10), 256<<20)
-	return checkpoints{made: true, disk: disk, journal: notes, base: base, sum: sum, every: every, most: 3 * every, safe: base.Place}
 }
 
 // at is called at each place up to which all content is written once settle returns.
@@ -61,7 +52,7 @@ func (c *checkpoints) at(place int64, settle func() error) error {
 	return nil
 }
 
-// look collects the current checkpoint if it is complete, or waits for it.
+// look collects the current checkpoint, if it is complete or wait is set.
 func (c *checkpoints) look(wait bool) error {
 	if wait {
 		return c.wait()

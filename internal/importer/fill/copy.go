@@ -17,13 +17,7 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// step is the size in which raw content is processed.
-const step = 1 << 20
-
-func tooLarge(disk, claim int64) error {
-	return job.Faultf(transfer.ReasonTooLarge, "the disk in the image has %s, and %s were asked for: request at least %s",
-		job.Bytes(disk), job.Bytes(claim), job.Bytes(disk))
-}
+const step = 1 << 20 // bytes of raw content
 
 // fits refuses a disk that is larger than requested, as far as its first bytes reveal.
 func (f *importRun) fits(head []byte, size int64) error {
@@ -42,14 +36,14 @@ func (f *importRun) fits(head []byte, size int64) error {
 	return checkSize(disk, f.job.Task.Size)
 }
 
-// checkSize refuses a disk by its size, -1 if unknown: an empty one, as in an empty file, and one larger than
-// requested.
+// checkSize refuses a disk by its size, -1 if unknown: an empty one, and one larger than requested.
 func checkSize(disk, asked int64) error {
 	switch {
 	case disk == 0:
 		return job.Faultf(transfer.ReasonInvalidImage, "the content is not the image of a disk: the disk in it is empty")
 	case disk > asked:
-		return tooLarge(disk, asked)
+		return job.Faultf(transfer.ReasonTooLarge, "the disk in the image has %s, and %s were asked for: request at least %s",
+			job.Bytes(disk), job.Bytes(asked), job.Bytes(disk))
 	}
 	return nil
 }
@@ -71,7 +65,7 @@ func (f *importRun) copyRaw(ctx context.Context) error {
 		data, err := f.content.Peek(step)
 		place := f.content.Place()
 		if end := place + int64(len(data)); end > f.job.Task.Size {
-			return f.exceedsRequest()
+			return job.Faultf(transfer.ReasonTooLarge, "the disk in the content has more than the %s that were asked for: request more", job.Bytes(f.job.Task.Size))
 		}
 		if len(data) > 0 {
 			if err := w.put(piece{data: data, at: place}); err != nil {
@@ -94,15 +88,18 @@ func (f *importRun) copyRaw(ctx context.Context) error {
 	}
 }
 
-// exceedsRequest is the error for a raw disk whose size was not known in advance.
-func (f *importRun) exceedsRequest() error {
-	return job.Faultf(transfer.ReasonTooLarge, "the disk in the content has more than the %s that were asked for: request more", job.Bytes(f.job.Task.Size))
-}
-
 func (f *importRun) copyQcow2(ctx context.Context) error {
 	ranger, ranges := f.from.(job.Ranger)
 	ranges = ranges && f.content == f.served && f.reader.Stream().Ranges
-	head, err := f.qcow2Head(ctx, ranger)
+	var head []byte
+	var err error
+	if f.content.Place() == 0 {
+		head, err = peek(f.content, qcow2.HeaderSize)
+	} else {
+		// A resumed window has passed the beginning of the image.
+		head = make([]byte, qcow2.HeaderSize)
+		err = ranger.ReadRange(ctx, head, 0)
+	}
 	if err != nil {
 		return err
 	}
@@ -113,8 +110,11 @@ func (f *importRun) copyQcow2(ctx context.Context) error {
 	var tables *qcow2.Map
 	if ranges {
 		tables, err = header.Load(ctx, ranger.ReadRange, f.job.Places.Work)
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image is damaged: the file ends before its tables do: it is truncated")
+		}
 		if err != nil {
-			return f.truncated(err)
+			return err
 		}
 	}
 	w := newWriters(ctx, f.disk, header)
@@ -139,23 +139,6 @@ func (f *importRun) copyQcow2(ctx context.Context) error {
 	return errors.Join(err, w.settle())
 }
 
-// qcow2Head returns the beginning of the image, which a resumed window has already passed.
-func (f *importRun) qcow2Head(ctx context.Context, ranger job.Ranger) ([]byte, error) {
-	if f.content.Place() == 0 {
-		return peek(f.content, qcow2.HeaderSize)
-	}
-	head := make([]byte, qcow2.HeaderSize)
-	return head, ranger.ReadRange(ctx, head, 0)
-}
-
-// truncated distinguishes a table behind the end of the content from a source that does not answer.
-func (f *importRun) truncated(err error) error {
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return job.Faultf(transfer.ReasonInvalidImage, "the qcow2 image is damaged: the file ends before its tables do: it is truncated")
-	}
-	return err
-}
-
 func (f *importRun) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow2.Sink) error {
 	f.points = checkpoints{} // the stash is lost with the worker
 	dir := f.job.Places.Dir
@@ -170,8 +153,8 @@ func (f *importRun) streamQcow2(header *qcow2.Header, from qcow2.Feed, sink qcow
 	return header.Streamed(from, stash, sink)
 }
 
-// spoolDir returns the folder for a whole image: on the claim if that has space for the disk as well, otherwise
-// in the worker's pod.
+// spoolDir returns the folder for a whole image: on the claim if that has space for the disk as well, otherwise in
+// the worker's pod.
 func (f *importRun) spoolDir(size int64) (string, error) {
 	if !f.job.Task.Block {
 		free, err := target.Free(f.job.Places.Dir)
@@ -196,7 +179,6 @@ func nameless(dir string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), dir), nil
 }
 
-// feed is a window with a callback for its progress.
 type feed struct {
 	*window
 	moved func()

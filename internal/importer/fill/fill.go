@@ -16,9 +16,9 @@ import (
 	"drydock.dev/drydock/internal/importer/unpack"
 )
 
-// Fill makes the disk of a job from the content of a source. The target is complete if it returns no error.
-// Errors are Faults if the owner can do something about them, and leave nothing that looks like a complete
-// disk. A one-shot source that failed may be followed by another one: nothing of the first is kept.
+// Fill makes the disk of a job from the content of a source. The target is complete if it returns no error. Errors
+// are Faults if the owner can do something about them, and leave nothing that looks complete. After a one-shot source
+// another may follow: nothing of the first is kept.
 func Fill(ctx context.Context, j *job.Job, from job.Source) (transfer.Result, error) {
 	f := &importRun{job: j, from: from, journal: journalStoreOf(j)}
 	err := f.fill(ctx)
@@ -41,7 +41,6 @@ func Blank(j *job.Job) (transfer.Result, error) {
 	return transfer.Result{VirtualSize: disk.Size()}, nil
 }
 
-// spaceFault converts a disk-full error from anywhere into its Fault.
 func spaceFault(err error) error {
 	var fault *job.Fault
 	if err == nil || errors.As(err, &fault) || !errors.Is(err, unix.ENOSPC) && !errors.Is(err, unix.EDQUOT) {
@@ -58,14 +57,13 @@ type importRun struct {
 	result  transfer.Result
 
 	reader *pull.Reader
-	// served is the content as served, content the same after decompression.
+	// content is served after decompression.
 	served, content *window
 	unpacker        io.Closer
 	format          sniff.Format
 	disk            *target.Disk
 	points          checkpoints
-	// kept means that a journal may exist.
-	kept bool
+	kept            bool
 }
 
 func (f *importRun) fill(ctx context.Context) error {
@@ -114,7 +112,7 @@ func (f *importRun) open(ctx context.Context, place int64) error {
 	return nil
 }
 
-// begin starts from nothing. It opens and empties the disk only after the head of the content was recognized.
+// begin opens and empties the disk only after it has recognized the head of the content.
 func (f *importRun) begin(ctx context.Context) error {
 	if err := f.open(ctx, 0); err != nil {
 		return err
@@ -139,7 +137,6 @@ func (f *importRun) begin(ctx context.Context) error {
 	return nil
 }
 
-// recognize detects the format, and refuses content that is no disk or does not fit.
 func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 	stream := f.reader.Stream()
 	size := stream.Size
@@ -159,19 +156,17 @@ func (f *importRun) recognize(ctx context.Context, head []byte) (err error) {
 	return f.fits(head, size)
 }
 
-// unpack inserts a decompressor between served and content.
 func (f *importRun) unpack(ctx context.Context, compression sniff.Compression) ([]byte, error) {
 	unpacked, err := unpack.Open(ctx, compression, f.served)
 	if err != nil {
 		return nil, err
 	}
 	f.unpacker = unpacked
-	f.content = newWindow(&bounded{from: unpacked, left: bound(f.job.Task.Size)}, 0, nil)
+	// Enough for any image of the disk: twice the disk, and space for tables.
+	most := 2*min(f.job.Task.Size, 1<<60) + 1<<30
+	f.content = newWindow(&bounded{from: unpacked, left: most}, 0, nil)
 	return peek(f.content, sniff.HeadSize)
 }
-
-// bound returns the maximum size of decompressed content for a disk: twice the disk plus space for tables.
-func bound(size int64) int64 { return 2*min(size, 1<<60) + 1<<30 }
 
 type bounded struct {
 	from io.Reader
@@ -186,7 +181,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// peek returns the beginning of the content, which may be shorter than n.
 func peek(w *window, n int) ([]byte, error) {
 	head, err := w.Peek(n)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -195,7 +189,6 @@ func peek(w *window, n int) ([]byte, error) {
 	return head, nil
 }
 
-// finish completes the disk after verifying the whole content.
 func (f *importRun) finish(ctx context.Context) error {
 	if err := f.settle(ctx); err != nil {
 		return err
@@ -216,7 +209,6 @@ func (f *importRun) finish(ctx context.Context) error {
 	return f.name()
 }
 
-// settle reads the content to its end and verifies it.
 func (f *importRun) settle(ctx context.Context) error {
 	if f.content != f.served {
 		if err := f.content.drain(); err != nil {
@@ -233,7 +225,6 @@ func (f *importRun) settle(ctx context.Context) error {
 	return f.from.Verify(ctx)
 }
 
-// name renames the disk to its final name.
 func (f *importRun) name() error {
 	disk := f.disk
 	f.disk = nil

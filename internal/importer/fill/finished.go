@@ -5,8 +5,7 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// Finished completes the last steps of an earlier worker whose disk was complete, and reports whether there was
-// one. An upload worker calls it before it waits for the content once more.
+// Finished completes the last steps of an earlier worker whose disk was complete, and reports whether there was one.
 func Finished(j *job.Job) (transfer.Result, bool, error) {
 	f := &importRun{job: j, journal: journalStoreOf(j)}
 	was := f.journal.read(j.Task)

@@ -17,13 +17,12 @@ import (
 
 // journal is the state from which the next worker continues. It is written after its data is on the disk.
 type journal struct {
-	// Task is the worker's task; the journal is void for another task. KeepContent is ignored.
+	// Task is the worker's task; the journal is void for another one. KeepContent is ignored.
 	Task    transfer.Task
 	Version string
 	Size    int64
 	Format  sniff.Format
-	// Place is the offset in the content up to which all of it is on the disk, Sum the state of the checksum
-	// there.
+	// Place is the offset up to which the content is on the disk, Sum the state of the checksum there.
 	Place int64
 	Sum   []byte
 	// Whole means that the disk is complete, with the size VirtualSize.
@@ -31,7 +30,7 @@ type journal struct {
 	VirtualSize int64
 }
 
-// journalStore is the location of a job's journal: beside the disk, or, for a block claim, in the worker's pod.
+// journalStore is the location of a journal: beside the disk, or, for a block claim, in the worker's pod.
 type journalStore struct{ dir, name string }
 
 func journalStoreOf(j *job.Job) journalStore {
@@ -64,7 +63,7 @@ func (n journalStore) read(task transfer.Task) *journal {
 	return &was
 }
 
-// content returns the task without KeepContent, which does not affect the disk.
+// content leaves out KeepContent, which does not affect the disk.
 func content(task transfer.Task) transfer.Task {
 	task.KeepContent = false
 	return task
@@ -98,7 +97,6 @@ func (n journalStore) remove() error {
 	return nil
 }
 
-// saveSum returns the state of a checksum, nil without one.
 func saveSum(sum hash.Hash) ([]byte, error) {
 	if sum == nil {
 		return nil, nil
@@ -108,11 +106,4 @@ func saveSum(sum hash.Hash) ([]byte, error) {
 		return nil, fmt.Errorf("keeping the checksum's state: %w", err)
 	}
 	return state, nil
-}
-
-func restoreSum(sum hash.Hash, state []byte) error {
-	if sum == nil {
-		return nil
-	}
-	return sum.(encoding.BinaryUnmarshaler).UnmarshalBinary(state)
 }

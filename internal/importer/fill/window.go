@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 )
 
-// window is a view of a stream that counts its offset.
 type window struct {
 	from io.Reader
 	// sum, if not nil, gets every byte that is passed.
@@ -20,7 +19,6 @@ type window struct {
 	err    error
 }
 
-// roomy is the minimum buffer, so that little is moved.
 const roomy = 2 << 20
 
 func newWindow(from io.Reader, place int64, sum hash.Hash) *window {
@@ -44,7 +42,6 @@ func (w *window) Peek(n int) ([]byte, error) {
 	return w.buffer[w.at : w.at+n], nil
 }
 
-// reserve makes room for n bytes after at.
 func (w *window) reserve(n int) {
 	if cap(w.buffer)-w.at >= n {
 		return

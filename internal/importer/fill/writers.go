@@ -9,7 +9,6 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// queued bounds the pieces that wait for a writer.
 const queued = 2
 
 // writers decode pieces of content and write them to the disk in parallel to the reading goroutine.
@@ -18,23 +17,21 @@ type writers struct {
 	image *qcow2.Header
 	work  chan piece
 	spare chan []byte
-	// open counts the unwritten pieces.
-	open sync.WaitGroup
-	done sync.WaitGroup
+	open  sync.WaitGroup
+	done  sync.WaitGroup
 
 	mu  sync.Mutex
 	err error
 }
 
-// piece is data and its offset on the disk; unpacked is the decompressed size of a compressed cluster, 0 for
-// plain data.
+// unpacked is the decompressed size of a compressed cluster, 0 for plain data.
 type piece struct {
 	data     []byte
 	at       int64
 	unpacked int
 }
 
-// newWriters starts the writers of a disk; image decodes compressed clusters and may be nil.
+// newWriters takes nil for an image without compressed clusters.
 func newWriters(ctx context.Context, disk *target.Disk, image *qcow2.Header) *writers {
 	count := min(max(runtime.GOMAXPROCS(0), 2), 4)
 	w := &writers{disk: disk, image: image, work: make(chan piece, queued), spare: make(chan []byte, count+queued)}
@@ -111,7 +108,6 @@ func (w *writers) put(p piece) error {
 	return nil
 }
 
-// settle waits until every piece is written.
 func (w *writers) settle() error {
 	w.open.Wait()
 	return w.failure()

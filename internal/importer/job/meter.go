@@ -9,18 +9,16 @@ import (
 	"drydock.dev/drydock/internal/contracts/transfer"
 )
 
-// recent is the interval over which the speed is measured for the estimate of the remaining time.
+// recent is the interval over which the speed is measured, for the remaining time.
 const recent = 10 * time.Second
 
 // Meter keeps a worker's progress and serves it. It is safe for concurrent use.
 type Meter struct {
-	mu    sync.Mutex
-	now   func() time.Time
-	state transfer.Progress
-	// began and from are the beginning of the interval in which the speed is measured.
-	began time.Time
-	from  int64
-	// before is the previous interval's speed.
+	mu     sync.Mutex
+	now    func() time.Time
+	state  transfer.Progress
+	began  time.Time
+	from   int64
 	before float64
 }
 
@@ -48,8 +46,7 @@ func (m *Meter) Reset() {
 	m.state.Done, m.state.Total, m.before, m.began = 0, 0, 0, time.Time{}
 }
 
-// Advance sets the completed and total bytes of the content (total is 0 or less if unknown). It ignores a
-// decrease.
+// Advance sets the completed and total bytes (0 or less if unknown). It ignores a decrease.
 func (m *Meter) Advance(done, total int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -5,15 +5,15 @@ import (
 	"io"
 )
 
-// Source is the origin of a disk's content: a disk image of any format, possibly compressed, or (Task.Archive)
-// a tar file.
+// Source is the origin of a disk's content: a disk image of any format, possibly compressed, or (Task.Archive) a tar
+// file.
 type Source interface {
-	// Open begins to read the content at an offset. The engine first opens at 0. It opens at another offset
-	// only after a Stream of this source had Ranges, and a second time only after one had Ranges or Rewindable.
-	// If the content has changed since, the source returns it from 0, with the new Version.
+	// Open begins to read the content at an offset, the first time at 0. Other offsets need a Stream with Ranges, and
+	// repetitions one with Ranges or Rewindable. If the content has changed since, the source returns it from 0, with
+	// the new Version.
 	Open(ctx context.Context, offset int64) (*Stream, error)
-	// Verify is called after the content was read to its end and before the disk counts as complete. Its error,
-	// such as a wrong digest, ends the work.
+	// Verify is called after the content was read to its end and before the disk counts as complete. Its error ends
+	// the work.
 	Verify(ctx context.Context) error
 }
 
@@ -27,9 +27,8 @@ type Ranger interface {
 	ReadRange(ctx context.Context, p []byte, offset int64) error
 }
 
-// Stream is content that is being read. A Read of its Body ends with the context of Open; if it can't, the
-// source must end it. Body's errors are Faults if the source knows the cause; others count as a broken
-// connection.
+// A Read of a Stream's Body ends with the context of Open; if it can't, the source must end it. Body's errors are
+// Faults if the source knows the cause; others count as a broken connection.
 type Stream struct {
 	Body io.ReadCloser
 	// Offset is the offset of Body in the content.

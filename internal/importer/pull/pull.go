@@ -13,9 +13,9 @@ import (
 
 const (
 	chunkSize = 256 << 10
-	// readAhead is the number of chunks that are read in advance.
+	// readAhead is in chunks.
 	readAhead = 8
-	// maxAttempts bounds successive failures of a connection without one new byte.
+	// maxAttempts limits successive failures of a connection without one new byte.
 	maxAttempts = 4
 )
 
@@ -27,7 +27,6 @@ type Reader struct {
 	pause time.Duration
 	// head is the first stream, whose Version all later ones must have.
 	head job.Stream
-	// rate measures the source while the reader waits for it.
 	rate rateGuard
 
 	ctx    context.Context
@@ -39,7 +38,6 @@ type Reader struct {
 	total  atomic.Int64
 }
 
-// chunk is a piece of the content, or its end.
 type chunk struct {
 	data []byte
 	err  error
@@ -102,14 +100,12 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the reading. It does not wait, so that a source that ignores its context and the closing of its
-// Body can't block the worker.
+// Close does not wait, so that a source that ignores its context can't block the worker.
 func (r *Reader) Close() error {
 	r.cancel()
 	return nil
 }
 
-// run reads to the content's end or to a permanent error.
 func (r *Reader) run(ctx context.Context, from *connection) {
 	at := from.Offset
 	failed := 0
@@ -134,7 +130,7 @@ func (r *Reader) run(ctx context.Context, from *connection) {
 	}
 }
 
-// copyFrom forwards a connection's content; io.EOF means that the content is complete.
+// copyFrom forwards a connection's content; io.EOF means that it is complete.
 func (r *Reader) copyFrom(ctx context.Context, from *connection, at *int64) error {
 	for {
 		buffer := r.buffer()
@@ -171,7 +167,6 @@ func (r *Reader) buffer() []byte {
 	}
 }
 
-// send passes a chunk to the reader; false means that the reading has ended.
 func (r *Reader) send(ctx context.Context, c chunk) bool {
 	select {
 	case r.chunks <- c:
@@ -207,7 +202,6 @@ func changed() error {
 	return job.Faultf(transfer.ReasonCut, "the source changed while it was read: reading begins again")
 }
 
-// cut converts a connection's error into a Fault.
 func cut(err error, at int64) error {
 	var fault *job.Fault
 	if errors.As(err, &fault) || errors.Is(err, context.Canceled) {
@@ -216,7 +210,6 @@ func cut(err error, at int64) error {
 	return job.Faultf(transfer.ReasonCut, "the connection broke after %s: %w", job.Bytes(at), err)
 }
 
-// worthAnother reports whether a new connection may succeed.
 func worthAnother(err error) bool {
 	var fault *job.Fault
 	if !errors.As(err, &fault) {
@@ -225,8 +218,8 @@ func worthAnother(err error) bool {
 	return fault.Reason == transfer.ReasonCut || fault.Reason == transfer.ReasonSourceUnreachable
 }
 
-// await waits after that many failures in a row; false means that ctx has ended. maxAttempts bounds the delays,
-// so the worker needs no backoff library.
+// await waits after that many failures in a row, unless ctx ends. maxAttempts limits the delays, so the worker needs
+// no backoff library.
 func (r *Reader) await(ctx context.Context, failed int) bool {
 	timer := time.NewTimer(r.pause << (failed - 1))
 	defer timer.Stop()
@@ -238,13 +231,14 @@ func (r *Reader) await(ctx context.Context, failed int) bool {
 	}
 }
 
-// connect opens the source, and retries one that can't be reached.
 func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connection, error) {
 	for failed := 1; ; failed++ {
-		opened, err := open(ctx, r.source, offset, r.stall)
+		attempt, cancel := context.WithCancelCause(ctx)
+		stream, err := r.source.Open(attempt, offset)
 		if err == nil {
-			return opened, nil
+			return &connection{Stream: *stream, cancel: cancel, ctx: attempt, stall: r.stall}, nil
 		}
+		cancel(nil)
 		if failed >= maxAttempts || !worthAnother(err) || !r.await(ctx, failed) {
 			if !first {
 				err = cut(err, offset)
@@ -254,7 +248,6 @@ func (r *Reader) connect(ctx context.Context, offset int64, first bool) (*connec
 	}
 }
 
-// connection is an opened stream with a timeout for each Read.
 type connection struct {
 	job.Stream
 	ctx    context.Context
@@ -262,17 +255,6 @@ type connection struct {
 	stall  time.Duration
 }
 
-func open(ctx context.Context, source job.Source, offset int64, stall time.Duration) (*connection, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stream, err := source.Open(ctx, offset)
-	if err != nil {
-		cancel(nil)
-		return nil, err
-	}
-	return &connection{Stream: *stream, cancel: cancel, ctx: ctx, stall: stall}, nil
-}
-
-// read reads for at most the stall time.
 func (c *connection) read(p []byte) (int, error) {
 	watch := time.AfterFunc(c.stall, func() {
 		c.cancel(job.Faultf(transfer.ReasonCut, "the source stalled: no byte came for %s", c.stall))

@@ -8,14 +8,13 @@ import (
 )
 
 const (
-	// minBytes is the minimum from a source in stallFactor times the stall time: 1 MiB in ten minutes. At that
-	// rate a gigabyte takes a week, so no honest link is that slow, and a server that sends single bytes can't
-	// hold the worker.
+	// minBytes is the minimum from a source in stallFactor times the stall time: 1 MiB in ten minutes. No honest link
+	// is that slow, and a server that sends single bytes can't hold the worker.
 	minBytes    = 1 << 20
 	stallFactor = 10
 )
 
-// rateGuard measures a slow source. Only the time that is spent waiting for it counts, not the time of writing.
+// rateGuard measures the time of waiting for a source, not that of writing.
 type rateGuard struct {
 	got    int64
 	waited time.Duration
@@ -31,7 +30,6 @@ func (d *rateGuard) add(bytes int64, took time.Duration) {
 	}
 }
 
-// tooSlow reports whether the content would not end in a useful time.
 func (d *rateGuard) tooSlow(stall time.Duration) bool {
 	d.cut = d.waited >= stallFactor*stall
 	return d.cut

@@ -27,8 +27,7 @@ func (h *Header) NewDecoder() (*Decoder, error) {
 	return &Decoder{zstd: decoder}, nil
 }
 
-// Decode decompresses data into a cluster. Data may have trailing bytes, because its length is known in sectors
-// only.
+// Decode decompresses data into a cluster. Data may have trailing bytes: its length is known in sectors only.
 func (d *Decoder) Decode(cluster, data []byte) error {
 	var from io.Reader
 	if d.zstd != nil {

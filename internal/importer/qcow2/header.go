@@ -12,20 +12,18 @@ import (
 // HeaderSize is the number of bytes for Parse.
 const HeaderSize = qcow2.HeaderSize
 
-// maxL1 bounds the L1 table in bytes, as QEMU does.
+// maxL1 limits the L1 table in bytes, as QEMU does.
 const maxL1 = 32 << 20
 
 // Header is the header of an image.
 type Header struct {
-	// Size is the size of the disk in bytes.
 	Size        int64
 	version     int
 	clusterBits uint32
 	zstd        bool
 	extended    bool
 	l1Offset    int64
-	// l1Entries is the number of L1 entries that the disk needs.
-	l1Entries int64
+	l1Entries   int64
 }
 
 func invalid(format string, args ...any) error {
@@ -74,7 +72,6 @@ func unreadable(err error) error {
 	return invalid("it has no whole header")
 }
 
-// refusal returns why an image is not read, nil if it is.
 func refusal(said qcow2.Header) error {
 	switch said.Obstacle() {
 	case qcow2.BackingFile:
@@ -108,13 +105,12 @@ func (h *Header) checkL1(entries int64) error {
 	return nil
 }
 
-// aligned reports whether a cluster or table may begin at an offset: on a cluster boundary, after the header,
-// and within the range of offsets.
+// aligned reports whether a cluster or table may begin at an offset: aligned, after the header, and within the range
+// of offsets.
 func (h *Header) aligned(at int64) bool {
 	return at >= h.cluster() && at < 1<<56 && at&(h.cluster()-1) == 0
 }
 
-// cluster returns the size of a cluster in bytes.
 func (h *Header) cluster() int64 { return 1 << h.clusterBits }
 
 func (h *Header) entrySize() int64 {

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxTables bounds the L2 tables that are read by ranges: those of 8 TiB in clusters of 64 KiB. An image with
-// more is read as a stream.
+// maxTables is for reading by ranges: the L2 tables of 8 TiB in clusters of 64 KiB.
 const maxTables = 1 << 14
 
 // ReadRange reads a piece of the file.
 type ReadRange func(ctx context.Context, p []byte, offset int64) error
 
-// Load reads an image's tables. It returns nil if there are too many to read by ranges. dir is for data that
-// exceeds the memory; the caller must close the Map.
+// Load reads an image's tables, or returns nil if there are too many to read by ranges. dir is for data that exceeds
+// the memory; the caller must close the Map.
 func (h *Header) Load(ctx context.Context, read ReadRange, dir string) (*Map, error) {
 	tables, err := h.loadTables(ctx, read)
 	if err != nil || tables == nil {
@@ -31,7 +30,7 @@ func (h *Header) Load(ctx context.Context, read ReadRange, dir string) (*Map, er
 	return m, nil
 }
 
-// loadTables reads the L1 table, and returns nil if it has too many entries.
+// loadTables returns nil if the L1 table has too many entries.
 func (h *Header) loadTables(ctx context.Context, read ReadRange) ([]table, error) {
 	const step = 64 << 10
 	all := []table{}
@@ -59,8 +58,13 @@ func (h *Header) loadExtents(ctx context.Context, read ReadRange, tables []table
 	var mu sync.Mutex // guards m
 	add := func(e Extent) error { return m.add(e, h.cluster()) }
 	for len(tables) > 0 && ctx.Err() == nil {
-		together := h.neighbors(tables)
-		tables = tables[len(together):]
+		const most = 1 << 20
+		n := 1
+		for n < len(tables) && tables[n].host == tables[n-1].host+h.cluster() && int64(n+1)*h.cluster() <= most {
+			n++
+		}
+		together := tables[:n]
+		tables = tables[n:]
 		group.Go(func() error {
 			data := make([]byte, int64(len(together))*h.cluster())
 			if err := read(ctx, data, together[0].host); err != nil {
@@ -77,14 +81,4 @@ func (h *Header) loadExtents(ctx context.Context, read ReadRange, tables []table
 		})
 	}
 	return group.Wait()
-}
-
-// neighbors returns the leading tables that are adjacent in the file.
-func (h *Header) neighbors(tables []table) []table {
-	const most = 1 << 20
-	n := 1
-	for n < len(tables) && tables[n].host == tables[n-1].host+h.cluster() && int64(n+1)*h.cluster() <= most {
-		n++
-	}
-	return tables[:n]
 }

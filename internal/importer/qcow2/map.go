@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxInMemory bounds the extents in memory (24 bytes each); more are spilled to files, in sorted runs.
+// maxInMemory limits the extents in memory (24 bytes each); more are spilled to files, in sorted runs.
 const maxInMemory = 1 << 20
 
 // Map has all extents of an image, ordered by their offset in the file.
@@ -50,7 +50,6 @@ func byPlace(a, b Extent) int {
 
 const recordSize = 21
 
-// spill writes the extents in memory to an unnamed file.
 func (m *Map) spill() error {
 	slices.SortFunc(m.extents, byPlace)
 	fd, err := unix.Open(m.dir, unix.O_TMPFILE|unix.O_RDWR|unix.O_CLOEXEC, 0o600)
@@ -89,14 +88,12 @@ func (m *Map) Close() error {
 	return all
 }
 
-// run is a sorted sequence of extents, in memory or in a file.
 type run struct {
 	memory []Extent
 	file   *bufio.Reader
 	now    Extent
 }
 
-// next advances; it returns false at the end.
 func (r *run) next() (bool, error) {
 	if r.file == nil {
 		if len(r.memory) == 0 {
@@ -150,7 +147,6 @@ func (m *Map) sorted() iter.Seq2[Extent, error] {
 	}
 }
 
-// runs returns all non-empty runs at their first extent.
 func (m *Map) runs() ([]*run, error) {
 	slices.SortFunc(m.extents, byPlace)
 	runs := []*run{{memory: m.extents}}

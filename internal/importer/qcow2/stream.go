@@ -12,11 +12,11 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// maxAhead bounds the known tables and extents that are still ahead.
+// maxAhead limits the known tables and extents that are still ahead.
 const maxAhead = 1 << 20
 
-// Streamed walks an image and reads its tables as they pass. Data that passes before its table is kept in
-// stash, at its offset, and read again when a table refers to it.
+// Streamed walks an image and reads its tables as they pass. Data that passes before its table waits in stash, at its
+// offset.
 func (h *Header) Streamed(feed Feed, stash *os.File, sink Sink) error {
 	s := streamed{header: h, feed: feed, sink: sink, stash: stash}
 	for first := int64(0); first < h.l1Entries; first += piece1 {
@@ -42,7 +42,7 @@ func (h *Header) Streamed(feed Feed, stash *os.File, sink Sink) error {
 	return nil
 }
 
-// piece1 is the number of L1 entries that are read together.
+// piece1 is in L1 entries.
 const piece1 = 8 << 10
 
 type kind uint8
@@ -54,8 +54,7 @@ const (
 	compressedData
 )
 
-// item has a known place in the file: a piece of the L1 table (guest is its first entry), an L2 table, or an
-// extent.
+// item has a known place in the file: a piece of the L1 table (guest is its first entry), an L2 table, or an extent.
 type item struct {
 	host, guest int64
 	size        int32
@@ -72,8 +71,7 @@ func (i item) length(h *Header) int64 {
 	return int64(i.size)
 }
 
-// end returns the end of the bytes that belong to the item only: the next compressed cluster may begin in the
-// last sector of one.
+// end returns the end of the item's own bytes: the next compressed cluster may begin in the last sector of one.
 func (i item) end(h *Header) int64 {
 	if i.kind == compressedData {
 		return i.host + int64(i.size) - 512
@@ -85,11 +83,10 @@ type streamed struct {
 	header *Header
 	feed   Feed
 	sink   Sink
-	// items are at the feed's place or ahead of it.
-	items items
-	// unread counts the known tables that have not been read.
+	// items are not behind the feed.
+	items  items
 	unread int
-	// covered is the end of the bytes that belong to passed items.
+	// covered is the end of the passed items' bytes.
 	covered int64
 	stash   *os.File
 	// kept are the ranges of the file in the stash, in order.
@@ -118,8 +115,7 @@ func (s *streamed) learn(i item) error {
 	return s.handle(i, data)
 }
 
-// handle reads a table or passes an extent to the sink. It copies a table first, since reading its items moves
-// the feed's view.
+// handle copies a table first, since reading its items moves the feed's view.
 func (s *streamed) handle(i item, bytes []byte) error {
 	h := s.header
 	switch i.kind {
@@ -147,7 +143,6 @@ func (s *streamed) handle(i item, bytes []byte) error {
 	return h.pass(Extent{Host: i.host, Guest: i.guest, Size: i.size, Compressed: i.kind == compressedData}, bytes, s.sink)
 }
 
-// passTo advances the feed and stashes bytes whose meaning is not known yet.
 func (s *streamed) passTo(host int64) error {
 	for at := s.feed.Place(); at < host; at = s.feed.Place() {
 		n := min(host-at, maxExtent)
@@ -167,7 +162,6 @@ func (s *streamed) passTo(host int64) error {
 	return nil
 }
 
-// keep stashes bytes.
 func (s *streamed) keep(bytes []byte, at int64) error {
 	if len(bytes) == 0 {
 		return nil
@@ -184,8 +178,7 @@ func (s *streamed) keep(bytes []byte, at int64) error {
 	return nil
 }
 
-// passed returns the bytes of an item that has passed: from the stash, and the rest from the feed if it is
-// still ahead.
+// passed returns the bytes of an item that has passed: from the stash, and the rest from the feed.
 func (s *streamed) passed(i item) ([]byte, error) {
 	length := i.length(s.header)
 	found, _ := slices.BinarySearchFunc(s.kept, i.host, func(k span, at int64) int {
@@ -214,7 +207,6 @@ func (s *streamed) passed(i item) ([]byte, error) {
 	return append(bytes, more...), nil
 }
 
-// items is a heap by offset.
 type items []item
 
 func (s items) Len() int           { return len(s) }

@@ -1,13 +1,12 @@
 package qcow2
 
-// Bits of table entries.
 const (
 	placeMask      = 0x00ff_ffff_ffff_fe00
 	flagCompressed = 1 << 62
 	flagZero       = 1 << 0
 )
 
-// maxExtent bounds the size of joined extents; a single cluster may be larger.
+// maxExtent limits joined extents; a single cluster may be larger.
 const maxExtent = 1 << 20
 
 // Extent is a range of the file that is a range of the disk.
@@ -23,7 +22,6 @@ type Extent struct {
 // table is an L2 table: its offset in the file, and the disk offset of its first cluster.
 type table struct{ host, guest int64 }
 
-// tables reads a piece of the L1 table that begins at entry first.
 func (h *Header) tables(piece []byte, first int64, add func(table) error) error {
 	for i := int64(0); i < int64(len(piece)/8); i++ {
 		place := int64(u64(piece, int(i*8)) & placeMask)
@@ -113,7 +111,6 @@ func (h *Header) subclusters(host int64, bitmap uint64, guest int64, j *joiner) 
 	return nil
 }
 
-// joiner joins extents that are adjacent in the file and on the disk.
 type joiner struct {
 	add func(Extent) error
 	now Extent

@@ -10,19 +10,17 @@ const MaxPeek = 4 << 20
 
 // Feed is the file from the beginning of the walk.
 type Feed interface {
-	// Place returns the offset of the next byte in the file.
 	Place() int64
 	// Peek returns the next n bytes without passing them, fewer at the end of the file.
 	Peek(n int) ([]byte, error)
-	// Discard passes n bytes.
 	Discard(n int64) error
 }
 
 // Sink receives an extent and its data, which is valid only during the call.
 type Sink func(e Extent, data []byte) error
 
-// Ordered walks the file by its map from the feed's place: it passes every extent from there on to the sink, in
-// order. It calls at before each of them, when all extents before it have been passed.
+// Ordered passes every extent from the feed's place on to the sink, in order. It calls at before each of them, when
+// all before it have been passed.
 func (h *Header) Ordered(feed Feed, m *Map, sink Sink, at func() error) error {
 	for e, err := range m.sorted() {
 		switch {
@@ -37,24 +35,19 @@ func (h *Header) Ordered(feed Feed, m *Map, sink Sink, at func() error) error {
 		if err := at(); err != nil {
 			return err
 		}
-		if err := h.give(feed, e, sink); err != nil {
+		data, err := feed.Peek(int(e.Size))
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		if err := h.pass(e, data, sink); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// give passes the extent at the feed's place to the sink.
-func (h *Header) give(feed Feed, e Extent, sink Sink) error {
-	data, err := feed.Peek(int(e.Size))
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
-	}
-	return h.pass(e, data, sink)
-}
-
-// pass passes an extent to the sink. A file may end within its last cluster, whose rest reads as zero, but not
-// before a cluster.
+// pass passes an extent to the sink. A file may end within its last cluster, whose rest reads as zero, but not before
+// a cluster.
 func (h *Header) pass(e Extent, data []byte, sink Sink) error {
 	if len(data) == 0 || !e.Compressed && int64(e.Size)-int64(len(data)) >= h.cluster() {
 		return missing(io.EOF)
@@ -68,7 +61,6 @@ func (h *Header) pass(e Extent, data []byte, sink Sink) error {
 	return sink(e, data)
 }
 
-// missing converts the end of the file into a Fault.
 func missing(err error) error {
 	if errors.Is(err, io.EOF) {
 		return invalid("the file ends before its data does: it is truncated")

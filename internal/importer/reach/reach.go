@@ -1,9 +1,9 @@
 // Package reach judges the addresses of an import's source.
 //
-// The creator of a DataVolume chooses its URL, and the worker connects to it from inside the cluster: without
-// this check any user could read services on the worker's node, or a cloud's metadata about its machines. Each
-// address is judged when the connection is made, so a name that later resolves to another address, or a server
-// that redirects, gains nothing (decision 225).
+// The creator of a DataVolume chooses its URL, and the worker connects to it from inside the cluster: without this
+// check any user could read services on the worker's node, or a cloud's metadata about its machines. Each address is
+// judged when the connection is made, so a name that later resolves to another address, or a server that redirects,
+// gains nothing (decision 225).
 //
 // It owns only the lists. The code that makes a connection calls Guard.Control.
 package reach
@@ -17,8 +17,8 @@ import (
 // Guard permits or refuses connections. The zero value refuses only reserved addresses.
 type Guard struct{ denied, allowed []netip.Prefix }
 
-// New returns a guard that refuses the denied networks in addition to the reserved ones, and permits the
-// allowed ones with priority over both. Networks are prefixes such as 10.0.0.0/8 or fd00::/8.
+// New returns a guard that refuses the denied networks in addition to the reserved ones, and permits the allowed ones
+// with priority over both.
 func New(denied, allowed []string) (Guard, error) {
 	var g Guard
 	for list, texts := range map[*[]netip.Prefix][]string{&g.denied: denied, &g.allowed: allowed} {
@@ -36,15 +36,14 @@ func New(denied, allowed []string) (Guard, error) {
 // Refused is the error for a refused connection.
 type Refused struct {
 	Address netip.Addr
-	// Kind describes such addresses.
-	Kind string
+	Kind    string
 }
 
 func (r *Refused) Error() string {
 	return fmt.Sprintf("it is at %s, and imports must not call %s", r.Address, r.Kind)
 }
 
-// Control is for a net.Dialer, which calls it for each address before it connects, after every name resolution.
+// Control is for a net.Dialer, which calls it for each address, after every name resolution.
 func (g Guard) Control(_, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -80,7 +79,7 @@ func contains(prefixes []netip.Prefix, address netip.Addr) bool {
 	return false
 }
 
-// Metadata services besides the usual link-local one.
+// Metadata services besides the link-local one.
 var metadata = []netip.Prefix{netip.MustParsePrefix("fd00:ec2::254/128"), netip.MustParsePrefix("100.100.100.200/32")}
 
 // thisHost is the network that Linux routes to the machine itself.

@@ -18,13 +18,12 @@ import (
 	"drydock.dev/drydock/internal/importer/unpack"
 )
 
-// maxScan bounds the bytes of a layer in addition to the disk, so that an endless layer ends.
+// maxScan limits the bytes of a layer in addition to the disk, so that an endless layer ends.
 const maxScan = 64 << 30
 
 const folder = "/disk"
 
-// removed are the paths that upper layers have removed; "/*" marks the lower layers' content of an opaque
-// folder.
+// removed are the paths that upper layers have removed; "/*" marks the lower layers' content of an opaque folder.
 type removed map[string]bool
 
 // whiteout reports whether the entry was one, and records it.
@@ -41,7 +40,6 @@ func (r removed) whiteout(name string) bool {
 	return true
 }
 
-// hides reports whether a path of a lower layer was removed.
 func (r removed) hides(name string) bool {
 	if r[name] {
 		return true
@@ -62,12 +60,10 @@ type layer struct {
 	buffered   *bufio.Reader
 	unpacked   io.Reader
 	entries    *tar.Reader
-	// disk is the path of the disk, after it was found.
-	disk   string
-	cancel context.CancelCauseFunc
+	disk       string
+	cancel     context.CancelCauseFunc
 }
 
-// openLayer begins to read a layer of any compression.
 func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
 	digest, err := from.Digest()
 	if err != nil {
@@ -93,7 +89,6 @@ func openLayer(ctx context.Context, from v1.Layer, most int64) (*layer, error) {
 	return l, nil
 }
 
-// endless fails if the layer exceeds the limit.
 type endless struct {
 	from io.Reader
 	left int64
@@ -107,8 +102,7 @@ func (e *endless) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// seek advances to the disk and returns its size, -1 if the layer has none. It adds the layer's whiteouts to
-// gone.
+// seek advances to the disk and returns its size, -1 if the layer has none. It adds the layer's whiteouts to gone.
 func (l *layer) seek(gone removed) (int64, error) {
 	own := removed{}
 	for {
@@ -135,7 +129,6 @@ func (l *layer) seek(gone removed) (int64, error) {
 	}
 }
 
-// next returns the next entry that is no whiteout.
 func (l *layer) next(gone removed) (*tar.Header, error) {
 	for {
 		header, err := l.entries.Next()
@@ -148,7 +141,6 @@ func (l *layer) next(gone removed) (*tar.Header, error) {
 	}
 }
 
-// finish reads the entries after the disk.
 func (l *layer) finish() error {
 	watch := time.AfterFunc(stall, func() {
 		l.cancel(job.Faultf(transfer.ReasonCut, "the registry stalled: no byte came for %s", stall))

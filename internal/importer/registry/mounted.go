@@ -15,7 +15,7 @@ import (
 
 type mounted struct{ dir string }
 
-// open opens the disk. It never opens a file outside of the image, whatever links the image has.
+// open never opens a file outside of the image, whatever links the image has.
 func (m *mounted) open() (*os.File, fs.FileInfo, error) {
 	root, err := os.OpenRoot(m.dir)
 	if err != nil {

@@ -42,10 +42,9 @@ func New(j *job.Job) (job.Source, error) {
 type image struct {
 	ref     name.Reference
 	options []remote.Option
-	// most bounds the bytes that are searched for the disk.
+	// most limits the bytes that are searched for the disk.
 	most int64
-	// now is the layer that was opened last.
-	now *layer
+	now  *layer
 }
 
 func newRemote(j *job.Job, reference string) (*image, error) {
@@ -99,7 +98,6 @@ func (i *image) Open(ctx context.Context, _ int64) (*job.Stream, error) {
 	return stream, nil
 }
 
-// find searches the layers for the disk from the topmost down.
 func (i *image) find(ctx context.Context) (*job.Stream, error) {
 	pulled, err := remote.Image(i.ref, append(i.options, remote.WithContext(ctx))...)
 	if err != nil {
@@ -151,7 +149,7 @@ func (i *image) explain(err error) error {
 	case errors.As(err, &denied):
 		return job.Faultf(transfer.ReasonSourceRefused, "the registry %s can't be a source: %w", i.ref.Context().RegistryStr(), denied)
 	case errors.As(err, &authority):
-		// This comes first: a registry on the same machine is also tried by plain HTTP.
+		// A registry on the same machine is also tried by plain HTTP.
 		return i.unreachable(authority)
 	case errors.As(err, &answer):
 		return i.refused(answer)

@@ -1,5 +1,5 @@
-// Package sniff detects the compression and the format of content by its first bytes, or that it is no disk. It
-// is pure. Content that it does not recognize with certainty is a raw disk.
+// Package sniff detects the compression and the format of content by its first bytes, or that it is no disk. It is
+// pure. Content that it does not recognize with certainty is a raw disk.
 package sniff
 
 import (
@@ -64,8 +64,7 @@ var formats = []struct {
 	{VHD, 0, "conectix"},
 }
 
-// unsupported are other files that are served instead of a disk image, by mistake or as a server's error
-// message.
+// unsupported are other files that are served by mistake or as a server's error message.
 var unsupported = []struct{ magic, is string }{
 	{"BZh", "compressed by bzip2: compress it by gzip, xz or zstd"},
 	{"PK\x03\x04", "a zip archive: unpack it first"},

@@ -14,7 +14,6 @@ const (
 	tarMagic, tarMagicEnd = 257, 262
 )
 
-// tarOf describes the kind of tar archive, "" for none.
 func tarOf(head []byte) string {
 	if len(head) < tarHeader || !tarSummed(head[:tarHeader]) {
 		return ""
@@ -29,8 +28,8 @@ func tarOf(head []byte) string {
 	return "a tar archive: unpack it first, or unpack it into a file system with contentType archive"
 }
 
-// tarSummed reports whether a header has a valid checksum, calculated with blanks in its own field, and names a
-// file. The oldest programs added signed bytes.
+// tarSummed reports whether a header has a valid checksum, calculated with blanks in its own field, and names a file.
+// The oldest programs added signed bytes.
 func tarSummed(header []byte) bool {
 	said, err := strconv.ParseInt(string(bytes.Trim(header[tarSum:tarSumEnd], " \x00")), 8, 64)
 	if err != nil || header[tarName] == 0 && string(header[tarMagic:tarMagicEnd]) != "ustar" {

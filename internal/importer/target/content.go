@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/importer/job"
 )
 
-// The parts of a disk that are searched for content: its beginning, its end, and a piece at each stride
-// between. Partition tables, file systems, volume groups and images begin in the first of them.
+// The parts of a disk that are searched for content: its beginning, where partition tables, file systems, volume
+// groups and images begin, its end, and a piece at each stride between.
 const (
 	headSize   = 16 << 20
 	tailSize   = 1 << 20
@@ -24,8 +24,7 @@ const (
 	pieceEvery = 64 << 20
 )
 
-// checkedName is a file in the worker's pod that records that the target was empty: later content is the
-// worker's own.
+// checkedName is a file in the worker's pod that records that the target was empty: later content is the worker's.
 const checkedName = "target-was-empty"
 
 // RefuseContent returns a Fault if the target has content that the task does not permit to replace.
@@ -48,7 +47,7 @@ func RefuseContent(j *job.Job) error {
 	return nil
 }
 
-// content describes the target's content that the worker would replace, "" for none.
+// content describes the content that the worker would replace, "" for none.
 func content(j *job.Job) (string, error) {
 	switch {
 	case j.Task.Block:
@@ -80,7 +79,6 @@ func found(has bool, what string) string {
 	return ""
 }
 
-// written reports whether the searched parts of a disk have anything but zeros.
 func written(name string) (bool, error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -105,8 +103,8 @@ func written(name string) (bool, error) {
 	return nonZero(file, max(0, size-tailSize), min(size, tailSize))
 }
 
-// dataFrom returns the first offset from place on that may have data, past the end for none. Devices don't
-// report holes.
+// dataFrom returns the first offset from place on that may have data, past the end for none. Devices don't report
+// holes.
 func dataFrom(file *os.File, place int64) int64 {
 	next, err := unix.Seek(int(file.Fd()), place, unix.SEEK_DATA)
 	switch {
@@ -118,7 +116,6 @@ func dataFrom(file *os.File, place int64) int64 {
 	return next
 }
 
-// nonZero reports whether a range of a file has a byte that is not zero.
 func nonZero(file io.ReaderAt, place, size int64) (bool, error) {
 	piece := make([]byte, min(size, int64(len(zeros))))
 	for size > 0 {

@@ -29,8 +29,8 @@ func (d *Disk) WriteAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// nextData returns the number of leading zero bytes of p, which is at an offset of the disk, and of the bytes
-// to write after them, in whole grains of the disk.
+// nextData returns the number of leading zero bytes of p, which is at an offset of the disk, and of the bytes to
+// write after them, in whole grains of the disk.
 func nextData(p []byte, at int64) (skip, keep int) {
 	for skip < len(p) && zero(p[skip:skip+piece(p, at, skip)]) {
 		skip += piece(p, at, skip)
@@ -45,7 +45,7 @@ func nextData(p []byte, at int64) (skip, keep int) {
 	return skip, keep
 }
 
-// piece returns the size of p from an index to the next grain boundary.
+// piece is the rest of p's grain at index.
 func piece(p []byte, at int64, index int) int {
 	return min(grain-int((at+int64(index))%grain), len(p)-index)
 }

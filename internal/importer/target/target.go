@@ -27,9 +27,9 @@ type Disk struct {
 	size int64
 }
 
-// Open opens the disk of a job. With keep, an earlier worker's data stays, and must exist. Otherwise the whole
-// disk reads as zero, and an earlier worker's complete disk is removed: its pod was deleted before its result
-// was read, and a claim may not have the space for both.
+// Open opens the disk of a job. With keep, an earlier worker's data must exist, and stays. Otherwise the disk reads
+// as zero, and an earlier worker's complete disk is removed: its pod was deleted before its result was read, and a
+// claim may not have the space for both.
 func Open(j *job.Job, keep bool) (*Disk, error) {
 	if j.Task.Size <= 0 {
 		return nil, errors.New("opening the target: the task names no size")
@@ -59,7 +59,6 @@ func Open(j *job.Job, keep bool) (*Disk, error) {
 	return d, nil
 }
 
-// shape sets a file's size, and allocates its blocks if they are to be reserved.
 func (d *Disk) shape(preallocate bool) error {
 	if err := d.file.Truncate(d.size); err != nil {
 		return d.failed("growing the disk", err)
@@ -100,8 +99,8 @@ func openDevice(j *job.Job, keep bool) (*Disk, error) {
 	return d, nil
 }
 
-// clear makes a device read as zero up to an offset: it deallocates the blocks if the device supports it and
-// they need not be reserved; otherwise it lets the kernel write zeros, or writes them.
+// clear makes a device read as zero up to an offset: it deallocates the blocks, or the kernel or the worker writes
+// zeros.
 func (d *Disk) clear(end int64, preallocate bool) error {
 	const step = 1 << 30 // the worker can be stopped between steps
 	modes := []uint32{unix.FALLOC_FL_PUNCH_HOLE | unix.FALLOC_FL_KEEP_SIZE, unix.FALLOC_FL_ZERO_RANGE | unix.FALLOC_FL_KEEP_SIZE}
@@ -144,8 +143,7 @@ func (d *Disk) Name() string { return d.file.Name() }
 // Device reports whether the disk is a block device.
 func (d *Disk) Device() bool { return d.dir == "" }
 
-// Room returns a Fault if the claim's file system lacks the space for the disk, before any of it is fetched. An
-// earlier worker's data is included.
+// Room returns a Fault if the claim's file system lacks the space for the disk, an earlier worker's data included.
 func (d *Disk) Room(need int64) error {
 	if d.Device() {
 		return nil

@@ -1,5 +1,5 @@
-// Package unpack decompresses a stream under a bound on the memory that the compressed content can demand: gzip
-// needs little, and zstd's window and xz's dictionary are limited. The reader must limit the output.
+// Package unpack decompresses a stream under a limit on the memory that the compressed content can demand: gzip needs
+// little, and zstd's window and xz's dictionary are limited. The reader must limit the output.
 package unpack
 
 import (
@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// maxWindow bounds zstd's window, which is held in memory: that of `zstd --ultra -21`.
+// maxWindow limits zstd's window, which is held in memory: that of `zstd --ultra -21`.
 const maxWindow = 64 << 20
 
 // Open returns a reader of the decompressed content.

@@ -15,16 +15,15 @@ import (
 	"drydock.dev/drydock/internal/importer/sniff"
 )
 
-// Limits of xz: a dictionary of 64 MiB, as for `xz -9`, the address space of its libraries, and enough time for
-// some TiB.
+// Limits of xz: a dictionary of 64 MiB, as for `xz -9`, the address space of its libraries, and time for some TiB.
 const (
 	xzMemory  = "70MiB"
 	xzAddress = 256 << 20
 	xzTime    = 24 * time.Hour
 )
 
-// The program xz is several times as fast as the Go implementations and, unlike them, bounds the dictionary of
-// every block.
+// The program xz is several times as fast as the Go implementations and, unlike them, limits the dictionary of every
+// block.
 type xz struct {
 	program *confine.Program
 	out     io.ReadCloser
@@ -62,7 +61,6 @@ func (x *xz) Read(p []byte) (int, error) {
 	return n, x.ended
 }
 
-// verdict returns the error for the end of xz, io.EOF for success.
 func (x *xz) verdict() error {
 	err := x.program.Wait()
 	var fault *job.Fault

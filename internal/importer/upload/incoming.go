@@ -19,27 +19,24 @@ import (
 )
 
 const (
-	// linger is the time for a Read whose result is no longer wanted: it ends at once if the sender is sending,
-	// and a stalled sender is cut off.
+	// linger is the time for a Read whose result is no longer wanted: it ends at once if the sender is sending, and a
+	// stalled sender is cut off.
 	linger = 2 * time.Second
-	// drainTimeout and drainSize bound how much of refused content is still read: a sender that is cut off
-	// while sending does not read the response.
+	// drainTimeout and drainSize limit how much of refused content is still read: a sender that is cut off while
+	// sending does not read the response.
 	drainTimeout = 10 * time.Second
 	// settleTimeout is the time in which an asynchronous upload should end after its last byte.
 	settleTimeout = 3 * time.Second
 	drainSize     = 1 << 30
 )
 
-// incoming is the content of one request, as a source that can be read once.
 type incoming struct {
-	from io.Reader
-	size int64
-	raw  bool
-	conn *http.ResponseController
-	// check verifies the content at the end.
+	from  io.Reader
+	size  int64
+	raw   bool
+	conn  *http.ResponseController
 	check func() error
-	// read is closed when all content was read.
-	read chan struct{}
+	read  chan struct{}
 	// opened is the engine's stream, closed when the engine ends.
 	opened *content
 }
@@ -55,7 +52,6 @@ func body(w http.ResponseWriter, r *http.Request) (*incoming, error) {
 	return newIncoming(w, r.Body, r.ContentLength), nil
 }
 
-// refuse responds to a request whose content may still be arriving.
 func refuse(w http.ResponseWriter, r *http.Request, message string, code int) {
 	w.Header().Set("Connection", "close")
 	conn := http.NewResponseController(w)
@@ -139,18 +135,10 @@ func (i *incoming) Open(ctx context.Context, _ int64) (*job.Stream, error) {
 	return &job.Stream{Body: c, Size: i.size, Raw: i.raw}, nil
 }
 
-// abandoned waits until the engine has stopped reading.
-func (i *incoming) abandoned() {
-	if i.opened != nil {
-		<-i.opened.closed
-	}
-}
-
 // Verify implements job.Source.
 func (i *incoming) Verify(context.Context) error { return i.check() }
 
-// content is the stream of a request. It reads nothing after its end, when the response may have been sent and
-// the request ended.
+// content is the stream of a request. It reads nothing after its end, when the request may have ended.
 type content struct {
 	*incoming
 	stop        func() bool

@@ -1,18 +1,15 @@
-// Package upload is the worker that receives content: an image that a user uploads through virt-api's
-// proxy, or the clone of another claim. It serves HTTPS and identifies its callers by their
-// certificates.
+// Package upload is the worker that receives content: an image that a user uploads through virt-api's proxy, or the
+// clone of another claim. It serves HTTPS and identifies its callers by their certificates.
 //
 //	       HEAD: 200          503             409
 //	──> waiting ──POST──> receiving ──────> done ──> the worker ends
 //	       ^                  |
 //	       └──── failed ──────┘
 //
-// It accepts one sender at a time; a second one is refused, not queued. An upload that fails leaves
-// nothing that looks complete, and the sender gets the error. The next one starts from the beginning:
-// nothing proves that the file is the same. A failure ends the worker only after an
-// early response (UploadAsyncPath), so that the DataVolume shows it. If the worker crashes, its
-// sender's connection breaks; if it crashes after the disk was complete, the next one detects that and
-// succeeds.
+// It accepts one sender at a time; a second one is refused, not queued. An upload that fails leaves nothing that
+// looks complete, and the sender gets the error. The next one starts from the beginning: nothing proves that the file
+// is the same. A failure ends the worker only after an early response (UploadAsyncPath), so that the DataVolume shows
+// it. If the worker crashes after the disk was complete, the next one detects that and succeeds.
 //
 // It must not know formats: package fill makes disks from the content.
 package upload
@@ -35,10 +32,8 @@ import (
 	"drydock.dev/drydock/internal/importer/target"
 )
 
-// stepWaiting is the progress without a sender.
 const stepWaiting = "waiting for an upload"
 
-// shutdownTimeout bounds the transmission of the last response.
 const shutdownTimeout = 10 * time.Second
 
 // Run serves until the claim is filled.
@@ -68,8 +63,14 @@ func Serve(ctx context.Context, j *job.Job, listener net.Listener) (transfer.Res
 	defer cancel()
 	s := &server{ctx: ctx, job: j, name: name, ended: make(chan outcome, 1)}
 	s.wait()
+	mux := http.NewServeMux()
+	s.route(mux, transfer.UploadPath, workertls.Proxy, s.take(body, false))
+	s.route(mux, transfer.UploadAsyncPath, workertls.Proxy, s.take(body, true))
+	s.route(mux, transfer.UploadFormPath, workertls.Proxy, s.take(form, false))
+	s.route(mux, transfer.UploadFormAsyncPath, workertls.Proxy, s.take(form, true))
+	s.route(mux, transfer.ClonePath, workertls.Source, s.take(clone, false))
 	web := &http.Server{
-		Handler:           s.routes(),
+		Handler:           mux,
 		ReadHeaderTimeout: 10 * time.Second,
 		IdleTimeout:       time.Minute,
 		MaxHeaderBytes:    16 << 10,
@@ -111,18 +112,7 @@ type server struct {
 
 	mu    sync.Mutex
 	state state
-	// ended gets the worker's result once.
 	ended chan outcome
-}
-
-func (s *server) routes() http.Handler {
-	mux := http.NewServeMux()
-	s.route(mux, transfer.UploadPath, workertls.Proxy, s.take(body, false))
-	s.route(mux, transfer.UploadAsyncPath, workertls.Proxy, s.take(body, true))
-	s.route(mux, transfer.UploadFormPath, workertls.Proxy, s.take(form, false))
-	s.route(mux, transfer.UploadFormAsyncPath, workertls.Proxy, s.take(form, true))
-	s.route(mux, transfer.ClonePath, workertls.Source, s.take(clone, false))
-	return mux
 }
 
 func (s *server) route(mux *http.ServeMux, path string, role workertls.Role, take http.HandlerFunc) {
@@ -156,7 +146,6 @@ func (s state) code() int {
 	return http.StatusServiceUnavailable
 }
 
-// wait accepts the next sender.
 func (s *server) wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,10 +174,8 @@ func (s *server) finish(o outcome) {
 	s.ended <- o
 }
 
-// reader returns the content of a request as a source.
 type reader func(w http.ResponseWriter, r *http.Request) (*incoming, error)
 
-// take fills the claim with the content of a request.
 func (s *server) take(read reader, async bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Content-Range") != "" {
@@ -222,13 +209,18 @@ func (s *server) take(read reader, async bool) http.HandlerFunc {
 			s.finish(o)
 			return
 		}
-		from.abandoned()
-		s.failed(w, r, job.FaultOf(o.err))
+		if from.opened != nil {
+			<-from.opened.closed // the engine has stopped reading
+		}
+		fault := job.FaultOf(o.err)
+		s.wait()
+		s.job.Meter.Step(stepWaiting + "; the last one failed: " + fault.Message)
+		refuse(w, r, fault.Message, codeOf(fault.Reason))
 	}
 }
 
-// await waits for the end of an upload; with async only until all was read and settleTimeout has passed, in
-// which most images end and the sender still gets an error.
+// await waits for the end of an upload; with async only until settleTimeout after all was read, in which most images
+// end and the sender still gets an error.
 func await(ended <-chan outcome, from *incoming, async bool) (o outcome, late bool) {
 	if !async {
 		return <-ended, false
@@ -249,13 +241,6 @@ func await(ended <-chan outcome, from *incoming, async bool) (o outcome, late bo
 var refusals = map[int]string{
 	http.StatusServiceUnavailable: "another upload to this claim is under way",
 	http.StatusConflict:           "the claim is filled already",
-}
-
-// failed reports the reason to the sender, and waits for the next one.
-func (s *server) failed(w http.ResponseWriter, r *http.Request, fault *job.Fault) {
-	s.wait()
-	s.job.Meter.Step(stepWaiting + "; the last one failed: " + fault.Message)
-	refuse(w, r, fault.Message, codeOf(fault.Reason))
 }
 
 func codeOf(reason transfer.Reason) int {

@@ -27,10 +27,10 @@ const (
 	responseTimeout = time.Minute
 )
 
-// maxHeader bounds the headers of a server's response, in bytes: four times those of a server with many cookies.
+// maxHeader limits the headers of a server's response, in bytes: four times those of a server with many cookies.
 const maxHeader = 64 << 10
 
-// maxRedirects bounds the redirects of one request.
+// maxRedirects is for one request.
 const maxRedirects = 50
 
 type access struct {
@@ -58,8 +58,8 @@ func New(j *job.Job) (*Source, error) {
 	return &Source{client: &http.Client{Transport: transport, CheckRedirect: access.redirect}, url: address, access: access}, nil
 }
 
-// NewTransport returns a transport with the job's timeouts and certificate authorities, also for sources that
-// use more than HTTP.
+// NewTransport returns a transport with the job's timeouts and certificate authorities, also for sources that use
+// more than HTTP.
 func NewTransport(j *job.Job) (*http.Transport, error) {
 	roots, err := readRoots(j)
 	if err != nil {
@@ -165,7 +165,6 @@ func (a *access) redirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// readRoots returns the system's certificate authorities and the source's own.
 func readRoots(j *job.Job) (*x509.CertPool, error) {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -185,8 +184,7 @@ func readRoots(j *job.Job) (*x509.CertPool, error) {
 	return roots, err
 }
 
-// eachFile reads the files in a folder and its subfolders. It skips folders that begin with "..": in Secrets
-// and ConfigMaps, the files are links to files in those.
+// eachFile skips folders that begin with "..": in Secrets and ConfigMaps, the files are links to files in those.
 func eachFile(dir string, read func([]byte) error) error {
 	return filepath.WalkDir(dir, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

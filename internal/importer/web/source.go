@@ -21,11 +21,10 @@ type Source struct {
 	url    *url.URL
 	access access
 
-	mu sync.Mutex
-	// last is the result of the last Open or Stat.
+	mu   sync.Mutex
 	last job.Stream
-	// final is the request that was answered after redirects, nil for none. The servers to which a redirector leads
-	// by turns may have other ETags for the same content.
+	// final is the request that was answered after redirects, or nil. The servers to which a redirector leads by
+	// turns may have other ETags for the same content.
 	final *http.Request
 }
 
@@ -110,8 +109,8 @@ func (s *Source) note(stream job.Stream) {
 	s.last.Body = nil
 }
 
-// get requests a range of the file if it still has the known version. If a server refuses the first range,
-// which only an empty file lacks, get requests the whole file.
+// get requests a range if the file has the known version. Only an empty file lacks the first range: then get requests
+// the whole file.
 func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	response, err := s.ask(ctx, what)
 	if err == nil && response.StatusCode == http.StatusRequestedRangeNotSatisfiable && (what == fromStart || what == firstByte) {
@@ -128,16 +127,18 @@ func (s *Source) get(ctx context.Context, what string) (*http.Response, error) {
 	return nil, refused(s.url, response)
 }
 
-// Ranges that begin at the start of the file.
 const (
 	fromStart = "bytes=0-"
 	firstByte = "bytes=0-0"
 )
 
-// ask requests a range or, if that is empty, the whole file: where the last request was redirected to, or from the
-// source's URL when that server no longer gives it. Signed addresses expire.
+// ask requests a range or, if that is empty, the whole file: where the last request was redirected to, or again from
+// the source's URL, since signed addresses expire.
 func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
-	if final := s.finally(); final != nil {
+	s.mu.Lock()
+	final := s.final
+	s.mu.Unlock()
+	if final != nil {
 		// It has only the headers that the redirects left to it.
 		request := final.Clone(ctx)
 		request.Header.Del("Range")
@@ -161,12 +162,6 @@ func (s *Source) ask(ctx context.Context, what string) (*http.Response, error) {
 
 func gives(response *http.Response) bool {
 	return response.StatusCode == http.StatusOK || response.StatusCode == http.StatusPartialContent
-}
-
-func (s *Source) finally() *http.Request {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.final
 }
 
 func (s *Source) redirected(final *http.Request) {

@@ -1,9 +1,8 @@
-// Package bootprobe tests whether QEMU can run a guest with an accelerator, by a small guest (folder guest) that
-// goes through the steps of a boot and reports each.
+// Package bootprobe tests whether QEMU can run a guest with an accelerator, by a small guest (folder guest) that goes
+// through the steps of a boot and reports each.
 //
-// It owns that guest, QEMU's command line for it, and the verdict on one run; decision 195 has the reasons. It
-// must not decide the meaning of several runs for a node, nor depend on a host's model or version: it tests
-// everything by use.
+// It owns that guest, QEMU's command line for it, and the verdict on one run (decision 195). It must not decide the
+// meaning of several runs for a node, nor depend on a host's model or version.
 package bootprobe
 
 import (
@@ -51,15 +50,12 @@ const (
 )
 
 const (
-	// startPatience limits QEMU's start and first answers. The guest does not run yet, so this tests only that the
-	// accelerator can be opened.
+	// startPatience limits QEMU's start and first answers, which test only that the accelerator can be opened.
 	startPatience = time.Minute
 	pollInterval  = 50 * time.Millisecond
-	// endPatience limits the wait for QEMU's end after its monitor's.
-	endPatience = 5 * time.Second
+	endPatience   = 5 * time.Second
 )
 
-// Descriptors that QEMU inherits.
 const (
 	monitorFD = 3 + iota
 	stagesFD
@@ -72,17 +68,14 @@ const diskSize = 1 << 20
 
 // Probe is one run of the guest.
 type Probe struct {
-	QEMU string
-	// Accel is the accelerator, TCG or KVM.
+	QEMU     string
 	Accel    string
 	Firmware Firmware
-	// Deadline limits the guest's run.
 	Deadline time.Duration
 	// Ask, which may be nil, is called before the guest runs.
 	Ask func(context.Context, *qmp.Client) error
-	// image replaces the project's guest in tests.
+	// image replaces the project's guest, and start startPatience, in tests. env adds to QEMU's environment.
 	image []byte
-	// env adds to QEMU's environment, and start replaces startPatience, in tests.
 	env   []string
 	start time.Duration
 }
@@ -116,7 +109,23 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	if err := cmd.Start(); err != nil {
 		return observation{}, fmt.Errorf("QEMU does not start: %w", err)
 	}
-	files.started()
+	for _, file := range files.theirs {
+		_ = file.Close()
+	}
+	files.theirs = nil
+	go func() {
+		var kept []byte
+		buffer := make([]byte, 4096)
+		// It reads to the end, so that QEMU never blocks.
+		for {
+			n, err := files.stages.Read(buffer)
+			kept = append(kept, buffer[:min(n, maxLetters-len(kept))]...)
+			if err != nil {
+				files.letters <- kept
+				return
+			}
+		}
+	}()
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -135,7 +144,7 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	return r.seen, nil
 }
 
-// args returns QEMU's command line: a small VM with two CPUs, and the two debug devices by which the guest reports.
+// args describes a small VM with two CPUs, and the two debug devices by which the guest reports.
 func (p Probe) args() []string {
 	accel := p.Accel
 	if accel == TCG {
@@ -160,12 +169,10 @@ func (p Probe) args() []string {
 		"-device", "virtio-blk-pci,drive=boot,bootindex=1")
 }
 
-// files are shared by this process and QEMU.
 type files struct {
 	monitor io.ReadWriteCloser
 	stages  *os.File
 	theirs  []*os.File
-	// letters receives the stages' letters when QEMU has ended.
 	letters chan []byte
 }
 
@@ -227,15 +234,6 @@ func memoryFile(name string, content []byte, size int) (*os.File, error) {
 	return file, nil
 }
 
-// started must be called when QEMU has its descriptors.
-func (f *files) started() {
-	for _, file := range f.theirs {
-		_ = file.Close()
-	}
-	f.theirs = nil
-	go func() { f.letters <- readLetters(f.stages) }()
-}
-
 func (f *files) close() {
 	for _, file := range f.theirs {
 		_ = file.Close()
@@ -250,26 +248,12 @@ func (f *files) close() {
 
 const maxLetters = 64
 
-// readLetters reads to the end, so that QEMU never blocks, and returns the beginning.
-func readLetters(from io.Reader) []byte {
-	var kept []byte
-	buffer := make([]byte, 4096)
-	for {
-		n, err := from.Read(buffer)
-		kept = append(kept, buffer[:min(n, maxLetters-len(kept))]...)
-		if err != nil {
-			return kept
-		}
-	}
-}
-
 type run struct {
 	probe Probe
 	ended <-chan struct{}
 	seen  observation
 }
 
-// watch starts the guest and follows it until it has ended, can't continue, or its deadline is over.
 func (r *run) watch(ctx context.Context, f *files) {
 	starting, cancel := context.WithTimeout(ctx, r.probe.start)
 	defer cancel()

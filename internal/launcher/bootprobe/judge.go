@@ -10,31 +10,25 @@ import (
 
 // Outcome is the result of a run.
 type Outcome struct {
-	// OK means that the guest completed all of its stages and reported so.
 	OK bool
-	// Stage is the last stage that it reached, empty for none.
+	// Stage is the last stage that the guest reached, empty for none.
 	Stage string
 	// Reason is where and how it stopped, empty if OK.
 	Reason string
-	// Starved means that QEMU or its guest missed a deadline, and QEMU used less than half of that time on a CPU: it
+	// Starved means that QEMU or its guest missed a deadline while QEMU used less than half of that time on a CPU: it
 	// waited for something, or for a CPU.
 	Starved bool
-	// Took is the run's duration.
-	Took time.Duration
+	Took    time.Duration
 }
 
 type observation struct {
-	// start and deadline are the limits for QEMU and for the guest.
 	start, deadline time.Duration
 	// err is why the guest never ran, or the monitor's failure.
-	err error
-	// ran means that the guest was started.
-	ran bool
-	// late means that the deadline passed.
+	err  error
+	ran  bool
 	late bool
 	// state is QEMU's last known run state.
-	state string
-	// exited means that QEMU ended by itself, with status.
+	state   string
 	exited  bool
 	status  syscall.WaitStatus
 	words   string
@@ -43,7 +37,6 @@ type observation struct {
 	cpu     time.Duration
 }
 
-// stage is a letter that the guest writes on reaching it.
 type stage struct {
 	letter byte
 	name   string
@@ -87,7 +80,12 @@ var faults = map[int]string{
 
 func judge(seen observation, firmware Firmware) Outcome {
 	stages := stagesOf[firmware]
-	reached := count(stages, seen.letters)
+	reached := 0
+	for _, letter := range seen.letters {
+		if reached < len(stages) && letter == stages[reached].letter {
+			reached++
+		}
+	}
 	outcome := Outcome{Took: seen.took}
 	if reached > 0 {
 		outcome.Stage = stages[reached-1].name
@@ -96,30 +94,15 @@ func judge(seen observation, firmware Firmware) Outcome {
 		outcome.OK = true
 		return outcome
 	}
-	outcome.Starved = starved(seen)
+	expired := errors.Is(seen.err, context.DeadlineExceeded)
 	if !seen.ran {
+		outcome.Starved = expired && seen.cpu < seen.start/2
 		outcome.Reason = "QEMU does not start: " + describeEnd(seen)
 		return outcome
 	}
+	outcome.Starved = (seen.late || expired) && seen.cpu < seen.deadline/2
 	outcome.Reason = fmt.Sprintf("the guest stopped %s: %s", describeStage(stages, reached, firmware), describeEnd(seen))
 	return outcome
-}
-
-func starved(seen observation) bool {
-	if !seen.ran {
-		return errors.Is(seen.err, context.DeadlineExceeded) && seen.cpu < seen.start/2
-	}
-	return (seen.late || errors.Is(seen.err, context.DeadlineExceeded)) && seen.cpu < seen.deadline/2
-}
-
-func count(stages []stage, letters []byte) int {
-	reached := 0
-	for _, letter := range letters {
-		if reached < len(stages) && letter == stages[reached].letter {
-			reached++
-		}
-	}
-	return reached
 }
 
 func describeStage(stages []stage, reached int, firmware Firmware) string {
@@ -133,29 +116,27 @@ func describeStage(stages []stage, reached int, firmware Firmware) string {
 }
 
 func describeEnd(seen observation) string {
-	said := end(seen)
+	var said string
+	switch {
+	case seen.exited && seen.status.Signaled():
+		said = fmt.Sprintf("QEMU was ended by signal %d (%s)", seen.status.Signal(), seen.status.Signal())
+	case seen.exited:
+		said = describeExitCode(seen.status.ExitStatus(), seen.ran)
+	case !makesProgress(seen.state):
+		said = "QEMU's run state is " + seen.state
+	case seen.late, errors.Is(seen.err, context.DeadlineExceeded) && seen.ran:
+		said = fmt.Sprintf("it did not finish within %v", seen.deadline)
+	case errors.Is(seen.err, context.DeadlineExceeded):
+		said = fmt.Sprintf("QEMU did not answer within %v", seen.start)
+	case seen.err != nil:
+		said = seen.err.Error()
+	default:
+		said = "QEMU's monitor was closed"
+	}
 	if seen.words != "" {
 		said += ": " + seen.words
 	}
 	return said
-}
-
-func end(seen observation) string {
-	switch {
-	case seen.exited && seen.status.Signaled():
-		return fmt.Sprintf("QEMU was ended by signal %d (%s)", seen.status.Signal(), seen.status.Signal())
-	case seen.exited:
-		return describeExitCode(seen.status.ExitStatus(), seen.ran)
-	case !makesProgress(seen.state):
-		return "QEMU's run state is " + seen.state
-	case seen.late, errors.Is(seen.err, context.DeadlineExceeded) && seen.ran:
-		return fmt.Sprintf("it did not finish within %v", seen.deadline)
-	case errors.Is(seen.err, context.DeadlineExceeded):
-		return fmt.Sprintf("QEMU did not answer within %v", seen.start)
-	case seen.err != nil:
-		return seen.err.Error()
-	}
-	return "QEMU's monitor was closed"
 }
 
 func describeExitCode(code int, ran bool) string {
@@ -171,5 +152,5 @@ func describeExitCode(code int, ran bool) string {
 	return fmt.Sprintf("QEMU ended with exit code %d", code)
 }
 
-// makesProgress reports whether a guest makes progress in QEMU's run state. "" means that it has not been queried yet.
+// The state is "" until QEMU is queried.
 func makesProgress(state string) bool { return state == "" || state == "running" }

@@ -8,11 +8,10 @@ import (
 // DiskSize is the size of the disk in bytes. vhostmd's tools read 64 KiB at a time.
 const DiskSize = 256 << 10
 
-// signature starts the disk's header of four fields, in network byte order: the signature, whether the document is
-// being written, the sum of the document's bytes, and its length. The document follows.
+// signature starts the disk's header of four fields, in network byte order: signature, busy, sum of the document's
+// bytes, and its length. The document follows.
 const signature = "mvbd"
 
-// Offsets of the header's fields, and its size.
 const (
 	busyAt     = 4
 	sumAt      = 8
@@ -29,15 +28,14 @@ type Write struct {
 // Blank returns the write to a disk without a document, which tells readers to wait.
 func Blank() Write { return Write{0, header(true, 0, 0)} }
 
-// Disk is the state of the disk from one document to the next. The zero value is a blank disk.
+// Disk is the disk's state between two documents. The zero value is a blank disk.
 type Disk struct {
 	sum uint32
 }
 
 // Replace returns the writes that put a document on the disk, in order. A reader reads the header, the document, and
-// the header again: the document is consistent if the disk was not busy either time, and the sum is the same. So the
-// disk is busy while the document changes, and a document never has the sum of the previous one: if its bytes add up to
-// the same, it gets another newline.
+// the header again, and accepts the document if the disk was not busy either time and the sum is the same. So a
+// document with the sum of the previous one gets another newline.
 func (d *Disk) Replace(document []byte) ([]Write, error) {
 	if sumOf(document) == d.sum {
 		document = append(document[:len(document):len(document)], '\n')

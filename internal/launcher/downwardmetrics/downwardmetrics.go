@@ -17,18 +17,17 @@ const Vendor = "kubevirt.io"
 
 const systemInfo = "linux"
 
-// Figures are all metrics of the document. Unknown ones are left out: nil pointers, and zero processors and times.
+// Figures are all metrics of the document. Unknown ones (nil or zero) are left out.
 type Figures struct {
 	HostName string
 	QEMU     Version
 	VM       *VM
-	// Processors is the number of the host's physical processors, not of their cores.
+	// Processors are physical, not cores.
 	Processors int
 	CPUTime    CPUTime
 	Memory     *Memory
 	Paging     *Paging
-	// Time is the host's.
-	Time time.Time
+	Time       time.Time
 }
 
 // CPUTime is in hundredths of a second, as in /proc on every machine.
@@ -49,12 +48,11 @@ type VM struct {
 
 // Memory is the host's, in KiB.
 type Memory struct {
-	// Free is unused memory, FreeVirtual adds unused swap space. Used is memory that is neither free nor a cache,
-	// UsedVirtual adds used swap space.
+	// Used is neither free nor a cache. The virtual figures add swap space.
 	Free, FreeVirtual, Used, UsedVirtual uint64
 }
 
-// Paging is the amount read from and written to the host's swap space, in KiB.
+// Paging is the traffic of the host's swap space, in KiB.
 type Paging struct{ In, Out uint64 }
 
 const (
@@ -74,17 +72,18 @@ type metric struct {
 	name, kind, context, unit, value string
 }
 
-// Document returns the figures as vhostmd's XML, without an empty line and with a final newline.
+// Document returns the figures as vhostmd's XML, with a final newline.
 func (f *Figures) Document() []byte {
 	var b strings.Builder
 	b.WriteString("<metrics>\n")
+	plain := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ")
 	for _, m := range f.metrics() {
 		unit := ""
 		if m.unit != "" {
 			unit = fmt.Sprintf(" unit=%q", m.unit)
 		}
 		fmt.Fprintf(&b, "  <metric type=%q context=%q%s>\n    <name>%s</name>\n    <value>%s</value>\n  </metric>\n",
-			m.kind, m.context, unit, m.name, escape(m.value))
+			m.kind, m.context, unit, m.name, plain.Replace(m.value))
 	}
 	b.WriteString("</metrics>\n")
 	return []byte(b.String())
@@ -127,8 +126,3 @@ func (f *Figures) metrics() []metric {
 }
 
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
-
-// escape escapes a text for an element, and joins its lines.
-func escape(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ").Replace(s)
-}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// HostCPUTime returns the host's CPU time from /proc/stat: that of programs, which includes guests, of programs with
-// low priority, and of the kernel.
+// HostCPUTime returns the host's CPU time from /proc/stat: that of programs (with guests), of programs with low
+// priority, and of the kernel.
 func HostCPUTime(stat string) (CPUTime, error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)

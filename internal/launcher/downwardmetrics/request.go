@@ -3,22 +3,19 @@ package downwardmetrics
 // request is the only valid request. An empty line ends a request.
 const request = "GET /metrics/XML\n\n"
 
-// MaxRequest is how many bytes of a request are kept. A longer request is invalid.
+// MaxRequest limits the kept bytes of a request. A longer request is invalid.
 const MaxRequest = 64
 
 // Verdict is the result of reading a guest's text.
 type Verdict int
 
 const (
-	// Incomplete means that no request has ended.
 	Incomplete Verdict = iota
-	// Unknown means that a request is invalid.
 	Unknown
-	// Asked means that the guest requests the document.
 	Asked
 )
 
-// Requests parses a guest's text. The zero value is ready for use, and never holds more than MaxRequest bytes.
+// Requests parses a guest's text. The zero value is ready for use.
 type Requests struct {
 	kept   [MaxRequest]byte
 	length int

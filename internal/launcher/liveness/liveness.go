@@ -25,17 +25,16 @@ type Facts struct {
 	Started, Stopping bool
 	// Arriving means that QEMU waits for a guest that has not run here, Left that the guest was sent elsewhere.
 	Arriving, Left bool
-	// Ran means that the guest's CPUs were started after QEMU's monitor had answered.
+	// Ran means that the CPUs were started after QEMU's monitor had answered.
 	Ran bool
-	// Held means that the guest is held still for a snapshot, or is about to be or to go on.
-	Held bool
-	// Migration is the status of the guest's last migration, to this QEMU or from it.
+	// Held means that a snapshot's hold lasts, begins or ends.
+	Held      bool
 	Migration migrationstatus.Status
-	// RunState is QEMU's, "" if QEMU was not asked or does not answer.
+	// RunState is QEMU's, "" if unknown.
 	RunState string
 }
 
-// Excuse returns why a liveness probe does not count, "" if it counts. It counts if QEMU does not answer.
+// Excuse returns why a liveness probe does not count, "" if it counts, as it does if QEMU does not answer.
 func Excuse(f Facts) string {
 	switch {
 	case !f.Started:
@@ -60,7 +59,7 @@ func Excuse(f Facts) string {
 	return ""
 }
 
-// Began reports whether the guest has run here. It may also report that of a guest that was stopped since.
+// Began reports whether the guest has run here, and may report so of a guest that was stopped since.
 func Began(f Facts) bool {
 	switch {
 	case !f.Started, f.Arriving:

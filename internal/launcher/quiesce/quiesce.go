@@ -1,15 +1,14 @@
-// Package quiesce decides how virt-launcher holds its guest still during a snapshot of its
-// disks: who may hold it, for how long, and which events break a hold.
-//
-// It owns the decisions only. It is pure: it must not talk to QEMU or the agent, and gets the time as a value.
+// Package quiesce decides how virt-launcher holds its guest still during a snapshot of its disks: who may hold it,
+// for how long, and which events break a hold. It is pure: it must not talk to QEMU or the agent, and gets the time
+// as a value.
 //
 //	          Ask: take             Taken                Release, deadline, broken: let go
 //	(none) ────────────> taking ────────────> held ──────────────────────────────────────> letting go
 //	   ^                   │ failed, or ended before: let go                                    │ Free
 //	   '───────────────────┴────────────────────────────────────────────────────────────────────┘
 //
-// A token is valid from Taken until its hold ends, and never again: if it is valid after all disks were
-// snapshotted, the guest has stood still all the time since the token was made.
+// A token is valid from Taken until its hold ends: if it is valid after all disks were snapshotted, the guest has
+// stood still since the token was made.
 package quiesce
 
 import (
@@ -26,7 +25,6 @@ import (
 type Action string
 
 const (
-	// Nothing is no step.
 	Nothing Action = ""
 	// Take holds the guest still. Taken must be called with the result.
 	Take Action = "take"
@@ -46,7 +44,7 @@ const (
 // Machine is the hold on one guest. The zero value is a guest without a hold.
 type Machine struct {
 	phase phase
-	// hold is the current one; last is the previous one that was held.
+	// last is the previous hold that was held.
 	hold, last   launch.Hold
 	agent        bool
 	since, until time.Time
@@ -60,8 +58,7 @@ type Machine struct {
 type Verdict struct {
 	Action Action
 	// Wait means that the answer follows Taken.
-	Wait bool
-	// Refused is why nobody can hold the guest now.
+	Wait    bool
 	Refused string
 }
 
@@ -77,18 +74,15 @@ func (m *Machine) Ask(q launch.Quiesce, token string, now time.Time) Verdict {
 	case m.phase != none:
 		return Verdict{Wait: m.phase == taking}
 	}
+	asked := max(least, time.Duration(min(q.Milliseconds, launch.MaxFrozen.Milliseconds()))*time.Millisecond)
 	*m = Machine{
 		phase: taking, hold: launch.Hold{Token: token, Holder: q.Holder}, last: m.last, agent: q.Agent,
-		since: now, still: now, until: now.Add(bounded(q.Milliseconds, launch.MaxFrozen)),
+		since: now, still: now, until: now.Add(asked),
 	}
 	return Verdict{Action: Take, Wait: true}
 }
 
 const least = time.Second
-
-func bounded(milliseconds int64, most time.Duration) time.Duration {
-	return max(least, time.Duration(min(milliseconds, most.Milliseconds()))*time.Millisecond)
-}
 
 // Whom names a holder for a sentence.
 func Whom(holder string) string {
@@ -98,7 +92,7 @@ func Whom(holder string) string {
 	return fmt.Sprintf("the snapshot %q", holder)
 }
 
-// Taken handles the result of Take: the method and the time of the hold, or the error.
+// Taken handles the result of Take: the hold's method and time, or the error.
 func (m *Machine) Taken(method launch.Method, since time.Time, err error, now time.Time) Action {
 	if m.phase != taking {
 		return Nothing
@@ -160,15 +154,12 @@ func (m *Machine) Event(name string, data []byte, agentPort string, now time.Tim
 			return m.Break("the guest is being migrated", now)
 		}
 	case "VSERPORT_CHANGE":
-		if d.ID == agentPort && !d.Open && m.usesAgent() {
+		usesAgent := m.phase == taking && m.agent || m.hold.Method == launch.MethodAgent
+		if d.ID == agentPort && !d.Open && usesAgent {
 			return m.Break("the guest agent has gone", now)
 		}
 	}
 	return Nothing
-}
-
-func (m *Machine) usesAgent() bool {
-	return m.phase == taking && m.agent || m.hold.Method == launch.MethodAgent
 }
 
 // Break ends a hold, or one in progress, because the guest no longer stands still or must not.

@@ -9,16 +9,13 @@ import (
 )
 
 const (
-	// maxSentence is in bytes.
 	maxSentence = 1024
-	// maxKept limits the kept text, in bytes: QEMU prints kilobytes of registers after the message of an internal
-	// error.
+	// maxKept is in bytes: QEMU prints kilobytes of registers after the message of an internal error.
 	maxKept = 8 * maxSentence
 )
 
 // Tail keeps the end of a stream and passes all of it on.
 type Tail struct {
-	// Also receives the whole stream.
 	Also io.Writer
 
 	mu   sync.Mutex
@@ -41,8 +38,8 @@ func (t *Tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Sentence returns the end of the kept text as one line. It leaves out registers, traces and warnings if there is any
-// other line.
+// Sentence returns the end of the kept text as one line, without registers, traces and warnings unless there is
+// nothing else.
 func (t *Tail) Sentence() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -68,16 +65,14 @@ func (t *Tail) Sentence() string {
 	return strings.ToValidUTF8(sentence[max(0, len(sentence)-maxSentence):], "")
 }
 
-// isTrace reports whether a line is one of QEMU's traces, which the label debugLogs requests: a process, '@', a time,
-// and the event.
+// isTrace recognizes QEMU's traces, which the label debugLogs requests: a process, '@', a time, and the event.
 func isTrace(line string) bool {
 	pid, rest, ok := strings.Cut(line, "@")
 	at, _, timed := strings.Cut(rest, ":")
 	return ok && timed && pid != "" && strings.Trim(pid, "0123456789") == "" && at != "" && strings.Trim(at, ".0123456789") == ""
 }
 
-// isDump reports whether a line is a dump of a CPU's registers. (Package regexp would cost a fifth of a megabyte for
-// every VM.)
+// isDump recognizes dumps of a CPU's registers. (Package regexp would cost every VM a fifth of a megabyte.)
 func isDump(line string) bool {
 	if strings.HasPrefix(line, "extra data[") || strings.HasPrefix(line, "Code=") {
 		return true

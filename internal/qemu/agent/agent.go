@@ -1,8 +1,8 @@
 // Package agent is a client of the QEMU guest agent, over QEMU's unix socket for the agent's virtio-serial port.
 //
-// It owns the protocol: the synchronization that a port without connections needs, deadlines for an agent that
-// may be absent, hung or hostile, and the commands. It must not import Kubernetes or API types, nor decide the
-// meaning of an answer for a VMI.
+// It owns the protocol: the synchronization that a port without connections needs, deadlines for an agent that may be
+// absent, hung or hostile, and the commands. It must not import Kubernetes or API types, nor decide the meaning of an
+// answer for a VMI.
 //
 // QEMU serves one connection to the socket at a time; a second one waits. So connect, execute, and close.
 package agent
@@ -25,20 +25,20 @@ import (
 	"drydock.dev/drydock/internal/qemu/wire"
 )
 
-// limits limit the caller's memory: the agent runs in the guest, and the guest may be hostile. The longest answer of a
-// real one has the addresses and counters of each network interface, some 600 bytes and 25 values: 400 interfaces fit.
+// limits limit the caller's memory: the guest may be hostile. The longest answer of a real agent has the addresses
+// and counters of each network interface, some 600 bytes and 25 values: 400 interfaces fit.
 var limits = wire.Limits{Bytes: 256 << 10, Values: 16 << 10, Depth: 32}
 
 const (
-	// delimiter is a byte that no JSON text contains. Before a command it makes the agent drop a partly received
-	// one; before the answer to guest-sync-delimited the reader drops earlier answers.
+	// delimiter is in no JSON text. Before a command it makes the agent drop a partly received one; before the answer
+	// to guest-sync-delimited the reader drops earlier answers.
 	delimiter = 0xff
 )
 
 // Error is the agent's refusal of a command.
 type Error struct {
 	Command string
-	// Class is CommandNotFound when the agent lacks or disables the command; otherwise mostly GenericError.
+	// Class is CommandNotFound if the agent lacks the command; otherwise mostly GenericError.
 	Class string
 	Desc  string
 }
@@ -63,8 +63,7 @@ type Client struct {
 
 const crowdedPause = 20 * time.Millisecond
 
-// Dial connects to the agent's socket. It succeeds when QEMU listens, also without an agent in the guest. Use Ping to
-// test for one.
+// Dial connects to the agent's socket. It succeeds when QEMU listens, also without an agent (see Ping).
 func Dial(ctx context.Context, path string) (*Client, error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -96,9 +95,8 @@ func (c *Client) Execute(ctx context.Context, command string, args, result any) 
 	return c.execute(ctx, command, args, result, c.syncThenSend)
 }
 
-// executeAtOnce is Execute with the command sent together with the synchronization, so that a guest that stands still
-// answers once instead of twice. A silent agent may execute the command when it continues: it is only for commands that
-// are harmless then.
+// executeAtOnce sends the command with the synchronization, so that a guest that stands still answers once. A silent
+// agent may execute the command later, so it must be harmless then.
 func (c *Client) executeAtOnce(ctx context.Context, command string, result any) error {
 	return c.execute(ctx, command, nil, result, c.sync)
 }
@@ -150,7 +148,7 @@ func (c *Client) answer(ctx context.Context, command string, result any) error {
 	return nil
 }
 
-// bound interrupts reads and writes when ctx ends. The returned function undoes it.
+// bound interrupts reads and writes when ctx ends, until release.
 func (c *Client) bound(ctx context.Context) (release func()) {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
@@ -182,7 +180,7 @@ type reply struct {
 }
 
 // sync discards all earlier data on the port. An agent that has just started may first answer an earlier caller's
-// commands, so answers with another number are skipped. next is the command sent with it, if any.
+// commands, so other numbers are skipped. next is a command to send along.
 func (c *Client) sync(next []byte) error {
 	var seed [4]byte
 	if _, err := rand.Read(seed[:]); err != nil {

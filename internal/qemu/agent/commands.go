@@ -43,7 +43,6 @@ type Interface struct {
 
 // IPAddress is an address of an Interface.
 type IPAddress struct {
-	// Type is ipv4 or ipv6.
 	Type    string `json:"ip-address-type"`
 	Address string `json:"ip-address"`
 	Prefix  int    `json:"prefix"`
@@ -164,7 +163,7 @@ func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	defer c.mu.Unlock()
 	release := c.bound(ctx)
 	defer release()
-	// A late answer must not be taken for the next command's.
+	// The next command must not get a late answer.
 	c.synced = false
 	line, err := commandLine("guest-shutdown", map[string]any{"mode": mode})
 	if err == nil {
@@ -183,14 +182,14 @@ type ExecResult struct {
 	Stdout, Stderr []byte
 }
 
-// The interval of polling a program's status, which the agent sends no event for, grows from firstPause to lastPause.
+// The interval of polling a program's status, for which the agent has no event, grows from firstPause to lastPause.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// Exec runs a program in the guest and waits for its end. It dials for each question: QEMU serves one connection to the
-// agent's port at a time, and a program may run for long.
+// Exec runs a program in the guest and waits for its end. It dials for each question: QEMU serves one connection to
+// the agent's port at a time, and a program may run for long.
 func Exec(ctx context.Context, dial func(context.Context) (*Client, error), program string, args []string) (ExecResult, error) {
 	var started struct {
 		PID int `json:"pid"`

@@ -26,7 +26,7 @@ type Parts struct {
 }
 
 // Plug adds a disk to QEMU. parts returns its parts for the path by which QEMU opens the file. If a step fails, the
-// earlier ones are undone. The caller must close the file in either case.
+// earlier ones are undone. The file remains the caller's.
 func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(path string) (Parts, error)) error {
 	set, err := add(ctx, m, tag, file)
 	if err != nil {
@@ -41,7 +41,6 @@ func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(pat
 	return nil
 }
 
-// add passes a descriptor to QEMU with its Tag.
 func add(ctx context.Context, m Monitor, tag Tag, file *os.File) (set int64, err error) {
 	text, err := json.Marshal(tag)
 	if err != nil {
@@ -65,15 +64,10 @@ func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, 
 		}
 		d.nodes = append(d.nodes, d.Nodes[i])
 	}
-	if d.Drive {
-		return d.insert(ctx, m)
+	if !d.Drive {
+		return m.Execute(ctx, "device_add", made.Device, nil)
 	}
-	return m.Execute(ctx, "device_add", made.Device, nil)
-}
-
-// insert puts the medium into its drive. If the guest has locked the tray, QEMU asks the guest to open it, and the
-// insertion fails until it has.
-func (d *Disk) insert(ctx context.Context, m Monitor) error {
+	// If the guest has locked the tray, QEMU asks it to open the tray, and the insertion fails until it has.
 	if err := openTray(ctx, m, d.Device, false); err != nil {
 		return err
 	}
@@ -84,7 +78,7 @@ func (d *Disk) insert(ctx context.Context, m Monitor) error {
 	return CloseTray(ctx, m, d.Device)
 }
 
-// openTray opens a drive's tray. If the guest has locked it, QEMU only asks the guest to open it, unless force is set.
+// openTray opens a drive's tray. If the guest has locked it, QEMU only asks the guest, unless force is set.
 func openTray(ctx context.Context, m Monitor, device string, force bool) error {
 	return m.Execute(ctx, "blockdev-open-tray", Properties{"id": device, "force": force}, nil)
 }

@@ -1,10 +1,9 @@
 // Package diskhotplug plugs disks into a running QEMU, and unplugs them.
 //
-// A disk is passed as an open file: QEMU gets the descriptor (add-fd) and opens its
-// block nodes on it. So nothing is made inside QEMU's container, and no change of the
-// container's mounts or device rules can remove the disk (decision 115). The descriptor
-// has a Tag, which names its disk. QEMU keeps it, so that after a restart virt-handler
-// reads from QEMU which disks have been plugged, and the progress of each.
+// A disk is passed as an open file: QEMU gets the descriptor (add-fd) and opens its block nodes on it. So nothing is
+// made inside QEMU's container, and no change of the container's mounts or device rules can remove the disk (decision
+// 115). The descriptor has a Tag, which names its disk. QEMU keeps it, so that virt-handler can read the plugged
+// disks and their progress from QEMU.
 //
 //	          add-fd          blockdev-add …       device_add
 //	Absent ───────────> Partial ───────────> Partial ───────────> Plugged
@@ -12,22 +11,21 @@
 //	   └──── remove-fd ────┴──── blockdev-del … ──── DEVICE_DELETED ─┘ when the guest
 //	                                                                  releases it
 //
-// A Partial disk is never completed but cleared: either a virt-handler died while it
-// plugged the disk, or the guest has released the device.
+// A Partial disk is never completed but cleared: virt-handler died while it plugged the disk, or the guest has
+// released the device.
 //
 // # Taking a disk by force
 //
-// No QEMU command removes a PCI device from a guest that does not release it. But the
-// block node behind the device can be replaced: Force replaces it by a node of size zero,
-// so that the guest's device has no backend any more and all its reads and writes fail.
+// No QEMU command removes a PCI device from a guest that does not release it. But Force replaces the block node
+// behind the device by a node of size zero: all the guest's reads and writes fail.
 //
 //	           add-fd, blockdev-add          qom-set            blockdev-del …, remove-fd
 //	Plugged ───────────────────────> Plugged ───────> Partial ───────────────────────────> Detached
 //	                                                                     when the guest      │
 //	                                    Absent <── remove-fd ── Partial <── releases it ─────┘
 //
-// The replacement has its own Tag, on a descriptor of /dev/null, which is added before
-// its node and removed last. If a process dies:
+// The replacement has its own Tag, on a descriptor of /dev/null, which is added before its node and removed last. If
+// a process dies:
 //
 //   - before qom-set: the guest has its disk. Force continues with the existing replacement,
 //     or, if the guest releases the device itself, the replacement is cleared as Partial.
@@ -35,10 +33,8 @@
 //     cleared in the same way; then it is Detached.
 //   - QEMU: everything ends with it.
 //
-// QEMU waits for the guest's pending writes before it releases the node (qom-set), and
-// flushes it (blockdev-del). So Force is for guests that refuse, not for storage that
-// does not answer.
+// QEMU waits for the guest's pending writes before it releases the node (qom-set), and flushes it (blockdev-del). So
+// Force is for guests that refuse, not for storage that does not answer.
 //
-// The package must not know VMIs or decide about them. It must import nothing of Drydock
-// but the monitor's client.
+// The package must not know VMIs or decide about them, and must import nothing of Drydock but the monitor's client.
 package diskhotplug

@@ -14,8 +14,7 @@ import (
 const peripherals = "/machine/peripheral"
 
 // Force takes a disk from a guest that does not release it. A medium is out of its drive when Force returns. A device
-// stays in the guest, with the node detached behind it instead of the disk's, which is then Partial. It can be
-// repeated. See decision 155.
+// stays in the guest, with the node detached behind it; the disk is then Partial. It can be repeated (decision 155).
 func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	if d.Stage != Plugged {
 		return nil
@@ -34,7 +33,7 @@ func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 
 // insertDetached creates the missing parts of the replacement. Its node has size zero rather than failing: virtio
 // itself answers requests beyond a disk's end, before the disk's error policy, which may stop the guest. A flush
-// succeeds, correctly: nothing was written to this node, and closing the disk's node flushes that.
+// succeeds, correctly: nothing was written to this node.
 func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error {
 	tag := d.Tag
 	tag.Detached, tag.Nodes = true, []string{node}
@@ -54,7 +53,6 @@ func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error
 	return m.Execute(ctx, "blockdev-add", Properties{"driver": "null-co", "node-name": node, "size": 0}, nil)
 }
 
-// isBehindDevice reports whether the replacement is behind its device.
 func (d *Disk) isBehindDevice(ctx context.Context, m Query, devices map[string]bool) (bool, error) {
 	if !devices[d.Device] {
 		return false, nil
@@ -67,8 +65,7 @@ func (d *Disk) isBehindDevice(ctx context.Context, m Query, devices map[string]b
 	return slices.Contains(d.Nodes, node), err
 }
 
-// merge combines a disk and its replacement into one Disk. A remaining disk takes precedence, since it must be cleared
-// first.
+// merge combines a disk and its replacement. A remaining disk takes precedence, since it must be cleared first.
 func (d *Disk) merge(disk Disk, serves bool) Disk {
 	switch {
 	case disk.Stage == Absent && serves:

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Query is the part of QEMU's monitor that Observe needs. It sends only commands that change nothing.
+// Query is the part of QEMU's monitor that Observe needs, for commands that change nothing.
 type Query interface {
 	Execute(ctx context.Context, command string, args, result any) error
 }
@@ -37,21 +37,19 @@ type Tag struct {
 	Detached bool `json:"hollow,omitempty"`
 }
 
-// prefix marks the descriptors that have a Tag.
 const prefix = "drydock:"
 
 // Stage is the progress of a disk.
 type Stage string
 
 const (
-	// Absent means that QEMU has nothing of it.
 	Absent Stage = ""
 	// Partial means that QEMU has the file, but the guest no disk.
 	Partial Stage = "Partial"
 	// Plugged means that the guest has the disk, and may be using it.
 	Plugged Stage = "Plugged"
-	// Detached means that the guest has a device whose disk was taken by force: the file is closed, and all the guest's
-	// requests to the device fail.
+	// Detached means that the guest has a device whose disk was taken by force: the file is closed, and all requests
+	// to the device fail.
 	Detached Stage = "Detached"
 )
 
@@ -62,16 +60,12 @@ type Disk struct {
 	// Size is the guest-visible size, in bytes.
 	Size int64
 	// Bare means that QEMU has only the file of a Partial disk.
-	Bare bool
-	// TrayOpen and Locked are a drive's.
+	Bare             bool
 	TrayOpen, Locked bool
 
-	// sets are the descriptor sets with this Tag's volume. There are several only if a virt-handler died and its
-	// successor did not look.
-	sets []int64
-	// nodes are the existing ones of Tag.Nodes.
-	nodes []string
-	// detached is the existing replacement of this disk.
+	// sets are the descriptor sets with this Tag's volume. A second one is a dead virt-handler's.
+	sets     []int64
+	nodes    []string
 	detached *Disk
 }
 
@@ -205,7 +199,6 @@ func blockNodes(ctx context.Context, m Query) (map[string]int64, error) {
 	return sizes, nil
 }
 
-// drive is a device with a removable medium.
 type drive struct {
 	Device   string `json:"qdev"`
 	TrayOpen bool   `json:"tray_open"`

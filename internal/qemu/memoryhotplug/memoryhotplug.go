@@ -1,5 +1,4 @@
-// Package memoryhotplug asks QEMU for the memory of a virtio-mem device, and sets it. It knows no limits but those
-// that it is given, and decides nothing.
+// Package memoryhotplug asks QEMU for the memory of a virtio-mem device, and sets it. It decides nothing.
 package memoryhotplug
 
 import (
@@ -18,7 +17,7 @@ type Sizes struct {
 	Requested, Size, Most int64
 }
 
-// Ask returns a device's sizes, nil without the device. most bounds them.
+// Ask returns a device's sizes, at most most, or nil without the device.
 func Ask(ctx context.Context, m Monitor, device string, most int64) (*Sizes, error) {
 	var list []struct {
 		Type string `json:"type"`

@@ -1,7 +1,5 @@
 // Package migrationstatus has the names of QEMU's migration statuses (query-migrate, and the event MIGRATION), and
-// virt-launcher's one rule about them.
-//
-// It owns those names and nothing else: it must not query QEMU. Package switchover decides the meaning of a status for
+// virt-launcher's one rule about them. It must not query QEMU. Package switchover decides the meaning of a status for
 // a migrating guest; virt-launcher can't import that, since every VM pays for the code that it links.
 package migrationstatus
 
@@ -18,7 +16,7 @@ const (
 	Active        Status = "active"
 	PreSwitchover Status = "pre-switchover"
 	Device        Status = "device"
-	// PostCopyDevice is PostCopyActive before the target can run. QEMU has it since 10.1.
+	// PostCopyDevice is PostCopyActive before the target can run, since QEMU 10.1.
 	PostCopyDevice       Status = "postcopy-device"
 	PostCopyActive       Status = "postcopy-active"
 	PostCopyPaused       Status = "postcopy-paused"
@@ -39,7 +37,8 @@ func (s Status) PostCopy() bool {
 	return false
 }
 
-// Revocable reports whether a post-copy can be canceled if nobody has run its guest at the target: its stream is whole.
+// Revocable reports whether a post-copy can be canceled if nobody has run its guest at the target: its stream is
+// whole.
 func (s Status) Revocable() bool { return s == PostCopyDevice || s == PostCopyActive }
 
 // UnderWay reports whether the migration has not ended: QEMU will leave the status, or waits in it for a command.
@@ -51,13 +50,13 @@ func (s Status) UnderWay() bool {
 	return true
 }
 
-// Unattended is how long a guest stands still before its switchover without a virt-handler, which needs
-// milliseconds. A new one starts within seconds, or not at all.
+// Unattended is how long a guest stands still before its switchover without a virt-handler, which needs milliseconds.
+// A new one starts within seconds, or not at all.
 const Unattended = 2 * time.Second
 
 // CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues
-// here. Only virt-handler can complete it, and it has not been connected for the duration without, or since QEMU
-// entered the status. QEMU decides whether the cancel is in time, so it is safe at any moment.
+// here: only virt-handler can complete it, and has been away for the duration without, or since QEMU entered the
+// status. QEMU decides whether the cancel is in time.
 func CancelUnattended(s Status, without time.Duration) bool {
 	return s == PreSwitchover && without >= Unattended
 }

@@ -19,8 +19,7 @@ const (
 	l1Cluster    = 3
 
 	// One L1 entry maps an L2 table, whose 8-byte entries map one cluster each.
-	l1Reach = clusterSize / 8 * clusterSize
-	// refcountReach is how many clusters one refcount block covers.
+	l1Reach       = clusterSize / 8 * clusterSize
 	refcountReach = clusterSize / 2
 
 	maxBackingName       = 1023
@@ -29,9 +28,9 @@ const (
 
 // Image describes a new image.
 type Image struct {
-	// VirtualSize is the guest's disk size in bytes, rounded up to a whole sector.
+	// VirtualSize is in bytes, rounded up to a whole sector.
 	VirtualSize int64
-	// Backing is the path of the backing file, BackingFormat its format. Both are empty for an image without one.
+	// Backing is the path of the backing file, BackingFormat its format. Both are empty without one.
 	Backing, BackingFormat string
 }
 

@@ -1,7 +1,7 @@
 // Package qcow2 reads the header of a qcow2 image and writes new, empty ones.
 //
-// It owns the check of a header, which anyone may have written, before QEMU or the import worker reads the image.
-// It must not know an image's contents, and must import the standard library only: virt-launcher links it.
+// It owns the check of a header, which anyone may have written, before QEMU or the import worker reads the image. It
+// must import the standard library only: virt-launcher links it.
 package qcow2
 
 import (
@@ -57,8 +57,7 @@ const (
 	CompressionUnnamed = -1
 )
 
-// maxSize is the largest accepted virtual size, in bytes.
-const maxSize = 1 << 62
+const maxSize = 1 << 62 // bytes
 
 var (
 	// ErrNotQCOW2 means that the file is not a qcow2 image.
@@ -113,7 +112,7 @@ func Read(r io.ReaderAt) (Header, error) {
 	return h, err
 }
 
-// Parse parses a header from the first HeaderSize bytes of an image, or fewer if the image is smaller. Its errors are
+// Parse parses a header from the first HeaderSize bytes of an image, or fewer if it is smaller. Its errors are
 // ErrNotQCOW2, ErrCut, a VersionError or a SizeError.
 func Parse(head []byte) (Header, error) {
 	if len(head) < headerV2 || string(head[:len(Magic)]) != Magic {
@@ -159,7 +158,7 @@ func compression(head []byte, features uint64) int {
 // Obstacle is why an untrusted image must not be opened.
 type Obstacle int
 
-// A backing or data file is a path of the author's choice, which QEMU would open with the pod's rights.
+// QEMU would open a backing or data file, whose path the author chose, with the pod's rights.
 const (
 	None Obstacle = iota
 	BackingFile

@@ -7,8 +7,7 @@ import (
 	"syscall"
 )
 
-// SocketPair returns the ends of a connection that no other process can reach: the caller's, and QEMU's to
-// inherit.
+// SocketPair returns the ends of a connection that no other process can reach: ours, and QEMU's to inherit.
 func SocketPair() (net.Conn, *os.File, error) {
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {

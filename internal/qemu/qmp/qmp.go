@@ -1,8 +1,8 @@
 // Package qmp is a client of QEMU's monitor protocol (QMP) over a stream.
 //
-// It owns the handshake, the matching of answers to commands and the order of events. It must not know the
-// meaning of a command, and must import only the standard library and package wire: every VM pays for the code
-// that virt-launcher links.
+// It owns the handshake, the matching of answers to commands and the order of events. It must not know the meaning of
+// a command, and must import only the standard library and package wire: every VM pays for the code that
+// virt-launcher links.
 package qmp
 
 import (
@@ -23,12 +23,10 @@ import (
 
 // Error is QEMU's refusal of a command.
 type Error struct {
-	// Command is the refused command.
 	Command string
 	// Class is QEMU's: GenericError, CommandNotFound, DeviceNotFound, …
 	Class string
-	// Desc is QEMU's message.
-	Desc string
+	Desc  string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("QMP %s: %s", e.Command, e.Desc) }
@@ -52,15 +50,15 @@ var (
 	errFlood = errors.New("QEMU reports more events than can be processed")
 )
 
-// limits limit one message of QEMU. A real one's longest, the schema of its commands, has some 250 KiB. Of the answers
-// that Drydock uses, the block nodes of a guest with a hundred disks have about as much, with 100 values each.
+// limits limit one message. The longest real one, the schema of QEMU's commands, has some 250 KiB, as have the block
+// nodes of a guest with a hundred disks.
 var limits = wire.Limits{Bytes: 4 << 20, Values: 64 << 10, Depth: 64}
 
-// Client is one connection to a monitor. Its methods may be called from several goroutines; QEMU executes the commands
-// one at a time.
+// Client is one connection to a monitor. Its methods may be called from several goroutines; QEMU executes one command
+// at a time.
 //
-// A Client owns two goroutines, which end with the connection: one reads, the other calls the event function, so that a
-// receiver may be slow or execute commands without delaying an answer.
+// A Client owns two goroutines, which end with the connection: one reads, the other calls the event function, so that
+// a receiver may be slow or execute commands without delaying an answer.
 type Client struct {
 	conn io.ReadWriteCloser
 
@@ -113,8 +111,8 @@ func Dial(ctx context.Context, path string, events func(Event)) (*Client, error)
 	return New(ctx, conn, events)
 }
 
-// New performs the handshake on conn, which the Client owns. The connection is closed when New fails or the Client is
-// closed. events, which may be nil, is called in one of the Client's goroutines with every event in order.
+// New performs the handshake on conn, which the Client owns and closes. events, which may be nil, is called in one of
+// the Client's goroutines with every event in order.
 func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
 	c := &Client{
 		conn:    conn,
@@ -144,19 +142,18 @@ func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Cli
 
 // Command is one of the commands of ExecuteAll.
 type Command struct {
-	Name string
-	// Args and Result are those of Execute.
+	Name         string
 	Args, Result any
 }
 
-// Execute runs one command. args and result may be nil. A refusal by QEMU is an *Error. If ctx ends first, QEMU
-// may still execute the command.
+// Execute runs one command. args and result may be nil. A refusal by QEMU is an *Error. If ctx ends first, QEMU may
+// still execute the command.
 func (c *Client) Execute(ctx context.Context, name string, args, result any) error {
 	return c.execute(ctx, nil, Command{name, args, result})
 }
 
-// ExecuteAll runs commands in order. They are sent together, without waiting between them, and QEMU executes all of
-// them, also after a refusal: the first refusal is the error. It is for queries.
+// ExecuteAll runs queries in order. They are sent together, and QEMU executes all of them: the first refusal is the
+// error.
 func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
 	return c.execute(ctx, nil, commands...)
 }
@@ -254,7 +251,7 @@ func (c *Client) forget(id uint64) {
 	delete(c.waiting, id)
 }
 
-// send writes commands until ctx ends. A partly written one can't be withdrawn, so it ends the connection.
+// A partly written command can't be withdrawn, so it ends the connection.
 func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()
@@ -276,7 +273,7 @@ func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	return err
 }
 
-// bound interrupts a write when ctx ends, if the connection supports deadlines. The returned function undoes it.
+// bound interrupts a write when ctx ends, if the connection supports deadlines, until release.
 func (c *Client) bound(ctx context.Context) (release func()) {
 	conn, ok := c.conn.(interface{ SetWriteDeadline(time.Time) error })
 	if !ok {
@@ -312,10 +309,30 @@ func (c *Client) read(greeted chan<- error) {
 	for {
 		var m message
 		if err := decode(reader, &m); err != nil {
-			c.fail(fmt.Errorf("QEMU ended the connection: %w", resetAsEOF(err)))
+			if errors.Is(err, syscall.ECONNRESET) {
+				err = io.EOF // QEMU may exit before it has read everything, if only a final newline
+			}
+			c.fail(fmt.Errorf("QEMU ended the connection: %w", err))
 			return
 		}
-		c.receive(m)
+		if m.Event != "" {
+			e := Event{Name: m.Event, Data: m.Data}
+			// QEMU sends -1 without a clock.
+			if m.Timestamp.Seconds > 0 {
+				e.Time = time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
+			}
+			if !c.events.add(e) {
+				c.fail(errFlood)
+			}
+			continue
+		}
+		c.mu.Lock()
+		reply := c.waiting[m.ID]
+		delete(c.waiting, m.ID)
+		c.mu.Unlock()
+		if reply != nil {
+			reply <- answer{result: m.Return, err: m.Error}
+		}
 	}
 }
 
@@ -328,35 +345,6 @@ func decode(r *bufio.Reader, into any) error {
 		return err
 	}
 	return json.Unmarshal(line, into)
-}
-
-// resetAsEOF returns io.EOF for a reset: QEMU may exit before it has read everything, if only a final newline.
-func resetAsEOF(err error) error {
-	if errors.Is(err, syscall.ECONNRESET) {
-		return io.EOF
-	}
-	return err
-}
-
-func (c *Client) receive(m message) {
-	if m.Event != "" {
-		e := Event{Name: m.Event, Data: m.Data}
-		// QEMU sends -1 without a clock.
-		if m.Timestamp.Seconds > 0 {
-			e.Time = time.Unix(m.Timestamp.Seconds, m.Timestamp.Microseconds*1000)
-		}
-		if !c.events.add(e) {
-			c.fail(errFlood)
-		}
-		return
-	}
-	c.mu.Lock()
-	reply := c.waiting[m.ID]
-	delete(c.waiting, m.ID)
-	c.mu.Unlock()
-	if reply != nil {
-		reply <- answer{result: m.Return, err: m.Error}
-	}
 }
 
 // fail ends the connection. The first cause is kept.

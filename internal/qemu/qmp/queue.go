@@ -2,15 +2,13 @@ package qmp
 
 import "sync"
 
-// maxPending limits the waiting events, in bytes. A real QEMU limits the rate of frequent events; one under a guest's
-// control could fill its reader's memory.
+// maxPending is in bytes: a QEMU under a guest's control could fill its reader's memory.
 const maxPending = 2 << 20
 
-// eventCost is an event's memory beside its text, in bytes.
-const eventCost = 64
+const eventCost = 64 // bytes beside the event's text
 
-// queue holds events between their arrival and their delivery. add never blocks: that would block the reader, and with
-// it the answer for which the receiver of an earlier event may wait.
+// queue holds events until their delivery. add never blocks: that would block the reader, and with it the answer for
+// which the receiver of an earlier event may wait.
 type queue struct {
 	mu      sync.Mutex
 	ready   *sync.Cond
@@ -50,7 +48,13 @@ func (q *queue) close() {
 func (q *queue) deliver(receiver func(Event)) {
 	defer close(q.done)
 	for {
-		events, more := q.wait()
+		q.mu.Lock()
+		for len(q.events) == 0 && !q.closed {
+			q.ready.Wait()
+		}
+		events, more := q.events, !q.closed
+		q.events, q.pending = nil, 0
+		q.mu.Unlock()
 		for _, e := range events {
 			if receiver != nil {
 				receiver(e)
@@ -60,15 +64,4 @@ func (q *queue) deliver(receiver func(Event)) {
 			return
 		}
 	}
-}
-
-// wait waits for events. more is false when there will be no others.
-func (q *queue) wait() (events []Event, more bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	for len(q.events) == 0 && !q.closed {
-		q.ready.Wait()
-	}
-	events, q.events, q.pending = q.events, nil, 0
-	return events, !q.closed
 }

@@ -9,14 +9,12 @@ import (
 	"syscall"
 )
 
-// rightsWriter is a connection that can carry descriptors: a unix socket.
 type rightsWriter interface {
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
 }
 
-// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd). QEMU gets a duplicate of the descriptor;
-// the caller keeps its own. Only one such command may be in progress at a time: QEMU holds one file for the command to
-// which it belongs.
+// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd), of which QEMU gets a duplicate. Only
+// one such command may be in progress: QEMU holds one file for the command to which it belongs.
 func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, file *os.File, result any) error {
 	raw, err := file.SyscallConn()
 	if err != nil {
@@ -31,7 +29,6 @@ func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, fil
 	return executed
 }
 
-// sendRights writes a line, with the rights beside its first byte.
 func (c *Client) sendRights(line, oob []byte) error {
 	socket, ok := c.conn.(rightsWriter)
 	if !ok {

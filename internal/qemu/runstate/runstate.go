@@ -1,8 +1,7 @@
-// Package runstate is the table of QEMU's run states: the meaning of each for a guest, the
-// VMI's conditions, and virt-handler's action.
+// Package runstate is the table of QEMU's run states: the meaning of each for a guest, the VMI's conditions, and
+// virt-handler's action.
 //
 // It owns the table and its texts: it must not query QEMU, and must not know an API type.
-// Every package that acts on a run state looks it up here.
 //
 //	          stop                     disk fails
 //	paused <───────> running <───────────────────> io-error     virt-handler resumes
@@ -24,18 +23,15 @@ import (
 type Outlook string
 
 const (
-	// Runs means that the guest runs.
 	Runs Outlook = "runs"
-	// Waits means that the guest can continue when it is resumed.
+	// Waits means that the guest can be resumed.
 	Waits Outlook = "waits"
 	// Passes means that QEMU leaves the state by itself.
 	Passes Outlook = "passes"
-	// Moved means that the guest continues in another QEMU: continuing it here would make a second guest on the
-	// same disks.
+	// Moved means that the guest continues in another QEMU: here it would be a second one on the same disks.
 	Moved Outlook = "moved"
-	// Over means that the guest cannot continue.
-	Over Outlook = "over"
-	// Unknown means that the table lacks the state: a newer QEMU has it.
+	Over  Outlook = "over"
+	// Unknown means that a newer QEMU has the state.
 	Unknown Outlook = "unknown"
 )
 
@@ -43,9 +39,8 @@ const (
 type Action string
 
 const (
-	// Leave means that virt-handler does nothing.
 	Leave Action = "leave"
-	// Resume means that virt-handler resumes the guest, repeatedly until it runs.
+	// Resume repeats until the guest runs.
 	Resume Action = "resume"
 	// End means that virt-handler ends QEMU at once.
 	End Action = "end"
@@ -65,35 +60,29 @@ const (
 	ReasonGuestPanicked    = "GuestPanicked"
 	ReasonPoweredOff       = "GuestPoweredOff"
 	ReasonUnknown          = "UnknownRunState"
-	// ReasonWaitingForVolumes is for a guest whose CPUs have never been started because it waits for hotpluggable
-	// volumes. QEMU's run state is Prelaunch.
+	// ReasonWaitingForVolumes is for a guest in Prelaunch that waits for hotpluggable volumes.
 	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
-// Run states that are used in code.
 const (
-	Running   = "running"
-	Prelaunch = "prelaunch"
-	IOError   = "io-error"
-	Suspended = "suspended"
-	InMigrate = "inmigrate"
-	// PostMigrate is the state after a migration away.
+	Running     = "running"
+	Prelaunch   = "prelaunch"
+	IOError     = "io-error"
+	Suspended   = "suspended"
+	InMigrate   = "inmigrate"
 	PostMigrate = "postmigrate"
 	Paused      = "paused"
 )
 
-// PausedToMigrate is not one of QEMU's run states: QEMU reports Paused for a guest that virt-handler has stopped so
-// that its migration ends, as for one that its user has paused.
+// PausedToMigrate is not QEMU's: QEMU reports Paused for a guest that is stopped so that its migration ends.
 const PausedToMigrate = "paused-to-migrate"
 
-// Held is not one of QEMU's run states: QEMU reports Paused for a guest that virt-launcher has stopped for a moment, so
-// that its disks can be snapshotted. This concerns only the snapshot: the VMI's status is that of a running guest
-// (decision 424).
+// Held is not QEMU's: QEMU reports Paused for a guest that virt-launcher has stopped for a snapshot. The VMI's status
+// is that of a running guest (decision 424).
 const Held = "held-still"
 
 // State is one of QEMU's run states.
 type State struct {
-	// Name is QEMU's (query-status).
 	Name    string
 	Outlook Outlook
 	// Reason and Message are those of Ready=False, empty for a ready guest.
@@ -101,10 +90,10 @@ type State struct {
 	// Paused means that the condition Paused is True, with the same reason.
 	Paused bool
 	Action Action
-	// Failure is the reason that virt-launcher reports after virt-handler has ended a guest for this state, empty to
-	// use virt-launcher's own facts.
+	// Failure is virt-launcher's reason after virt-handler has ended a guest for this state, empty to use
+	// virt-launcher's own facts.
 	Failure launch.Reason
-	// Until is the last version of QEMU with the state, empty if QEMU still has it.
+	// Until is the last version of QEMU with the state.
 	Until string
 }
 
@@ -116,7 +105,6 @@ var pausedToMigrate = State{
 	Message: "The guest changes its memory faster than it is sent to another node, and is stopped until it has been sent.",
 }
 
-// table has every run state of QEMU once.
 var table = []State{
 	{Name: Running, Outlook: Runs, Action: Leave},
 	{
@@ -189,11 +177,11 @@ var table = []State{
 // All returns every state of the table.
 func All() []State { return append([]State(nil), table...) }
 
-// maxName limits the name of an unknown state, in bytes: QEMU chooses it, and a guest may have taken QEMU over.
+// maxName is in bytes: a guest that has taken QEMU over chooses the name.
 const maxName = 64
 
-// Of returns the state with a name, PausedToMigrate and Held included. One that is not in the table is Unknown:
-// nobody can tell whether its guest runs, so it is not Ready, and nothing is done to it.
+// Of returns the state with a name, PausedToMigrate and Held included. An unknown one is not Ready, and nothing is
+// done to it.
 func Of(name string) State {
 	for _, s := range table {
 		if s.Name == name {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
+	"github.com/insomniacslk/dhcp/rfc1035label"
 )
 
 // answer4 returns nil for a request that gets no answer.
@@ -88,7 +89,7 @@ func (l *Lease) options4() []dhcpv4.Option {
 	add(l.TFTPServer != "", dhcpv4.OptTFTPServerName(l.TFTPServer))
 	add(l.BootFile != "", dhcpv4.OptBootFileName(l.BootFile))
 	if len(l.Search) > 0 {
-		options = append(options, dhcpv4.OptDomainSearch(labels(l.Search)))
+		options = append(options, dhcpv4.OptDomainSearch(&rfc1035label.Labels{Labels: l.Search}))
 	}
 	for code, value := range l.Private {
 		options = append(options, dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(code), []byte(value)))
@@ -105,9 +106,8 @@ func (l *Lease) defaultGateway() netip.Addr {
 	return netip.Addr{}
 }
 
-// classlessRoutes returns the routes of option 121, nil if the default gateway suffices. A client that understands
-// the option ignores option 3, so the default route is included. A gateway outside the guest's own network first
-// needs a route on the link.
+// classlessRoutes returns the routes of option 121, nil if the default gateway suffices. Clients of the option ignore
+// option 3, so the default route is included. A gateway outside the guest's network first needs a route on the link.
 func (l *Lease) classlessRoutes() []*dhcpv4.Route {
 	gateway := l.defaultGateway()
 	inside := !gateway.IsValid() || l.Address.Masked().Contains(gateway)

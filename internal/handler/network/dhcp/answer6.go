@@ -2,18 +2,15 @@ package dhcp
 
 import (
 	"fmt"
-	"net"
 	"net/netip"
 	"time"
 
 	"github.com/insomniacslk/dhcp/dhcpv6"
 	"github.com/insomniacslk/dhcp/iana"
-	"github.com/insomniacslk/dhcp/rfc1035label"
-	"github.com/mdlayher/ndp"
 )
 
-// answer6 returns nil for a message that gets no answer. The lease must have an IPv6 part. The client is identified
-// by the frame's sender.
+// answer6 returns nil for a message that gets no answer. The lease must have an IPv6 part. The frame's sender
+// identifies the client.
 func (l *Lease) answer6(message *dhcpv6.Message) (*dhcpv6.Message, error) {
 	self := &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: l.ServerMAC}
 	if chosen := message.Options.ServerID(); chosen != nil && !chosen.Equal(self) {
@@ -55,23 +52,4 @@ func (l *Lease) answer6(message *dhcpv6.Message) (*dhcpv6.Message, error) {
 // routerLifetime is the maximum of RFC 4861.
 const routerLifetime = 9000 * time.Second
 
-func (l *Lease) advertisement() *ndp.RouterAdvertisement {
-	return &ndp.RouterAdvertisement{
-		CurrentHopLimit: 64, ManagedConfiguration: true, OtherConfiguration: true, RouterLifetime: routerLifetime,
-		Options: []ndp.Option{
-			&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: l.ServerMAC},
-			ndp.NewMTU(uint32(l.MTU)),
-		},
-	}
-}
-
 var allNodes = netip.MustParseAddr("ff02::1")
-
-func multicastMAC(group netip.Addr) net.HardwareAddr {
-	b := group.As16()
-	return net.HardwareAddr{0x33, 0x33, b[12], b[13], b[14], b[15]}
-}
-
-func labels(names []string) *rfc1035label.Labels {
-	return &rfc1035label.Labels{Labels: names}
-}

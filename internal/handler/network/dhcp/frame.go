@@ -31,14 +31,14 @@ type packet struct {
 	mac      net.HardwareAddr
 	source   netip.Addr
 	protocol byte
-	// port is the UDP destination port; payload is the UDP payload or the whole ICMPv6 message.
+	// port is the UDP destination; payload is UDP's, or the whole ICMPv6 message.
 	port    uint16
 	payload []byte
 }
 
 var errNotForUs = errors.New("no packet for this server")
 
-// A guest's virtio-net leaves checksums to hardware that does not exist: they are ignored.
+// Checksums are ignored: a guest's virtio-net leaves them to hardware that does not exist.
 func parse(frame []byte) (packet, error) {
 	if len(frame) < ethernetHeader {
 		return packet{}, errNotForUs
@@ -114,7 +114,14 @@ func udpFrame(from, to endpoint, payload []byte) []byte {
 	datagram = binary.BigEndian.AppendUint16(datagram, uint16(udpHeader+len(payload)))
 	datagram = append(datagram, 0, 0)
 	datagram = append(datagram, payload...)
-	binary.BigEndian.PutUint16(datagram[6:], udpChecksum(from.addr, to.addr, datagram))
+	pseudo := append(from.addr.AsSlice(), to.addr.AsSlice()...)
+	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(datagram)))
+	pseudo = append(pseudo, 0, 0, 0, protocolUDP)
+	checksum := ^sum(sum(0, pseudo), datagram)
+	if checksum == 0 {
+		checksum = 0xffff // zero would mean no checksum
+	}
+	binary.BigEndian.PutUint16(datagram[6:], checksum)
 	return ipFrame(from, to, protocolUDP, datagram)
 }
 
@@ -126,7 +133,6 @@ func neighborFrame(from, to endpoint, message ndp.Message) ([]byte, error) {
 	return ipFrame(from, to, protocolICMPv6, body), nil
 }
 
-// ipFrame wraps body, which contains its checksum, in IP and Ethernet headers.
 func ipFrame(from, to endpoint, protocol byte, body []byte) []byte {
 	frame := append(append([]byte{}, to.mac...), from.mac...)
 	if from.addr.Is4() {
@@ -142,17 +148,6 @@ func ipFrame(from, to endpoint, protocol byte, body []byte) []byte {
 	header = append(append(header, from.addr.AsSlice()...), to.addr.AsSlice()...)
 	binary.BigEndian.PutUint16(header[4:], uint16(len(body)))
 	return append(append(frame, header...), body...)
-}
-
-func udpChecksum(from, to netip.Addr, datagram []byte) uint16 {
-	pseudo := append(from.AsSlice(), to.AsSlice()...)
-	pseudo = binary.BigEndian.AppendUint32(pseudo, uint32(len(datagram)))
-	pseudo = append(pseudo, 0, 0, 0, protocolUDP)
-	checksum := ^sum(sum(0, pseudo), datagram)
-	if checksum == 0 {
-		return 0xffff // zero would mean no checksum
-	}
-	return checksum
 }
 
 // sum is the one's complement sum of RFC 1071.

@@ -2,9 +2,8 @@
 // advertisements and DHCPv6.
 //
 // The answer is a pure function of the Lease and the request. The server reads and writes whole Ethernet frames on
-// the guest's tap, below the pod's bridge and IP stack: it needs no address there, receives only its own guest's
-// requests, and sends to nobody else. It assigns one address to one MAC forever, without leases, pools
-// or a database.
+// the guest's tap, below the pod's bridge and IP stack: it needs no address, and hears and serves only its own guest.
+// It assigns one address to one MAC forever, without leases, pools or a database.
 package dhcp
 
 import (
@@ -19,13 +18,11 @@ const forever = time.Duration(0xffffffff) * time.Second
 // Lease is a guest's network configuration.
 type Lease struct {
 	// Requests from other MACs get no answer.
-	MAC net.HardwareAddr
-	// ServerMAC is the source address of the answers.
+	MAC       net.HardwareAddr
 	ServerMAC net.HardwareAddr
 	// ServerID identifies the server in DHCPv4 and is its packets' source address.
 	ServerID netip.Addr
-	// Address is the guest's address with its network's prefix length.
-	Address netip.Prefix
+	Address  netip.Prefix
 	// Routes excludes the own network and includes the default route.
 	Routes []Route
 	MTU    int
@@ -53,7 +50,6 @@ type Route struct {
 // Lease6 is the guest's IPv6 configuration.
 type Lease6 struct {
 	Address netip.Addr
-	// Router is the gateway's link-local address.
-	Router netip.Addr
-	DNS    []netip.Addr
+	Router  netip.Addr
+	DNS     []netip.Addr
 }

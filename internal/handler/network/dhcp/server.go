@@ -13,19 +13,19 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/insomniacslk/dhcp/dhcpv6"
+	"github.com/mdlayher/ndp"
 	"golang.org/x/net/bpf"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/time/rate"
 )
 
-// advertisePeriod is the interval of unsolicited router advertisements; with it routerLifetime never runs out.
+// advertisePeriod is the interval of unsolicited router advertisements, well within routerLifetime.
 const advertisePeriod = 10 * time.Minute
 
-// maxFrame exceeds all valid requests. Each interface has such a buffer; a longer frame is cut off and invalid.
+// maxFrame exceeds all valid requests. A longer frame is cut off and invalid.
 const maxFrame = 4<<10 + ethernetHeader
 
-// A guest sends a few requests at boot and two in a lease's time. Further ones wait, and the kernel drops those that
-// exceed its queue at no cost.
+// A guest sends a few requests at boot and two in a lease's time. Further ones wait in the kernel's queue.
 const (
 	maxRequests = 20 // in a second
 	maxBurst    = 100
@@ -43,8 +43,8 @@ type Server struct {
 	parts sync.WaitGroup
 }
 
-// Serve answers the guest at the other end of link. The Server owns link, which reads and writes one Ethernet frame
-// at a time and whose Close must end a Read.
+// Serve answers the guest at the other end of link, which it owns. link reads and writes one Ethernet frame at a
+// time, and its Close must end a Read.
 func Serve(link io.ReadWriteCloser, lease Lease, log logr.Logger) *Server {
 	s := &Server{lease: lease, link: link, log: log, pace: rate.NewLimiter(maxRequests, maxBurst), ended: make(chan struct{})}
 	s.parts.Go(s.listen)
@@ -82,7 +82,6 @@ func (s *Server) listen() {
 	}
 }
 
-// await returns false when the server has been closed.
 func (s *Server) await() bool {
 	timer := time.NewTimer(s.pace.Reserve().Delay())
 	defer timer.Stop()
@@ -185,12 +184,18 @@ func (l *Lease) answerFrame6(request packet) ([]byte, error) {
 
 func (l *Lease) advertisementFrame() ([]byte, error) {
 	from := endpoint{mac: l.ServerMAC, addr: l.IPv6.Router}
-	to := endpoint{mac: multicastMAC(allNodes), addr: allNodes}
-	return neighborFrame(from, to, l.advertisement())
+	group := allNodes.As16()
+	to := endpoint{mac: net.HardwareAddr{0x33, 0x33, group[12], group[13], group[14], group[15]}, addr: allNodes}
+	return neighborFrame(from, to, &ndp.RouterAdvertisement{
+		CurrentHopLimit: 64, ManagedConfiguration: true, OtherConfiguration: true, RouterLifetime: routerLifetime,
+		Options: []ndp.Option{
+			&ndp.LinkLayerAddress{Direction: ndp.Source, Addr: l.ServerMAC},
+			ndp.NewMTU(uint32(l.MTU)),
+		},
+	})
 }
 
-// Filter returns a socket filter that passes DHCPv4, DHCPv6 and router solicitations: other traffic costs nothing
-// here.
+// Filter returns a socket filter that passes DHCPv4, DHCPv6 and router solicitations.
 func Filter() ([]bpf.RawInstruction, error) {
 	const (
 		etherType    = 12
