@@ -164,12 +164,17 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 
 // await returns the address of the claim's worker. Few requests may wait: each reads the pod repeatedly.
 func (p *Proxy) await(ctx context.Context, transport http.RoundTripper, claim types.NamespacedName, path string) (string, error) {
-	stop, err := p.turns.wait(claim.Namespace)
+	ctx, stop, err := p.turns.wait(ctx, claim.Namespace)
 	if err != nil {
 		return "", err
 	}
 	defer stop()
-	return (&worker{cluster: p.cluster, claim: claim}).await(ctx, transport, path, p.patience)
+	address, err := (&worker{cluster: p.cluster, claim: claim}).await(ctx, transport, path, p.patience)
+	var lost *apierrors.StatusError
+	if err != nil && errors.As(context.Cause(ctx), &lost) {
+		return "", lost
+	}
+	return address, err
 }
 
 // allowed verifies the token. Text that is no token costs no request to the API server.
