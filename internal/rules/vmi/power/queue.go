@@ -97,8 +97,8 @@ func (q Queue) load() (n int) {
 	return n
 }
 
-// Drop removes a user who does not wait any more. dropped means that nobody waits for the request, which is then not
-// acted on, unless it was taken.
+// Drop removes a user who does not wait any more. dropped means that nobody waits for the request and that it is not
+// acted on. A request that was taken is never dropped.
 func (q Queue) Drop(of Ticket) (next Queue, dropped bool) {
 	next = q
 	if at := find(q.taken, of); at >= 0 {

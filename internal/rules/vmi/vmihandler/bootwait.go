@@ -13,7 +13,7 @@ import (
 )
 
 // dataPatience limits the wait for volumes from which the guest does not boot. Most take a few seconds; a slower one
-// may never come.
+// may never come. It counts from the phase Running in the status, so that a restart of virt-handler changes nothing.
 const dataPatience = 30 * time.Second
 
 // Halt is a guest whose CPUs have never been started, because its hotpluggable volumes have to be plugged before the

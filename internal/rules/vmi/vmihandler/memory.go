@@ -20,7 +20,7 @@ type Memory struct {
 
 // MemoryStep is the next step of a change of memory.
 type MemoryStep struct {
-	// Given is the limit for the VMI's status. An increase is written before To is set: virt-controller never takes
+	// Given is, beside the boot memory, the limit for the VMI's status. An increase is written before To is set: virt-controller never takes
 	// memory from the pod that the guest may use.
 	Given int64
 	Set   bool
@@ -32,7 +32,7 @@ func CanChangeMemory(vmi *v1.VirtualMachineInstance) bool {
 	return machine.MemoryRoom(&vmi.Spec, machine.BootMemory(vmi)) > 0
 }
 
-// DecideMemory returns the next step, under the conditions of WantedCPUs.
+// DecideMemory returns the next step. A guest that is stopped or migrates, and a pod that has no room yet, wait.
 func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, pod *Pod, want corev1.ResourceRequirements) MemoryStep {
 	step := MemoryStep{Given: has.Requested}
 	if !has.Known || vmi.Status.Memory == nil || !podresize.MemoryAnnounced(vmi) || runState != runstate.Running || migration.InFlight(vmi) {

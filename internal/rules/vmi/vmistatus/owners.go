@@ -74,7 +74,8 @@ type Field struct {
 	Condition bool
 	Owners    [stages]Owner
 	Deputizes string // when a deputy writes it
-	// within restricts writers' changes to a condition of the admission policy.
+	// within restricts writers' changes to a condition of the admission policy. A writer without an entry may change the
+	// field at any time.
 	within map[Writer]term
 }
 
