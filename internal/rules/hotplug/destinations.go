@@ -8,9 +8,8 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
-// A migration may copy a disk to another claim. Until the guest has arrived, the VMI's spec and status
-// name the old claim, which the pods at the source hold; the pods at the target hold the new one. The
-// volume gets its new claim and pod in the write that makes the target the VMI's node (decision 343).
+// A migration may copy a disk to another claim, which the pods at the target hold. The VMI's spec and status
+// name the old claim until the write that makes the target the VMI's node sets the new claim and pod (decision 343).
 
 // Destination is a plugged volume whose disk is copied during a migration.
 type Destination struct {
@@ -53,9 +52,7 @@ func Arrive(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 	return list
 }
 
-func arriving(vmi *v1.VirtualMachineInstance) []Entry {
-	return EntriesOf(volumemigration.Target(vmi))
-}
+func arriving(vmi *v1.VirtualMachineInstance) []Entry { return EntriesOf(volumemigration.Target(vmi)) }
 
 func (p *planning) atTarget(v Volume) Volume {
 	for _, d := range p.Destinations {
@@ -64,8 +61,4 @@ func (p *planning) atTarget(v Volume) Volume {
 		}
 	}
 	return v
-}
-
-func (p *planning) filled(h *AttachmentPod) bool {
-	return !slices.ContainsFunc(p.Destinations, func(d Destination) bool { return d.Unfilled && contains(h.Volumes, d.To) })
 }
