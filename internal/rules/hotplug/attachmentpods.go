@@ -6,8 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// designated returns the last recorded attachment pod with the volume that is not on a node that the guest has
-// left, "" for none.
+// designated returns the last recorded attachment pod with the volume, except on a node that the guest has left.
 func (p *planning) designated(v Volume) string {
 	for i := len(p.record.Pods) - 1; i >= 0; i-- {
 		h := &p.record.Pods[i]
@@ -115,17 +114,13 @@ func (p *planning) splitStuck() {
 		}
 		for _, v := range p.designees(&h) {
 			held := slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Alive() && pod.Holds(v) })
-			if !held || p.heldBySharer(v) {
+			serving := p.pod(p.entry(v).PodName)
+			withUnneeded := serving != nil && slices.ContainsFunc(serving.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
+			if !held || withUnneeded {
 				p.add([]Volume{v})
 			}
 		}
 	}
-}
-
-// heldBySharer reports whether the pod that serves the volume also holds one that is not needed.
-func (p *planning) heldBySharer(v Volume) bool {
-	pod := p.pod(p.entry(v).PodName)
-	return pod != nil && slices.ContainsFunc(pod.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
 }
 
 // releaseUnneeded records a successor without the unneeded volumes, to free their claims. A pod stays while one of

@@ -8,11 +8,9 @@ import (
 
 // Budget is the PodDisruptionBudget of the VMI's attachment pods.
 type Budget struct {
-	State BudgetState
-	// Why is the error of the last attempt to write it.
-	Why string
-	// Lately means that it was just written, right or not: it limits the rate of writes.
-	Lately bool
+	State  BudgetState
+	Why    string // the error of the last attempt to write it
+	Lately bool   // just written, right or not; limits the rate of writes
 }
 
 // BudgetState is the state of the budget.
@@ -24,8 +22,7 @@ type BudgetState int
 const (
 	BudgetAbsent BudgetState = iota
 	BudgetForeign
-	// BudgetAltered was changed, so it may permit evictions.
-	BudgetAltered
+	BudgetAltered // may permit evictions
 	BudgetRight
 )
 
@@ -37,8 +34,7 @@ const (
 	BudgetStay BudgetStep = iota
 	BudgetMake
 	BudgetRestore
-	// BudgetRefuse leaves another owner's object as it is and reports it.
-	BudgetRefuse
+	BudgetRefuse // reports another owner's object and leaves it
 )
 
 // PlanBudget returns the action on the budget.

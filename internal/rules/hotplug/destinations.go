@@ -13,10 +13,8 @@ import (
 
 // Destination is a plugged volume whose disk is copied during a migration.
 type Destination struct {
-	// The guest writes to From's claim; its disk is copied to To's claim.
 	From, To Volume
-	// Unfilled means that a DataVolume would overwrite the copy.
-	Unfilled bool
+	Unfilled bool // a DataVolume would overwrite the copy
 }
 
 // DestinationsOf returns the VMI's hotpluggable volumes whose disks are to be copied.
@@ -41,7 +39,7 @@ func Arrive(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 			if s.Name != d.To.Name || s.HotplugVolume == nil {
 				continue
 			}
-			// The name keeps the pod at the source alive until one at the target runs.
+			// Until a pod at the target runs, the old name keeps the one at the source alive.
 			for _, h := range coming {
 				if h.UID != "" && contains(h.Volumes, d.To) {
 					s.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: h.Name, AttachPodUID: h.UID}
@@ -53,12 +51,3 @@ func Arrive(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 }
 
 func arriving(vmi *v1.VirtualMachineInstance) []Entry { return EntriesOf(volumemigration.Target(vmi)) }
-
-func (p *planning) atTarget(v Volume) Volume {
-	for _, d := range p.Destinations {
-		if d.From == v {
-			return d.To
-		}
-	}
-	return v
-}

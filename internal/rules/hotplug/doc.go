@@ -1,12 +1,12 @@
 // Package hotplug decides which attachment pods hold a VMI's hotplugged volumes on its node, and
 // which status virt-controller gives each volume.
 //
-// It is pure: it must not import a client or read the clock. Package hotplugpod renders the pods;
-// virt-handler owns the steps on the node and in the guest.
+// It must not import a client or read the clock. Package hotplugpod renders the pods; virt-handler
+// owns the steps on the node and in the guest.
 //
 // # States of a volume
 //
-// A volume is a pair of name and claim: the same name on another claim is another volume.
+// A volume is a pair of name and claim.
 //
 //	           claim is there      its attachment pod runs        virt-handler
 //	(none) ──> Pending ──> Bound ──> AttachedToNode ──> MountedToPod ──> Ready
@@ -23,8 +23,8 @@
 //	recorded ──> pod created ──> starting ──> running ──> dropped ──> pod deleted
 //
 // The record is an annotation of the VMI, written on condition of the version that was read; pods
-// follow only after that. Names contain its generation, which only grows, so a dropped name is
-// never recorded again. All safety rests on this:
+// follow only after that. A dropped name is never recorded again, since names contain a generation.
+// All safety rests on this:
 //
 //   - No component brings a volume into use from a pod that is not recorded in the version of the VMI
 //     on which its write is conditional.
@@ -56,14 +56,13 @@
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's disruption budget
 //     (decision 113).
 //
-// H1 and H2 don't cover pods that others remove (an eviction, a user, the kubelet); these are
-// replaced at once. Package invariant states H1 and H2 as code. The exploration tests all invariants
-// in every state that the decisions of virt-controller and virt-handler reach.
+// H1 and H2 (package invariant) don't cover pods that others remove: these are replaced at once. The
+// exploration tests all invariants in every state that virt-controller and virt-handler reach.
 //
 // # Failures
 //
 //   - virt-controller stops: its next reconciliation creates the recorded pods and deletes the others.
 //   - virt-handler stops: phases stay, and no attachment pod of a volume in use is deleted.
-//   - An attachment pod ends: its successor is recorded at once, and the volume stays plugged.
+//   - An attachment pod ends: the volume stays plugged, and another pod is recorded.
 //   - The VMI ends: its attachment pods stay until it is final, since a guest that shuts down still writes.
 package hotplug

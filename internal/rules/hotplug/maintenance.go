@@ -23,16 +23,14 @@ import (
 // ReasonClaimInUse means that a maintenance pod has the volume's claim.
 const ReasonClaimInUse = "ClaimInUse"
 
-// NeedMaintainers asks the API server for the maintenance pods on the claims to plug.
+// NeedMaintainers asks for the maintenance pods on the claims to plug.
 const NeedMaintainers Question = "the maintenance pods on the claims"
 
 // Maintainer is another writer to a claim.
 type Maintainer struct {
-	Pod string
-	// Of is the VM whose disks the maintenance pod has.
-	Of string
-	// Filling is why the claim is not filled; the other fields are empty then.
-	Filling string
+	Pod     string
+	Of      string // the VM whose disks the maintenance pod has
+	Filling string // why the claim is not filled; the other fields are empty then
 }
 
 // maintained returns why the claim can't be plugged. If the API server was not asked, the plan waits.

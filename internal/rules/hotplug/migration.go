@@ -214,7 +214,10 @@ func (p *planning) followMove() {
 	var missing []Volume
 	for i := range p.entries {
 		e := &p.entries[i]
-		v := p.atTarget(e.Volume)
+		v := e.Volume
+		if i := slices.IndexFunc(p.Destinations, func(d Destination) bool { return d.From == e.Volume }); i >= 0 {
+			v = p.Destinations[i].To
+		}
 		if InUse(e.Phase) && !slices.ContainsFunc(in.Pods, func(h AttachmentPod) bool { return contains(h.Volumes, v) }) {
 			missing = append(missing, v)
 		}

@@ -17,12 +17,9 @@ type Volume struct {
 // Wanted is a volume in the VMI's spec.
 type Wanted struct {
 	Volume
-	// Attach means that the claim is bound, or that an attachment pod makes it so.
-	Attach bool
-	// Alone means that the claim allows one pod only, or may not be bindable on the node.
-	Alone bool
-	// Empty means that the claim is not filled: a pod must only bind it.
-	Empty           bool
+	Attach          bool   // the claim is bound, or an attachment pod makes it so
+	Alone           bool   // the claim allows one pod only, or may not be bindable on the node
+	Empty           bool   // the claim is not filled: a pod must only bind it
 	Reason, Message string // empty if the claim is bound
 }
 
@@ -53,15 +50,12 @@ type Pod struct {
 	// Scheduling means that its claims are bound and the scheduler is about to set its node.
 	Scheduling            bool
 	Terminating, Finished bool
-	// Stuck means that it should run by now, but for Why.
-	Stuck bool
-	Why   string
-	// Cooling means that it ended so soon that a successor would end, too.
-	Cooling bool
-	// Elsewhere means that the guest is on another node, Left that no launcher pod on the pod's node can
-	// have its volumes open.
-	Elsewhere, Left bool
-	Volumes         []Volume
+	Stuck                 bool // it should run by now
+	Why                   string
+	Cooling               bool // it ended so soon that a successor would end, too
+	Elsewhere             bool // the guest is on another node
+	Left                  bool // no launcher pod on the pod's node can have its volumes open
+	Volumes               []Volume
 }
 
 // Stage is a part of the VMI's life.
@@ -86,18 +80,14 @@ type Observed struct {
 	Record       Record
 	Pods         []Pod
 	Budget       Budget
-	// Failures are creation errors by the name of the pod.
-	Failures map[string]string
-	// Prefix begins the names of this VMI's attachment pods, and no others.
-	Prefix string
-	// Live means that the API server was asked for the pods, and then for the VMI.
-	Live bool
+	Failures     map[string]string // creation errors by the name of the pod
+	Prefix       string            // of the names of this VMI's attachment pods only
+	Live         bool              // the API server was asked for the pods, and then for the VMI
 	// Maintainers are by claim, read from the API server after the VMI.
-	Maintainers      map[string]Maintainer
-	MaintainersAsked bool
-	Settled          bool // nothing has changed for a while
-	// MaxAttachmentPods limits the pods at rest of volumes that can share one.
-	MaxAttachmentPods int
+	Maintainers       map[string]Maintainer
+	MaintainersAsked  bool
+	Settled           bool // nothing has changed for a while
+	MaxAttachmentPods int  // at rest, for volumes that can share one
 }
 
 // Question is one that only the API server can answer.
@@ -109,8 +99,7 @@ const NeedPods Question = "the attachment pods, and then the VMI"
 // Plan either changes the VMI, on condition of the observed version, or acts on pods.
 type Plan struct {
 	Changed bool
-	// Needs must be answered first: no other part of the plan may be applied then.
-	Needs   Question
+	Needs   Question // to answer first: no other part of the plan may be applied then
 	Entries []Entry
 	Record  Record
 	Create  []AttachmentPod

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// A pod that is evicted or deleted by hand holds its volumes for lingerSeconds more, so that its successor
-// runs before it ends. GracePeriodSeconds is for pods whose volumes are no longer in use.
+// A pod that is evicted or deleted by hand holds its volumes for lingerSeconds, so that its successor runs first.
+// GracePeriodSeconds is for pods whose volumes are no longer in use.
 const (
 	lingerSeconds      = 30
 	marginSeconds      = 5

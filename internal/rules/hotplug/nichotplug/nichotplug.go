@@ -15,14 +15,13 @@
 //	in the pod                           the pod's network namespace      virt-handler: bridge, tap, netdev_add, device_add
 //	in the guest                         QEMU's list of devices           virt-handler: status.interfaces
 //
-// If its network (networkName) changes, an interface in the guest keeps the old one, and its NIC, until
-// the guest has migrated to a pod with the new one. An unwanted interface (state: absent, or removed from
-// the template) leaves the guest first: device_del, the guest releases it, netdev_del, tap and bridge are
-// removed. While a VMI migrates nothing else is decided, and both nodes use the NICs in status.interfaces.
+// An interface whose network (networkName) changes stays on the old one until the guest has migrated to a
+// pod with the new one. An unwanted interface (state: absent, or removed from the template) leaves the guest
+// first: device_del, the guest releases it, netdev_del, tap and bridge are removed. While a VMI migrates
+// nothing else is decided, and both nodes use the NICs in status.interfaces.
 //
 // A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one.
-// It can't migrate: the guest releases it first, and gets the device of the new pod afterwards, or its own
-// again if the migration fails.
+// The guest releases it before a migration, and gets the device of the new pod afterwards, or its own again.
 //
 // Anybody who may write pods in the namespace can write their annotations. These are bounded, and say
 // only which network an interface is on, and which of the pod's own devices it is (package sriov). At
@@ -56,10 +55,9 @@ const (
 	maxAttachments = 256
 )
 
-// ours matches secondary interfaces in a launcher pod.
+// ours matches secondary interfaces in a launcher pod, madeLink virt-handler's links for them.
 var ours = regexp.MustCompile(`^pod[0-9a-f]{11}$`)
 
-// madeLink matches virt-handler's links for them.
 var madeLink = regexp.MustCompile(`^(k6t-|tap)[0-9a-f]{11}$`)
 
 // networkName matches a network's name that is safe in a message.
@@ -83,7 +81,7 @@ func ReadStatus(pod *corev1.Pod) Attached {
 	return has
 }
 
-// InPod returns the interfaces both reported and requested: an attacher may remove others at any time.
+// InPod returns the interfaces both reported and requested: an attacher may remove others.
 func InPod(pod *corev1.Pod) Attached {
 	has, is := ReadStatus(pod), asked(pod)
 	maps.DeleteFunc(has, func(name, on string) bool {
@@ -96,7 +94,7 @@ func InPod(pod *corev1.Pod) Attached {
 // Devices maps a pod's interfaces to PCI addresses.
 type Devices map[string]string
 
-// ReadDevices reads the devices in StatusAnnotation. A device belongs to one interface only.
+// ReadDevices reads the devices in StatusAnnotation, each for one interface only.
 func ReadDevices(pod *corev1.Pod) Devices {
 	var list []struct {
 		Interface string

@@ -15,11 +15,9 @@ import (
 )
 
 const (
-	askPause = 10 * time.Second
-	// plugPause is the interval for plugging an interface again: a guest may release it.
-	plugPause = 10 * time.Second
-	// departPatience is how long a migrating guest may take to release devices that can't migrate.
-	departPatience = 3 * askPause
+	askPause       = 10 * time.Second
+	plugPause      = 10 * time.Second // until an interface that the guest has released is plugged again
+	departPatience = 3 * askPause     // for a migrating guest to release devices that can't migrate
 )
 
 // Node has the secondary interfaces of a guest that runs on the node and is not migrating.
