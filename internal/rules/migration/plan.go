@@ -15,8 +15,8 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final phase never changes.
-//   - No QEMU starts for a migration before the VMI's status has the target pod in activePods. One patch
-//     writes that and migrationState. So a target pod may be created twice before, but not after.
+//   - No QEMU starts for a migration before one patch has written migrationState and the target pod into
+//     activePods. So a target pod may be created twice before, but not after.
 //   - virt-controller may end a migration by itself before the source's virt-handler writes startTimestamp.
 //     Both patch on condition of the VMI's resourceVersion: one of them wins. Afterwards virt-controller only
 //     requests an abort (abortRequested), and the source's virt-handler reports the result.
@@ -48,22 +48,19 @@ type Observed struct {
 	Migration *v1.VirtualMachineInstanceMigration
 	VMI       *v1.VirtualMachineInstance
 	// VMIAsked means that VMI, even if nil, was read from the API server, and so do the other Asked fields.
-	VMIAsked bool
-	// Source is the guest's pod, nil if none is known or there is no VMI.
-	Source      *corev1.Pod
+	VMIAsked    bool
+	Source      *corev1.Pod // the guest's, nil if none is known or there is no VMI
 	SourceAsked bool
-	// Target is the pod with the name TargetName, nil if none is known.
-	Target      *corev1.Pod
+	Target      *corev1.Pod // with the name TargetName, nil if none is known
 	TargetAsked bool
 	TargetName  string
 	// Refusal is the error of the last attempt to create the target pod: it is reported, and there is no new attempt.
 	Refusal string
 	// Choice is the result of Choose. It only counts before the target pod exists.
 	Choice        Choice
-	Configuration Configuration // only for the handover
-	// Warning is the newest about the target pod.
-	Warning      *objectevent.Warning
-	WarningAsked bool
+	Configuration Configuration        // only for the handover
+	Warning       *objectevent.Warning // the newest about the target pod
+	WarningAsked  bool
 	// Obstacle is why the attachment pods at the target do not run, "" if unknown.
 	Obstacle          string
 	ObstacleAsked     bool

@@ -127,15 +127,3 @@ func checkClaims(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.
 	}
 	return nil
 }
-
-func addDisk(spec *corev1.PodSpec, d disk, claim *corev1.PersistentVolumeClaim) {
-	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: d.volume, VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim, ReadOnly: d.readOnly},
-	}})
-	c := &spec.Containers[0]
-	if mode := claim.Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
-		c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: d.volume, DevicePath: d.path})
-		return
-	}
-	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: d.volume, MountPath: d.path, ReadOnly: d.readOnly})
-}

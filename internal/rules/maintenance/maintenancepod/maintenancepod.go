@@ -80,8 +80,16 @@ func Render(in Input) (*corev1.Pod, error) {
 		pod.Spec.ActiveDeadlineSeconds = &d
 	}
 	launcherpod.Constrain(&pod.Spec, vmi, in.Settings)
+	c := &pod.Spec.Containers[0]
 	for _, d := range disks {
-		addDisk(&pod.Spec, d, in.Claims[d.claim])
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: d.volume, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim, ReadOnly: d.readOnly},
+		}})
+		if mode := in.Claims[d.claim].Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: d.volume, DevicePath: d.path})
+		} else {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: d.volume, MountPath: d.path, ReadOnly: d.readOnly})
+		}
 	}
 	return pod, nil
 }

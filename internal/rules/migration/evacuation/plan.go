@@ -85,14 +85,24 @@ func (o *Observed) end() Plan {
 	return p
 }
 
-// evacuate migrates the VMI, by one migration at a time.
+// evacuate migrates the VMI, by one migration at a time. It stops a guest that can't be migrated, if its VMI asks for
+// that; one whose disks are being moved to other claims can be migrated soon.
 func (o *Observed) evacuate() Plan {
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if migration.InFlight(o.VMI) || slices.ContainsFunc(o.Migrations, pending) {
 		return Plan{} // Their changes cause the next look.
 	}
 	if migration.Movable(o.VMI) != nil {
-		return o.cannotMove()
+		switch {
+		case len(DiskMoves(o.VM, o.VMI)) > 0:
+			return Plan{After: disksInterval}
+		case o.VMI.Status.Phase != v1.Running || Strategy(o.VMI, o.Cluster) != v1.EvictionStrategyLiveMigrateIfPossible:
+			return Plan{}
+		case !o.Asked:
+			// A cache may be older than the ability to migrate.
+			return Plan{Needs: NeedMigrations}
+		}
+		return Plan{Stop: true}
 	}
 	if left := migration.Pause(o.Migrations, o.Now); left > 0 {
 		return Plan{After: left}
@@ -102,20 +112,6 @@ func (o *Observed) evacuate() Plan {
 
 // No event tells that a VM no longer allows its disks to migrate with the guest.
 const disksInterval = 20 * time.Second
-
-// cannotMove stops a guest that can't be migrated, if its VMI asks for that. One whose disks are being moved to other
-// claims can be migrated soon, and a cache may be older than the ability to migrate.
-func (o *Observed) cannotMove() Plan {
-	switch {
-	case len(DiskMoves(o.VM, o.VMI)) > 0:
-		return Plan{After: disksInterval}
-	case o.VMI.Status.Phase != v1.Running || Strategy(o.VMI, o.Cluster) != v1.EvictionStrategyLiveMigrateIfPossible:
-		return Plan{}
-	case !o.Asked:
-		return Plan{Needs: NeedMigrations}
-	}
-	return Plan{Stop: true}
-}
 
 func (o *Observed) next() *v1.VirtualMachineInstanceMigration {
 	node := o.VMI.Status.EvacuationNodeName

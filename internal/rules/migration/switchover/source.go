@@ -54,7 +54,7 @@ type SourceAction string
 const (
 	SourceWait  SourceAction = "wait"             // until a fact changes
 	RecordStart SourceAction = "record the start" // writes startTimestamp and the mode PreCopy
-	MirrorDisks SourceAction = "mirror the disks" // starts the copies of the disks that move with the guest
+	MirrorDisks SourceAction = "mirror the disks" // that move with the guest
 	// FinishMirrors ends the copies with all of the guest's writes. The source's disks stay, so
 	// that the guest can resume here.
 	FinishMirrors SourceAction = "finish the mirrors"
@@ -62,10 +62,10 @@ const (
 	// Begin sets the begun marker, then capabilities and parameters, and starts the migration.
 	Begin              SourceAction = "begin"
 	RecordPostCopy     SourceAction = "record the mode PostCopy"
-	SwitchToPostCopy   SourceAction = "switch to post-copy" // moves the guest before its memory (migrate-start-postcopy)
+	SwitchToPostCopy   SourceAction = "switch to post-copy" // migrate-start-postcopy
 	MarkLeft           SourceAction = "mark the guest as left"
 	PauseGuest         SourceAction = "pause the guest until it has moved"
-	ContinueSwitchover SourceAction = "continue the switchover" // sends the rest of the guest (migrate-continue)
+	ContinueSwitchover SourceAction = "continue the switchover" // migrate-continue
 	// Cancel cancels the migration (migrate_cancel). QEMU decides whether it comes in time.
 	Cancel SourceAction = "cancel"
 	// RecordFailed writes failed, the reason and endTimestamp, and for an abort that it succeeded.
@@ -73,9 +73,9 @@ const (
 	RecordAbortFailed SourceAction = "record that the abort failed" // it came too late (abortStatus Failed)
 	// Resume runs a sent guest here again (cont). failed is recorded first.
 	Resume    SourceAction = "resume"
-	Quit      SourceAction = "quit"                   // ends QEMU, whose guest runs at the target
+	Quit      SourceAction = "quit"                   // the guest runs at the target
 	Recover   SourceAction = "recover the post-copy"  // opens a new stream
-	EndLost   SourceAction = "end the lost guest"     // ends QEMU and sets the VMI to Failed with the reason
+	EndLost   SourceAction = "end the lost guest"     // and set the VMI to Failed with the reason
 	ReportEnd SourceAction = "report the guest's end" // as of any other guest
 )
 
@@ -300,7 +300,7 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 // silent connection breaks earlier, but one to a QEMU that does not read stays.
 const handoverPatience = time.Minute
 
-// handingOver handles a guest that QEMU hands over, and that the target cannot run yet: nothing was released.
+// handingOver handles a guest that QEMU hands over. Nothing was released, so the target cannot run it yet.
 func (f *SourceFacts) handingOver() SourceStep {
 	if reason := f.unwanted(); reason != "" {
 		return SourceStep{Action: Cancel, Reason: reason}
@@ -394,11 +394,10 @@ func (f *SourceFacts) ended() SourceStep {
 	return SourceStep{Action: ReportEnd}
 }
 
-// failure returns the reason of a migration that failed in QEMU.
 func (f *SourceFacts) failure() string {
 	switch {
 	case f.Record.AbortRequested && f.Cause == targetEnded:
-		// An abort ends the target as well, which may be observed first.
+		// An abort also ends the target, which may be observed first.
 		return aborted
 	case f.Cause != "":
 		return f.Cause

@@ -17,10 +17,8 @@ type TargetFacts struct {
 	// Status is the result of query-migrate, RunState that of query-status, asked after it.
 	RunState string
 	Status   migrationstatus.Status
-	// Marked means that QEMU has the ran marker: the guest may run at any time.
-	Marked bool
-	// Doomed means that a virt-handler has begun to kill QEMU and set the doomed marker.
-	Doomed bool
+	Marked   bool // QEMU has the ran marker: the guest may run at any time
+	Doomed   bool // a virt-handler has set the doomed marker, and begun to kill QEMU
 	// Unmarked means that this virt-handler has had the monitor to itself since the ran marker was
 	// not set, and has not begun to set it. It stays true after QEMU's end.
 	Unmarked bool
@@ -40,8 +38,7 @@ const (
 	Run           TargetAction = "run"                             // cont
 	// RecoverIncoming listens for the new stream of a post-copy (migrate-recover).
 	RecoverIncoming TargetAction = "listen for the rest of the post-copy"
-	// Kill ends a QEMU that has not run. It sets the doomed marker first, so that no virt-handler
-	// runs a guest that is about to be killed.
+	// Kill ends a QEMU that has not run. It sets the doomed marker first, so that no virt-handler runs the guest.
 	Kill TargetAction = "kill"
 	// ReportCompleted writes targetNodeDomainDetected, targetNodeDomainReadyTimestamp, completed and endTimestamp.
 	ReportCompleted TargetAction = "report the completed migration"

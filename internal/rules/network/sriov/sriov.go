@@ -7,8 +7,8 @@
 //	the container's device nodes and environment               the kubelet, once, by the device plugin's answer
 //	the pod's annotation network-status                        Multus, and all who may change pods in the namespace
 //
-// An author of a definition gets no more than by requests of his own pods: an extended resource, which
-// quotas count as in any pod. Resources of Kubernetes's and Drydock's domains are refused.
+// An author of a definition gets no more than by his own pods: an extended resource, which quotas count.
+// Resources of Kubernetes's and Drydock's domains are refused.
 //
 // network-status only assigns the pod's devices, which the environment lists, to interfaces. QEMU can open
 // only the devices that the kubelet has put into the container, whatever it is told (decision 404).
