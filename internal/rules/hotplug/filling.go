@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Filling is a claim to be filled, with the pods and guests that use it, from the API server. VMIs are read after the
-// pods, so that they include a guest whose pod has gone in between.
+// Filling is a claim to be filled, with the pods that use it and the guests that count, from the API server. VMIs are
+// read after the pods, so that they include a guest whose pod has gone in between.
 type Filling struct {
 	Claim string
 	// ByDataVolume means that the claim's own DataVolume fills it for the first time: other pods may be its first

@@ -22,7 +22,8 @@ import (
 const (
 	// DrainAnnotation on a VM lets a drain move its disks to other claims, if the value is DrainMigrate.
 	DrainAnnotation = "drydock.dev/drain-local-disks"
-	DrainMigrate    = "Migrate"
+	// DrainMigrate permits it.
+	DrainMigrate = "Migrate"
 
 	// DrainLabel on a DataVolume that was made for a drain is the VM's UID.
 	DrainLabel = "drydock.dev/drain-destination"
