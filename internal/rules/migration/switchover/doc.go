@@ -36,7 +36,7 @@
 //	sent; post-copy, left   none: only the target's facts end it
 //
 // A virt-handler measures the time for which it has seen the guest stopped. The next one has no
-// stream, and ends the migration in all these states at once.
+// stream, and ends the migration in all these states without a measurement.
 //
 // Disks whose content is in the pod move with the guest, copied (Mirrors) by jobs of QEMU at the
 // source, to exports of QEMU at the target:
