@@ -6,8 +6,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// designated returns the last recorded attachment pod with the volume, "" for none. It skips pods
-// on a node that the guest has left.
+// designated returns the last recorded attachment pod with the volume, except on a node that the guest has left.
 func (p *planning) designated(v Volume) string {
 	for i := len(p.record.Pods) - 1; i >= 0; i-- {
 		h := &p.record.Pods[i]
@@ -28,19 +27,18 @@ func (p *planning) designees(h *AttachmentPod) []Volume {
 	return out
 }
 
-// replaceDead drops dead attachment pods and records successors for their needed volumes.
 func (p *planning) replaceDead() {
 	for _, h := range slices.Clone(p.record.Pods) {
 		if !p.dead(&h) && !p.outranked(&h) {
 			continue
 		}
 		volumes := p.designees(&h)
-		p.dropAttachmentPod(h.Name)
+		p.record.Pods = slices.DeleteFunc(p.record.Pods, func(other AttachmentPod) bool { return other.Name == h.Name })
 		p.addApart(volumes)
 	}
 }
 
-// addApart records one attachment pod for the volumes that may share one, and one for each other.
+// addApart records one attachment pod for the volumes that may share it, and one for each other.
 func (p *planning) addApart(volumes []Volume) {
 	var together []Volume
 	for _, v := range volumes {
@@ -61,12 +59,12 @@ func (p *planning) dead(h *AttachmentPod) bool {
 	return pod.Terminating || pod.Finished && !pod.Cooling
 }
 
-// missing reports whether somebody deleted the attachment pod.
+// missing reports whether somebody has deleted the pod.
 func (p *planning) missing(h *AttachmentPod) bool {
 	return p.pod(h.Name) == nil && (h.UID != "" || p.assigned(h.Name))
 }
 
-// assigned reports whether a volume's status has named the pod, so that it existed.
+// assigned reports whether a volume's status names the pod, so that it existed.
 func (p *planning) assigned(pod string) bool {
 	return slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodName == pod && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
@@ -107,7 +105,7 @@ func (p *planning) starting() int {
 	return n
 }
 
-// splitStuck records a pod for each volume of one that does not start, so that only the faulty one waits.
+// splitStuck records a pod for each volume of a pod that does not start, so that only the faulty volume waits.
 func (p *planning) splitStuck() {
 	for _, h := range slices.Clone(p.record.Pods) {
 		pod := p.pod(h.Name)
@@ -115,25 +113,18 @@ func (p *planning) splitStuck() {
 			continue
 		}
 		for _, v := range p.designees(&h) {
-			if p.hasNoPod(v) || p.heldBySharer(v) {
+			held := slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Alive() && pod.Holds(v) })
+			serving := p.pod(p.entry(v).PodName)
+			withUnneeded := serving != nil && slices.ContainsFunc(serving.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
+			if !held || withUnneeded {
 				p.add([]Volume{v})
 			}
 		}
 	}
 }
 
-func (p *planning) hasNoPod(v Volume) bool {
-	return !slices.ContainsFunc(p.Pods, func(pod Pod) bool { return pod.Alive() && pod.Holds(v) })
-}
-
-// heldBySharer reports whether the pod that serves the volume also holds one that is not needed.
-func (p *planning) heldBySharer(v Volume) bool {
-	pod := p.pod(p.entry(v).PodName)
-	return pod != nil && slices.ContainsFunc(pod.Volumes, func(other Volume) bool { return !p.neededVolume(other) })
-}
-
-// releaseUnneeded records a successor without the unneeded volumes, whose claims are free after the
-// handover. While one of them is still leaving the guest, its attachment pod stays as it is.
+// releaseUnneeded records a successor without the unneeded volumes, to free their claims. A pod stays while one of
+// its volumes is leaving the guest.
 func (p *planning) releaseUnneeded() {
 	for _, h := range slices.Clone(p.record.Pods) {
 		pod := p.pod(h.Name)
@@ -151,7 +142,7 @@ func (p *planning) releaseUnneeded() {
 }
 
 // merge records one attachment pod for the volumes of the smallest ones, if there are too many and
-// nothing is changing. Volumes that wait for their claim or pod don't delay it: they may wait forever.
+// nothing is changing. Volumes that wait for their claim or pod may wait forever and don't delay it.
 func (p *planning) merge() {
 	if !p.Settled || p.Stage != Active || slices.ContainsFunc(p.entries, func(e Entry) bool {
 		handedOver := e.Phase == v1.VolumeReady && e.PodName == p.designated(e.Volume)
@@ -195,11 +186,7 @@ func (p *planning) dropIdle() {
 	p.record.Pods = kept
 }
 
-func (p *planning) dropAttachmentPod(name string) {
-	p.record.Pods = slices.DeleteFunc(p.record.Pods, func(h AttachmentPod) bool { return h.Name == name })
-}
-
-// deletable skips a pod that is about to get its node: the scheduler would warn of a missing pod.
+// deletable skips a pod that is about to get its node: the scheduler would warn that it is missing.
 func (p *planning) deletable() []Pod {
 	var out []Pod
 	for i := range p.Pods {
@@ -213,7 +200,14 @@ func (p *planning) deletable() []Pod {
 // unused is invariant H2 for a pod that is not recorded. A pod on a node where the guest does not
 // run stays while a QEMU there may have its volumes open, and does not count as another holder.
 func (p *planning) unused(pod *Pod) bool {
-	if pod.Elsewhere && !pod.Left || p.inUseThrough(pod) {
+	if pod.Elsewhere && !pod.Left {
+		return false
+	}
+	// Claims don't count: after a migration to another claim, the status names the source's pod until it names the
+	// target's.
+	if slices.ContainsFunc(p.entries, func(e Entry) bool {
+		return e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
+	}) {
 		return false
 	}
 	for _, v := range pod.Volumes {
@@ -227,12 +221,4 @@ func (p *planning) unused(pod *Pod) bool {
 		}
 	}
 	return true
-}
-
-// inUseThrough ignores claims: after a migration to another claim, the status names the source's
-// pod until it names the target's.
-func (p *planning) inUseThrough(pod *Pod) bool {
-	return slices.ContainsFunc(p.entries, func(e Entry) bool {
-		return e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
-	})
 }

@@ -6,13 +6,11 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Budget is the PodDisruptionBudget that protects the VMI's attachment pods from eviction.
+// Budget is the PodDisruptionBudget of the VMI's attachment pods.
 type Budget struct {
-	State BudgetState
-	// Why is the error of the last attempt to write it.
-	Why string
-	// Lately means that it was just written. This limits the rate of writes and does not make it right.
-	Lately bool
+	State  BudgetState
+	Why    string // the error of the last attempt to write it
+	Lately bool   // just written, right or not; limits the rate of writes
 }
 
 // BudgetState is the state of the budget.
@@ -24,8 +22,7 @@ type BudgetState int
 const (
 	BudgetAbsent BudgetState = iota
 	BudgetForeign
-	// BudgetAltered was changed, so it may permit evictions.
-	BudgetAltered
+	BudgetAltered // may permit evictions
 	BudgetRight
 )
 
@@ -37,12 +34,10 @@ const (
 	BudgetStay BudgetStep = iota
 	BudgetMake
 	BudgetRestore
-	// BudgetRefuse leaves another owner's object as it is and reports it.
-	BudgetRefuse
+	BudgetRefuse // reports another owner's object and leaves it
 )
 
-// PlanBudget returns the action on the budget. Before the first attachment pod and after the guest
-// there is nothing to protect.
+// PlanBudget returns the action on the budget.
 func PlanBudget(o Observed) BudgetStep {
 	if o.Stage == Over || len(o.Record.Pods) == 0 && len(o.Pods) == 0 || o.Budget.Lately {
 		return BudgetStay
@@ -64,13 +59,4 @@ func (p *planning) guarded(h *AttachmentPod) bool {
 		e := p.entry(v)
 		return e != nil && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
 	})
-}
-
-func (p *planning) withheld(attachmentPod string) string {
-	for i := range p.record.Pods {
-		if h := &p.record.Pods[i]; h.Name == attachmentPod && p.guarded(h) {
-			return p.Budget.Why
-		}
-	}
-	return ""
 }

@@ -66,7 +66,7 @@ func (w *Wanted) waits(reason, format string, args ...any) {
 func (f *ClaimFacts) judgeFilling(w *Wanted) {
 	switch dv := f.DataVolume; {
 	case datavolume.AwaitsUpload(f.Claim):
-		// An attachment pod binds an unfilled claim, but no guest gets it.
+		// An attachment pod only binds an unfilled claim.
 		if pending := f.Claim.Status.Phase == corev1.ClaimPending; pending {
 			w.Attach, w.Alone, w.Empty = true, true, true
 		}
@@ -75,7 +75,8 @@ func (f *ClaimFacts) judgeFilling(w *Wanted) {
 		w.waits(ReasonClaimMissing, "DataVolume %s does not exist, waiting for it to appear", f.Volume.Claim)
 	case dv.Status.Phase == cdiv1.Failed:
 		w.waits(ReasonDataFailed, "DataVolume %s has failed%s", dv.Name, datavolume.FailureDetail(dv))
-	case f.waitsForConsumer():
+	case f.Claim != nil && f.Claim.Status.Phase != corev1.ClaimBound &&
+		(dv.Status.Phase == cdiv1.WaitForFirstConsumer || dv.Status.Phase == cdiv1.PendingPopulation):
 		w.Attach, w.Alone, w.Empty = true, true, true
 		w.waits(ReasonFirstConsumer, messageFirstConsumer, f.Volume.Claim)
 	default:
@@ -88,11 +89,6 @@ func (f *ClaimFacts) judgeFilling(w *Wanted) {
 		}
 		w.waits(ReasonDataNotReady, "DataVolume %s is not filled yet: %s%s", dv.Name, phase, progress)
 	}
-}
-
-func (f *ClaimFacts) waitsForConsumer() bool {
-	phase := f.DataVolume.Status.Phase
-	return f.Claim != nil && f.Claim.Status.Phase != corev1.ClaimBound && (phase == cdiv1.WaitForFirstConsumer || phase == cdiv1.PendingPopulation)
 }
 
 func (f *ClaimFacts) judgeClaim(w *Wanted) {

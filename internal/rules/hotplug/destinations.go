@@ -8,16 +8,13 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
-// A migration may copy a disk to another claim. Until the guest has arrived, the VMI's spec and status
-// name the old claim, which the pods at the source hold; the pods at the target hold the new one. The
-// volume gets its new claim and pod in the write that makes the target the VMI's node (decision 343).
+// A migration may copy a disk to another claim, which the pods at the target hold. The VMI's spec and status
+// name the old claim until the write that makes the target the VMI's node sets the new claim and pod (decision 343).
 
 // Destination is a plugged volume whose disk is copied during a migration.
 type Destination struct {
-	// The guest writes to From's claim; its disk is copied to To's claim.
 	From, To Volume
-	// Unfilled means that a DataVolume would overwrite the copy.
-	Unfilled bool
+	Unfilled bool // a DataVolume would overwrite the copy
 }
 
 // DestinationsOf returns the VMI's hotpluggable volumes whose disks are to be copied.
@@ -42,7 +39,7 @@ func Arrive(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 			if s.Name != d.To.Name || s.HotplugVolume == nil {
 				continue
 			}
-			// The name keeps the pod at the source alive until one at the target runs.
+			// Until a pod at the target runs, the old name keeps the one at the source alive.
 			for _, h := range coming {
 				if h.UID != "" && contains(h.Volumes, d.To) {
 					s.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: h.Name, AttachPodUID: h.UID}
@@ -53,19 +50,4 @@ func Arrive(vmi *v1.VirtualMachineInstance) []v1.VolumeStatus {
 	return list
 }
 
-func arriving(vmi *v1.VirtualMachineInstance) []Entry {
-	return EntriesOf(volumemigration.Target(vmi))
-}
-
-func (p *planning) atTarget(v Volume) Volume {
-	for _, d := range p.Destinations {
-		if d.From == v {
-			return d.To
-		}
-	}
-	return v
-}
-
-func (p *planning) filled(h *AttachmentPod) bool {
-	return !slices.ContainsFunc(p.Destinations, func(d Destination) bool { return d.Unfilled && contains(h.Volumes, d.To) })
-}
+func arriving(vmi *v1.VirtualMachineInstance) []Entry { return EntriesOf(volumemigration.Target(vmi)) }

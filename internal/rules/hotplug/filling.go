@@ -14,12 +14,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Filling is a claim to be filled, with its namespace's pods that use it and the guests that count, from the API server.
-// The VMIs are read after the pods, so that they include a guest whose pod has gone in between.
+// Filling is a claim to be filled, with the pods that use it and the guests that count, from the API server. VMIs are
+// read after the pods, so that they include a guest whose pod has gone in between.
 type Filling struct {
 	Claim string
-	// ByDataVolume means that the claim's own DataVolume fills it for the first time. It has no
-	// content yet, and other pods may be its first consumers.
+	// ByDataVolume means that the claim's own DataVolume fills it for the first time: other pods may be its first
+	// consumers.
 	ByDataVolume bool
 	Pods         []corev1.Pod
 	Guests       []Guest
@@ -27,17 +27,15 @@ type Filling struct {
 
 // Guest is a VMI's part in the filling of a claim.
 type Guest struct {
-	VMI string
-	// Has means that the guest has the claim, or gets it without another check.
-	Has bool
-	// Waiting are the guest's pods that get the claim only when it is filled.
-	Waiting []string
+	VMI     string
+	Has     bool     // the claim, or gets it without another check
+	Waiting []string // its pods that get the claim only when it is filled
 }
 
-// Uses reports whether a pod belongs to Pods.
+// Uses reports whether a pod belongs in Pods.
 func (f *Filling) Uses(pod *corev1.Pod) bool { return datavolume.Uses(pod, f.Claim) }
 
-// Guest reports whether a VMI's guest belongs to Guests, and returns it. Pods must be complete.
+// Guest returns a VMI's guest and whether it belongs in Guests. Pods must be complete.
 func (f *Filling) Guest(vmi *v1.VirtualMachineInstance) (Guest, bool) {
 	guest := Guest{VMI: vmi.Name, Has: f.has(vmi)}
 	for i := range f.Pods {
@@ -48,14 +46,17 @@ func (f *Filling) Guest(vmi *v1.VirtualMachineInstance) (Guest, bool) {
 	return guest, guest.Has || len(guest.Waiting) > 0
 }
 
-// User returns a pod or VMI that keeps the claim from being filled, "" for none (decision 640). waits reports whether
-// a gated maintenance pod waits for its VM's lock.
+// User returns a pod or VMI that delays the filling, "" for none (decision 640). waits reports whether a gated
+// maintenance pod waits for its VM's lock.
 func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	pod, err := datavolume.UserOf(f.Pods, f.Claim, func(pod *corev1.Pod) (bool, error) {
 		if lock.For(pod) != "" && lock.Gated(pod) {
 			return waits(pod)
 		}
-		return f.ByDataVolume && (f.guestWaits(pod) || !ofMachine(pod)), nil
+		guestWaits := slices.ContainsFunc(f.Guests, func(guest Guest) bool { return slices.Contains(guest.Waiting, pod.Name) })
+		// Drydock holds its own pods back until the claim is filled.
+		own := GuestOf(pod) != "" || lock.For(pod) != ""
+		return f.ByDataVolume && (guestWaits || !own), nil
 	})
 	switch {
 	case err != nil:
@@ -71,17 +72,10 @@ func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 	return "", nil
 }
 
-// ofMachine reports whether Drydock holds the pod back until the claim is filled.
-func ofMachine(pod *corev1.Pod) bool { return GuestOf(pod) != "" || lock.For(pod) != "" }
-
-func (f *Filling) guestWaits(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(f.Guests, func(guest Guest) bool { return slices.Contains(guest.Waiting, pod.Name) })
-}
-
-// has ignores pods: on a node that does not answer, a guest may run without them (decision 211).
+// has ignores pods: a guest on a node that does not answer may run without them (decision 211).
 func (f *Filling) has(vmi *v1.VirtualMachineInstance) bool {
 	if vmistatus.StageOf(vmi.Status.Phase) != vmistatus.HandedOver {
-		return false // Before it has a guest, it asks for the filler itself.
+		return false // It asks for the filler itself before it has a guest.
 	}
 	claims := launcherpod.StartClaims(vmi)
 	for i := range vmi.Status.VolumeStatus {

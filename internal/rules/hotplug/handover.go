@@ -9,11 +9,11 @@ package hotplug
 //	virt-handler     finds the Successor, opens the disk there, and names the pod in the
 //	                 volume's status
 //	virt-controller  drops the old attachment pod from the record
-//	virt-controller  deletes the old attachment pod, which neither record nor status names
+//	virt-controller  deletes it, since neither record nor status names it
 //
 // A volume that is not in use yet needs no handover: it comes only from the pod that AttachedToNode names.
 
-// Alive reports whether the pod holds its volumes and goes on doing so.
+// Alive reports whether the pod holds its volumes and will go on.
 func (p *Pod) Alive() bool { return p.Running && !p.Terminating && !p.Finished }
 
 // Holds reports whether the pod has the volume.
@@ -43,8 +43,8 @@ func Successor(record Record, v Volume, pods []Pod) *Pod {
 	return newest
 }
 
-// outranked reports whether the attachment pod can never be the Successor: it was created in the
-// same second as the serving pod and comes before it in the order.
+// outranked reports whether the pod can never be the Successor: the serving pod, created in the same second, is
+// newerThan it.
 func (p *planning) outranked(h *AttachmentPod) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {

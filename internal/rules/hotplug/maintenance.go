@@ -17,25 +17,23 @@ import (
 //	virt-controller  asks the API server for the maintenance pods on the claim
 //	virt-controller  if there is none, sets AttachedToNode: virt-handler may plug the volume
 //
-// The maintenance pod's side takes the lock first and looks for such VMIs afterwards (Plugged), so
-// at least one of the two sees the other.
+// The other side takes the lock and then looks for such VMIs (Plugged), so at least one of the two sees
+// the other.
 
-// ReasonClaimInUse is the reason of a volume whose claim a maintenance pod has.
+// ReasonClaimInUse means that a maintenance pod has the volume's claim.
 const ReasonClaimInUse = "ClaimInUse"
 
-// NeedMaintainers asks the API server for the maintenance pods on the claims to plug.
+// NeedMaintainers asks for the maintenance pods on the claims to plug.
 const NeedMaintainers Question = "the maintenance pods on the claims"
 
 // Maintainer is another writer to a claim.
 type Maintainer struct {
-	Pod string
-	// Of is the VM whose disks the maintenance pod has.
-	Of string
-	// Filling is why the claim is not filled; the other fields are empty then.
-	Filling string
+	Pod     string
+	Of      string // the VM whose disks the maintenance pod has
+	Filling string // why the claim is not filled; the other fields are empty then
 }
 
-// maintained returns why the claim can't be plugged. If it was not asked for, the plan waits.
+// maintained returns why the claim can't be plugged. If the API server was not asked, the plan waits.
 func (p *planning) maintained(claim string) string {
 	if !p.MaintainersAsked {
 		p.unasked = true
@@ -51,7 +49,7 @@ func (p *planning) maintained(claim string) string {
 	return fmt.Sprintf("PVC %s is used by the maintenance pod %s of %s; the volume is attached when that has ended", claim, m.Pod, m.Of)
 }
 
-// postponeForMaintainers lets volumes wait that have no record yet. Recorded ones make the maintenance pod wait.
+// postponeForMaintainers lets volumes wait that are not recorded. Recorded ones make the maintenance pod wait.
 func (p *planning) postponeForMaintainers() {
 	if p.Stage != Active {
 		return
@@ -59,20 +57,18 @@ func (p *planning) postponeForMaintainers() {
 	p.Wanted = slices.Clone(p.Wanted)
 	for i := range p.Wanted {
 		w := &p.Wanted[i]
-		if e := p.entry(w.Volume); !w.Attach || e != nil && !p.isBeingAttached(e) || p.designated(w.Volume) != "" {
+		e := p.entry(w.Volume)
+		has := e != nil && !unattached(e.Phase) && e.Phase != v1.HotplugVolumeUnMounted
+		if !w.Attach || has || p.designated(w.Volume) != "" {
 			continue
 		}
 		if w.Empty && p.MaintainersAsked && p.Maintainers[w.Claim].Filling != "" {
-			continue // Its pod binds the claim, so that it can be filled.
+			continue // Its pod binds the claim for its filling.
 		}
 		if why := p.maintained(w.Claim); why != "" {
 			w.Attach, w.Reason, w.Message = false, ReasonClaimInUse, why
 		}
 	}
-}
-
-func (p *planning) isBeingAttached(e *Entry) bool {
-	return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted
 }
 
 func (p *planning) withheldAtTarget(h *AttachmentPod) bool {
@@ -93,7 +89,7 @@ func GuestOf(pod metav1.Object) string {
 // Plugged returns the first claim that the guest has or may get without another check.
 func Plugged(vmi *v1.VirtualMachineInstance, claims []string) string {
 	if vmistatus.StageOf(vmi.Status.Phase) != vmistatus.HandedOver {
-		return "" // It has no guest yet, and checks when it gets one.
+		return "" // It checks when it gets a guest.
 	}
 	var has []string
 	for _, e := range EntriesOf(vmi) {

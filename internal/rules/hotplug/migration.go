@@ -16,11 +16,11 @@ import (
 
 // How volumes follow a guest to another node. Each step waits for the one before it.
 //
-//	virt-controller       starts the migration while the volumes are AtRest: from then on nothing is
-//	                      plugged or unplugged (Moving)
-//	virt-controller       records attachment pods at the target (Record.Incoming), on the claims that
-//	                      disks are copied to (Destination), creates them, and adds their UIDs when
-//	                      they run and their claims are filled
+//	virt-controller       starts the migration while the volumes are AtRest; then nothing is plugged
+//	                      or unplugged (Moving)
+//	virt-controller       records attachment pods at the target (Record.Incoming), on the claims of
+//	                      copied disks (Destination), creates them, and adds their UIDs when they
+//	                      run and their claims are filled
 //	virt-handler, target  starts QEMU when each volume has a running pod (Arrivals), and plugs the
 //	                      disks that the source lists, at the same places
 //	both virt-handlers    switch the guest over (package switchover)
@@ -30,8 +30,8 @@ import (
 //	virt-controller       moves them to Record.Pods, drops those at the source, and deletes these
 //	                      when the source's launcher pod has ended
 //
-// A migration that fails leaves Record.Pods as they were. The pods at the target are dropped, and
-// deleted when the target's launcher pod has ended (decision 324).
+// After a failed migration, the pods at the target are dropped, and deleted when the target's launcher
+// pod has ended (decision 324).
 
 // Incoming are the attachment pods at the target of a migration.
 type Incoming struct {
@@ -42,10 +42,8 @@ type Incoming struct {
 // Move is a VMI's last migration. The zero value is none.
 type Move struct {
 	Migration types.UID
-	// UnderWay means that the guest may be on either node.
-	UnderWay bool
-	// Arrived means that the target is the VMI's node.
-	Arrived bool
+	UnderWay  bool // the guest may be on either node
+	Arrived   bool // the target is the VMI's node
 }
 
 // MoveOf returns the VMI's last migration.
@@ -70,7 +68,7 @@ func (r Record) after(m Move) Record {
 	return r
 }
 
-// RecordOf returns the VMI's record after its last move, even if that is not written yet.
+// RecordOf returns the VMI's record after its last move, written or not.
 func RecordOf(vmi *v1.VirtualMachineInstance) (Record, error) {
 	record, err := ReadRecord(vmi.Annotations)
 	return record.after(MoveOf(vmi)), err
@@ -108,8 +106,8 @@ func VolumesOf(spec *v1.VirtualMachineInstanceSpec) []Volume {
 	return out
 }
 
-// AtRest returns why a migration can't begin now: a volume is being plugged or unplugged. Volumes that wait for their
-// claim or pod may go on waiting.
+// AtRest returns why a migration can't begin now: a volume is being plugged or unplugged. Volumes may wait for their
+// claim or pod.
 func AtRest(vmi *v1.VirtualMachineInstance) error {
 	record, err := ReadRecord(vmi.Annotations)
 	switch {
@@ -200,7 +198,7 @@ func (p *planning) planMove() Plan {
 		case h.UID == "":
 			out.Create = append(out.Create, h)
 		case !p.Live:
-			// Only the API server can tell that a pod is gone.
+			// A stale cache may lack the pod.
 			return Plan{Entries: p.entries, Record: p.record, Needs: NeedPods}
 		}
 	}
@@ -216,7 +214,10 @@ func (p *planning) followMove() {
 	var missing []Volume
 	for i := range p.entries {
 		e := &p.entries[i]
-		v := p.atTarget(e.Volume)
+		v := e.Volume
+		if i := slices.IndexFunc(p.Destinations, func(d Destination) bool { return d.From == e.Volume }); i >= 0 {
+			v = p.Destinations[i].To
+		}
 		if InUse(e.Phase) && !slices.ContainsFunc(in.Pods, func(h AttachmentPod) bool { return contains(h.Volumes, v) }) {
 			missing = append(missing, v)
 		}
@@ -224,7 +225,7 @@ func (p *planning) followMove() {
 	if len(missing) > 0 {
 		in.Pods = append(in.Pods, p.named(missing))
 	}
-	p.recordUIDsOf(in.Pods)
+	p.recordUIDs(in.Pods)
 	if p.record.Incoming = &in; len(in.Pods) == 0 {
 		p.record.Incoming = nil
 	}

@@ -6,24 +6,22 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxStarting limits the attachment pods of new volumes that start at the same time. A second
-// volume need not wait for the first; further ones share the next pod. A user who adds a disk every
-// second gets few pods and waits for no slow one.
+// maxStarting limits the attachment pods of new volumes that start at the same time; further volumes
+// share the next pod. A user who adds a disk every second gets few pods and waits for no slow one.
 const maxStarting = 2
 
 type planning struct {
 	Observed
 	entries []Entry
 	record  Record
-	// unasked means that the plan depends on the maintainers, which were not asked for.
-	unasked bool
+	unasked bool // the plan depends on the maintainers, which were not read
 }
 
 // Decide returns the plan for an observation.
 func Decide(o Observed) Plan {
 	switch o.Stage {
 	case Over:
-		// This includes terminating pods, which may linger for a successor that will not come.
+		// Terminating pods may linger for a successor that will not come.
 		return Plan{Entries: o.Entries, Record: o.Record, Delete: o.Pods}
 	case Frozen:
 		return Plan{Entries: o.Entries, Record: o.Record}
@@ -43,7 +41,7 @@ func Decide(o Observed) Plan {
 	p.merge()
 	p.assign()
 	p.dropIdle()
-	p.recordUIDs()
+	p.recordUIDs(p.record.Pods)
 	p.dropEntries()
 	return p.plan()
 }
@@ -89,9 +87,9 @@ func (p *planning) syncSpec() {
 		if p.wanted(e.Volume) != nil {
 			return false
 		}
-		// An unmounted volume keeps its entry while a pod holds its claim, unless its name is wanted on another
-		// claim.
-		return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted && p.nameWanted(e.Name)
+		// An unmounted volume keeps its entry while a pod holds its claim.
+		nameWanted := slices.ContainsFunc(p.Wanted, func(w Wanted) bool { return w.Name == e.Name })
+		return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted && nameWanted
 	})
 	for i := range p.entries {
 		e := &p.entries[i]
@@ -119,8 +117,8 @@ func unattached(phase v1.VolumePhase) bool {
 	return phase == "" || phase == v1.VolumePending || phase == v1.VolumeBound
 }
 
-// assign gives each waiting volume the youngest running attachment pod, or another one if that died. Since
-// virt-handler may have opened the volume already, it stays AttachedToNode: only virt-handler ends that.
+// assign gives each waiting volume the youngest running attachment pod. An AttachedToNode volume whose pod died gets
+// another one and stays AttachedToNode, since virt-handler may have opened it.
 func (p *planning) assign() {
 	for i := range p.entries {
 		e := &p.entries[i]
@@ -150,7 +148,7 @@ func (p *planning) assign() {
 
 func attached(e *Entry) bool { return e.Phase == v1.HotplugVolumeAttachedToNode }
 
-// serve assigns a running attachment pod, unless the claim's maintainer has to end first.
+// serve assigns the pod unless the claim's maintainer has to end first.
 func (p *planning) serve(e *Entry, next *Pod) {
 	if why := p.maintained(e.Claim); why != "" && !attached(e) {
 		*e = Entry{Volume: e.Volume, Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: why}
@@ -180,22 +178,21 @@ func (p *planning) why(v Volume) string {
 	if pod := p.pod(name); pod != nil {
 		return pod.Why
 	}
-	if why := p.withheld(name); why != "" {
-		return why
+	if p.Budget.Why != "" && slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool { return h.Name == name && p.guarded(&h) }) {
+		return p.Budget.Why
 	}
 	return p.Failures[name]
 }
 
-// ReasonAttachFailed is the reason of a volume whose pod does not start.
+// ReasonAttachFailed means that the volume's pod does not start.
 const ReasonAttachFailed = "FailedAttach"
 
-// serves reports whether the entry's pod exists and is not ending.
 func (p *planning) serves(e *Entry) bool {
 	pod := p.pod(e.PodName)
 	return pod != nil && pod.UID == e.PodUID && !pod.Terminating && !pod.Finished
 }
 
-// isPodUncached reports whether the entry's pod is missing from a cache that may be stale.
+// isPodUncached reports whether a cache that may be stale lacks the entry's pod.
 func (p *planning) isPodUncached(e *Entry) bool { return !p.Live && p.pod(e.PodName) == nil }
 
 func (p *planning) dropEntries() {
@@ -227,10 +224,6 @@ func (p *planning) wanted(v Volume) *Wanted {
 	return nil
 }
 
-func (p *planning) nameWanted(name string) bool {
-	return slices.ContainsFunc(p.Wanted, func(w Wanted) bool { return w.Name == name })
-}
-
 func (p *planning) alone(v Volume) bool {
 	w := p.wanted(v)
 	return w != nil && w.Alone
@@ -245,7 +238,7 @@ func (p *planning) entry(v Volume) *Entry {
 	return nil
 }
 
-// pod returns the pod of the name, nil if its UID is not the recorded one.
+// pod returns nil for a pod whose UID is not the recorded one.
 func (p *planning) pod(name string) *Pod {
 	for i := range p.Pods {
 		if p.Pods[i].Name == name && !p.foreign(&p.Pods[i]) {

@@ -15,7 +15,7 @@ const RecordAnnotation = "drydock.dev/attachment-pods"
 
 // Record lists the attachment pods. A volume should come from the last one that has it.
 type Record struct {
-	// Generation is the number of the youngest attachment pod ever recorded.
+	// Generation is that of the youngest pod ever recorded.
 	Generation int             `json:"generation,omitempty"`
 	Pods       []AttachmentPod `json:"holders,omitempty"`
 	Incoming   *Incoming       `json:"incoming,omitempty"`
@@ -24,12 +24,12 @@ type Record struct {
 // AttachmentPod is an attachment pod that should exist.
 type AttachmentPod struct {
 	Name string `json:"name"`
-	// Once the UID is set, the pod is never created again, and one with another UID is foreign.
+	// Once it is set, the pod is never created again, and one with another UID is foreign.
 	UID     types.UID `json:"uid,omitempty"`
 	Volumes []Volume  `json:"volumes"`
 }
 
-// ReadRecord reads the record from a VMI's annotations; without an annotation it is empty.
+// ReadRecord reads the record from a VMI's annotations. Without one it is empty.
 func ReadRecord(annotations map[string]string) (Record, error) {
 	var r Record
 	text, ok := annotations[RecordAnnotation]
@@ -79,12 +79,15 @@ func (p *planning) foreign(pod *Pod) bool {
 
 // recordUIDs identifies the running pods by UID from now on. virt-controller created them, since only
 // it may set their labels.
-func (p *planning) recordUIDs() { p.recordUIDsOf(p.record.Pods) }
-
-func (p *planning) recordUIDsOf(list []AttachmentPod) {
+func (p *planning) recordUIDs(list []AttachmentPod) {
 	for i := range list {
 		h := &list[i]
-		if pod := p.pod(h.Name); h.UID == "" && pod != nil && pod.Alive() && p.filled(h) && !p.withheldAtTarget(h) {
+		pod := p.pod(h.Name)
+		if h.UID != "" || pod == nil || !pod.Alive() {
+			continue
+		}
+		unfilled := slices.ContainsFunc(p.Destinations, func(d Destination) bool { return d.Unfilled && contains(h.Volumes, d.To) })
+		if !unfilled && !p.withheldAtTarget(h) {
 			h.UID = pod.UID
 		}
 	}
@@ -96,7 +99,7 @@ func (p *planning) add(volumes []Volume) {
 	}
 }
 
-// named also looks at existing pods and entries: somebody may have removed the annotation.
+// named looks at existing pods and entries, too: somebody may have removed the annotation.
 func (p *planning) named(volumes []Volume) AttachmentPod {
 	for i := range p.Pods {
 		p.record.Generation = max(p.record.Generation, generation(p.Prefix, p.Pods[i].Name))

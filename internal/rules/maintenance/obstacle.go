@@ -31,24 +31,19 @@ type Look struct {
 	// Users are Drydock's other pods on the claims: attachment pods, and pods that fill, upload or copy claims.
 	Users       []*corev1.Pod
 	DataVolumes []*cdiv1.DataVolume
-	// Filling is why a claim is not filled, "" for none.
-	Filling string
-	// Plugged is a claim that another VMI's guest has plugged or is about to (hotplug.Plugged). It
-	// is valid when PluggedAsked is true.
+	Filling     string // why a claim is not filled, "" for none
+	// Plugged is a claim that another VMI's guest has plugged or is about to (hotplug.Plugged).
 	Plugged      Plugged
 	PluggedAsked bool
-	// Places are the claims with their DataVolumes, Topologies those of the bound ones. They are
-	// valid when PlacesAsked is true.
-	Places      []placement.Claim
-	Topologies  []placement.Topology
-	PlacesAsked bool
+	Places       []placement.Claim
+	Topologies   []placement.Topology // of the bound claims
+	PlacesAsked  bool
 }
 
 // Plugged is a claim in a VMI's guest. The zero value is none.
 type Plugged struct{ Claim, VMI string }
 
-// Claims returns the claims of machine and pod. The pod must not use any of them beside another writer, or while it
-// is read for a copy.
+// Claims returns the claims of machine and pod. The pod must not use one beside another writer, or while it is copied.
 func Claims(m lock.Machine, pod *corev1.Pod) []string {
 	var out []string
 	volumes, state := disksOf(m)
@@ -141,7 +136,7 @@ func ofVM(vm *v1.VirtualMachine, look *Look) string {
 	return ""
 }
 
-// A locked VMI gets no launcher pod, since its handover to a node and its lock are writes of the same object.
+// A locked VMI gets no launcher pod: its handover to a node and its lock are writes of the same object.
 func ofVMI(vmi *v1.VirtualMachineInstance, look *Look) string {
 	switch {
 	case vmi.DeletionTimestamp != nil:

@@ -17,9 +17,8 @@ import (
 )
 
 // place places the next pod's disks where the machine fits, by the rule for a start (package placement), and reports
-// whether the pod has to wait. Nobody else does while the machine is halted.
-//
-// It needs no lock: a provisioning pod mounts nothing, and a concurrent start continues with the same claims.
+// whether the pod has to wait. It needs no lock: a provisioning pod mounts nothing, and a concurrent start continues
+// with the same claims.
 func (d *decision) place(next *corev1.Pod) bool {
 	wanted := d.predecessor(next) == "" && besideDisks(d.o.Machine, next, d.o.Look) == ""
 	if !wanted {
@@ -29,8 +28,9 @@ func (d *decision) place(next *corev1.Pod) bool {
 		return true
 	}
 	pod := d.provisioningOf(next)
+	unfilled := slices.ContainsFunc(d.o.Look.DataVolumes, func(dv *cdiv1.DataVolume) bool { return dv.Status.Phase != cdiv1.Succeeded })
 	switch {
-	case pod == nil && !slices.ContainsFunc(d.o.Look.DataVolumes, unfilled):
+	case pod == nil && !unfilled:
 		return false
 	case !d.o.Look.PlacesAsked:
 		d.Needs = NeedPlaces
@@ -42,14 +42,21 @@ func (d *decision) place(next *corev1.Pod) bool {
 	})
 	switch {
 	case disks.Create:
-		d.Step, d.Pod, d.Claims = Provision, next, namesOf(claims)
+		d.Step, d.Pod, d.Claims = Provision, next, make([]string, len(claims))
+		for i := range claims {
+			d.Claims[i] = claims[i].Name
+		}
 	case disks.Delete:
 		d.Step, d.Pod = Unprovision, pod
 	}
 	if disks.State == placement.Clear {
 		return d.Step != Rest
 	}
-	d.queue(placing(disks, pod))
+	why := disks.Message
+	if unplaced := vmicontroller.Unplaced(disks, pod); unplaced != nil && unplaced.Message != why {
+		why = fmt.Sprintf("%s; %s", why, unplaced.Message)
+	}
+	d.queue(why)
 	d.After = cmp.Or(disks.After, obstaclePause)
 	return true
 }
@@ -62,28 +69,10 @@ func Instance(m lock.Machine) *v1.VirtualMachineInstance {
 	return m.(*v1.VirtualMachineInstance)
 }
 
-func unfilled(dv *cdiv1.DataVolume) bool { return dv.Status.Phase != cdiv1.Succeeded }
-
 // places skips the claim of the machine's state, which is created when its first guest starts.
 func (d *decision) places() []placement.Claim {
 	_, state := disksOf(d.o.Machine)
 	return slices.DeleteFunc(slices.Clone(d.o.Look.Places), func(c placement.Claim) bool { return c.Name == state && c.Claim == nil })
-}
-
-func namesOf(claims []placement.Claim) []string {
-	names := make([]string, len(claims))
-	for i := range claims {
-		names[i] = claims[i].Name
-	}
-	return names
-}
-
-func placing(disks placement.Plan, pod *corev1.Pod) string {
-	why := disks.Message
-	if unplaced := vmicontroller.Unplaced(disks, pod); unplaced != nil && unplaced.Message != why {
-		why = fmt.Sprintf("%s; %s", why, unplaced.Message)
-	}
-	return why
 }
 
 func (d *decision) provisioningOf(pod *corev1.Pod) *corev1.Pod {

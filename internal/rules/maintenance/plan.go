@@ -18,44 +18,37 @@ const obstaclePause = 5 * time.Second
 
 // Observed is read from the API server in the order of the fields.
 type Observed struct {
-	// Machine is the machine of the name (lock.Chosen), nil for none.
-	Machine lock.Machine
-	// Pods are the maintenance pods for the name, whoever created them.
-	Pods []*corev1.Pod
-	// Holder is the pod in the machine's lock, nil if it does not exist; Pods may be older than the
-	// lock. It is valid when HolderAsked is true.
+	Machine lock.Machine  // nil for none (lock.Chosen)
+	Pods    []*corev1.Pod // the maintenance pods for the name, whoever created them
+	// Holder is the pod in the machine's lock, nil if it does not exist; Pods may be older than the lock.
 	Holder      *corev1.Pod
 	HolderAsked bool
 	// Provisioning are the provisioning pods of Pods. They hold no disk, so a cache suffices.
 	Provisioning []*corev1.Pod
 	Look         *Look
-	// Later is the machine, read again after the rest. It is valid when LaterAsked is true.
-	Later      lock.Machine
-	LaterAsked bool
-	Now        time.Time
+	Later        lock.Machine // read again after the rest
+	LaterAsked   bool
+	Now          time.Time
 }
 
 // Question is to be answered before the next step.
 type Question string
 
+// The questions.
 const (
-	// NeedHolder asks for the lock's pod.
 	NeedHolder Question = "the pod that holds the lock"
-	// NeedLook asks for the obstacles.
-	NeedLook Question = "what may use the machine's disks"
-	// NeedPlugged asks for guests with a plugged disk. It reads every VMI of the namespace, so it comes last.
+	NeedLook   Question = "what may use the machine's disks"
+	// NeedPlugged reads every VMI of the namespace, so it comes last.
 	NeedPlugged Question = "the guests that a disk is plugged into"
 	// NeedPlaces asks for the claims, their DataVolumes and topologies, if one is not filled.
 	NeedPlaces Question = "where the machine's disks are"
-	// NeedLater asks for the machine again.
-	NeedLater Question = "the machine after its pods"
+	NeedLater  Question = "the machine after its pods"
 )
 
 // Step is an action.
 type Step string
 
-// Each step causes another reconciliation at once, except Rest, and Provision and Unprovision, whose pod causes an
-// event.
+// The steps.
 const (
 	Rest Step = ""
 	// Lock writes the pod into the machine, Open lets it run, Unlock removes both.
@@ -65,27 +58,23 @@ const (
 	// Provision creates a provisioning pod, Unprovision deletes one.
 	Provision   Step = "have the disks placed where the machine fits"
 	Unprovision Step = "delete the provisioning pod"
-	// Lift removes the pod's gate.
-	Lift Step = "lift the pod's gate"
-	// LetGo removes the finalizer of a pod that has ended.
-	LetGo Step = "let the pod go"
+	Lift        Step = "lift the pod's gate"
+	LetGo       Step = "let the pod go" // which has ended, by removing its finalizer
 	// Evict removes the finalizer of a pod whose end an administrator vouches for, and deletes it by force.
-	Evict Step = "evict the pod"
-	// Delete deletes a pod whose machine is being deleted.
-	Delete Step = "delete the pod"
-	// Forget removes a request for a forced unlock that has no effect any more.
-	Forget Step = "forget the forced unlock"
+	Evict  Step = "evict the pod"
+	Delete Step = "delete the pod"           // its machine is being deleted, or is gone
+	Forget Step = "forget the forced unlock" // which has no effect any more
 )
 
-// Again reports whether the step causes another reconciliation at once.
+// Again reports whether the step causes another reconciliation at once. The pods of Provision and Unprovision cause
+// events.
 func (s Step) Again() bool { return s != Rest && s != Provision && s != Unprovision }
 
 // Wait is why a pod waits.
 type Wait struct {
-	Pod *corev1.Pod
-	Why string
-	// First means that the pod is the next one, so its obstacle concerns the machine, too.
-	First bool
+	Pod   *corev1.Pod
+	Why   string
+	First bool // it is the next one, so its obstacle concerns the machine, too
 }
 
 // Event is about the machine and the pod.
@@ -96,18 +85,14 @@ type Event struct {
 
 // Plan is one step, and the reasons of the waiting pods.
 type Plan struct {
-	// Needs is a question to answer first. Nothing else may be applied then.
-	Needs Question
-	Step  Step
-	// Machine is the new version after Lock, Open, Unlock and Forget.
-	Machine lock.Machine
-	// Pod is the step's pod, nil if it does not exist any more.
-	Pod    *corev1.Pod
-	Claims []string
-	// Event is published after the step.
-	Event *Event
-	Waits []Wait
-	After time.Duration
+	Needs   Question // to answer first: nothing else may be applied then
+	Step    Step
+	Machine lock.Machine // the new version after Lock, Open, Unlock and Forget
+	Pod     *corev1.Pod  // the step's, nil if it does not exist any more
+	Claims  []string
+	Event   *Event // after the step
+	Waits   []Wait
+	After   time.Duration
 }
 
 type decision struct {
@@ -122,7 +107,10 @@ func Decide(o Observed) Plan {
 	switch {
 	case o.Machine == nil:
 		d.letGo()
-		d.abandon()
+		// An owner reference would delete the waiting pods, too.
+		if next := Next(d.o.Pods); d.undecided() && next != nil {
+			d.Step, d.Pod = Delete, next
+		}
 	case d.locked():
 		d.decideLocked()
 	default:
@@ -174,17 +162,13 @@ func (d *decision) decideLocked() {
 	}
 	if d.undecided() {
 		d.queue(fmt.Sprintf("the %s is locked for the pod %s", d.noun(), l.Pod))
-		d.tidy()
+		if d.letGo(); d.undecided() {
+			d.unprovision(nil)
+		}
 	}
 }
 
 func (d *decision) undecided() bool { return d.Step == Rest && d.Needs == "" }
-
-func (d *decision) tidy() {
-	if d.letGo(); d.undecided() {
-		d.unprovision(nil)
-	}
-}
 
 // force unlocks for an administrator. The pod's object goes first, so that it can't get the lock again, nor block the
 // next one.
@@ -200,7 +184,7 @@ func (d *decision) force(by string) {
 }
 
 // decideVanished handles a lock whose pod does not exist any more. Either somebody removed the finalizer
-// past admission, or the pod was deleted while the machine was being locked: then it has never run.
+// past admission, or the pod was deleted while the machine was being locked, and has never run.
 func (d *decision) decideVanished(l lock.Lock) {
 	if !l.Open {
 		d.write(Unlock, lock.Drop)
@@ -306,17 +290,7 @@ func (d *decision) queue(why string) {
 	}
 }
 
-// abandon deletes pods that wait for a machine that is gone. An owner reference would delete them, too.
-func (d *decision) abandon() {
-	if !d.undecided() {
-		return
-	}
-	if next := Next(d.o.Pods); next != nil {
-		d.Step, d.Pod = Delete, next
-	}
-}
-
-// letGo releases a pod that has ended, unless the machine is locked for it.
+// letGo releases an ended pod, unless the machine is locked for it.
 func (d *decision) letGo() {
 	for _, pod := range d.o.Pods {
 		if !lock.Kept(pod) || !lock.Ended(pod) || d.o.Machine != nil && lock.HeldBy(d.o.Machine, pod) {

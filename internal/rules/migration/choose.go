@@ -10,8 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// After a failure of an automatic migration, the VMI's next one waits for firstBackOff, and twice
-// as long after each further failure, up to longestBackOff.
+// The delay of a VMI's next automatic migration doubles with each failure, from firstBackOff to longestBackOff.
 const (
 	firstBackOff   = 20 * time.Second
 	longestBackOff = 5 * time.Minute
@@ -19,17 +18,14 @@ const (
 
 // Choice is whether a migration may begin, and the reason if not.
 type Choice struct {
-	May bool
-	// Reason and Message are empty for a migration that could not begin anyway.
-	Reason, Message string
-	// After is set if the migration only waits for that time.
-	After time.Duration
+	May             bool
+	Reason, Message string        // empty for a migration that could not begin anyway
+	After           time.Duration // set if the migration only waits for that time
 }
 
 // Cluster is the input of Choose.
 type Cluster struct {
-	// Migrations are all of the cluster's, including ended ones.
-	Migrations []*v1.VirtualMachineInstanceMigration
+	Migrations []*v1.VirtualMachineInstanceMigration // all, including ended ones
 	// VMI returns nil if there is none with the name.
 	VMI func(types.NamespacedName) *v1.VirtualMachineInstance
 	// Configuration has every field set.
@@ -42,23 +38,26 @@ type Cluster struct {
 // begins or ends.
 func Choose(c Cluster) map[types.UID]Choice {
 	q := newQueue(c)
-	for {
-		i, found := q.next()
-		if !found {
-			return q.choices
+	for len(q.waiting) > 0 {
+		next := 0
+		for i, m := range q.waiting {
+			first := q.waiting[next]
+			if cmp.Or(cmp.Compare(rank(m), rank(first)), cmp.Compare(q.namespaces[m.Namespace], q.namespaces[first.Namespace])) < 0 {
+				next = i
+			}
 		}
-		m := q.waiting[i]
-		q.waiting = slices.Delete(q.waiting, i, i+1)
+		m := q.waiting[next]
+		q.waiting = slices.Delete(q.waiting, next, next+1)
 		q.choices[m.UID] = q.choiceFor(m)
 	}
+	return q.choices
 }
 
 type queue struct {
-	c Cluster
-	// waiting are the undecided ones, oldest first.
-	waiting []*v1.VirtualMachineInstanceMigration
+	c       Cluster
+	waiting []*v1.VirtualMachineInstanceMigration // undecided, oldest first
 	choices map[types.UID]Choice
-	// running includes the chosen ones.
+	// The numbers include the chosen ones.
 	running     uint32
 	nodes       map[string]uint32
 	namespaces  map[string]uint32
@@ -114,20 +113,6 @@ func sourceNode(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 	return vmi.Status.NodeName
 }
 
-func (q *queue) next() (place int, found bool) {
-	for i, m := range q.waiting {
-		if !found || q.goesBefore(m, q.waiting[place]) {
-			place, found = i, true
-		}
-	}
-	return place, found
-}
-
-// goesBefore reports whether a is decided before b, which is older.
-func (q *queue) goesBefore(a, b *v1.VirtualMachineInstanceMigration) bool {
-	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(q.namespaces[a.Namespace], q.namespaces[b.Namespace])) < 0
-}
-
 // rank returns a migration's urgency, 0 being highest. Without a priority it counts as a user's.
 func rank(m *v1.VirtualMachineInstanceMigration) int {
 	if m.Spec.Priority == nil {
@@ -146,11 +131,15 @@ func (q *queue) choiceFor(m *v1.VirtualMachineInstanceMigration) Choice {
 	vmi := q.c.VMI(vmiOf(m))
 	cluster, node := *q.c.Configuration.ParallelMigrationsPerCluster, *q.c.Configuration.ParallelOutboundMigrationsPerNode
 	from := sourceNode(m, vmi)
-	switch left := q.backOff(m); {
+	f := q.lastFailure[vmiOf(m)]
+	var left time.Duration // A user's migration does not wait.
+	if automatic(m) {
+		left = f.left(q.c.Now)
+	}
+	switch {
 	case q.vmis[vmiOf(m)]:
 		return Choice{Reason: ReasonAnotherMigration, Message: "another migration of the VMI goes first"}
 	case left > 0:
-		f := q.lastFailure[vmiOf(m)]
 		return Choice{Reason: ReasonBackOff, After: left, Message: fmt.Sprintf(
 			"%d migrations of the VMI have failed since one has succeeded, the last one at %s", f.count, f.last.UTC().Format(time.RFC3339))}
 	case q.running >= cluster:
@@ -164,15 +153,7 @@ func (q *queue) choiceFor(m *v1.VirtualMachineInstanceMigration) Choice {
 	return Choice{May: true}
 }
 
-// backOff returns the delay for earlier failures. A user's migration has none.
-func (q *queue) backOff(m *v1.VirtualMachineInstanceMigration) time.Duration {
-	if !automatic(m) {
-		return 0
-	}
-	return q.lastFailure[vmiOf(m)].left(q.c.Now)
-}
-
-// automatic reports whether Drydock asked for the migration: for an evacuation or a workload update.
+// automatic reports whether Drydock asked for the migration.
 func automatic(m *v1.VirtualMachineInstanceMigration) bool {
 	return MadeFor(m, v1.EvacuationMigrationAnnotation) || MadeFor(m, v1.WorkloadUpdateMigrationAnnotation)
 }

@@ -14,8 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// immovable begins the reason why a VMI can't be migrated. Messages of the condition LiveMigratable have it, too; it
-// is taken off and added again.
+// immovable begins the reason why a VMI can't be migrated, as in messages of the condition LiveMigratable.
 const immovable = "cannot migrate VMI: "
 
 // CanMigrate returns why a migration of a VMI can't begin now, nil if it can.
@@ -29,11 +28,8 @@ func CanMigrate(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// InFlight reports whether a VMI is being migrated: its migration has neither failed nor completed,
-// or its guest has arrived and the VMI's node is not switched yet.
-func InFlight(vmi *v1.VirtualMachineInstance) bool {
-	return switchover.InFlight(&vmi.Status)
-}
+// InFlight reports whether the guest may be on either node of the VMI's last migration.
+func InFlight(vmi *v1.VirtualMachineInstance) bool { return switchover.InFlight(&vmi.Status) }
 
 // Movable returns why the guest of a VMI can't migrate, nil if it can. A migration in flight does not count.
 func Movable(vmi *v1.VirtualMachineInstance) error {
@@ -68,8 +64,8 @@ func migrationObstacle(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Reason returns " (REASON)" of the condition LiveMigratable if that keeps the guest on its node, "" otherwise:
-// clients look for KubeVirt's word in a refusal.
+// Reason returns " (REASON)" of the condition LiveMigratable if that keeps the guest on its node, else "". Clients look
+// for KubeVirt's word in a refusal.
 func Reason(vmi *v1.VirtualMachineInstance) string {
 	if c := notMigratable(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
 		return " (" + c.Reason + ")"

@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// keptPerVMI is the number of ended migrations kept per VMI, as in KubeVirt.
+	// keptPerVMI is KubeVirt's number of ended migrations.
 	keptPerVMI = 5
-	// keptAfterVMI is how long those of a VMI that is gone are kept.
+	// keptAfterVMI is how long they are kept when the VMI is gone.
 	keptAfterVMI = 10 * time.Minute
 )
 
-// Garbage returns the migrations to delete of those for one VMI's name: the older ended ones, or all of them some
-// time after the VMI is gone. after is the requeue delay, zero for none.
+// Garbage returns which migrations of one VMI's name to delete. after is the requeue delay, zero for none.
 func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, now time.Time) (garbage []*v1.VirtualMachineInstanceMigration, after time.Duration) {
 	var ended []*v1.VirtualMachineInstanceMigration
 	for _, m := range migrations {
@@ -26,7 +25,9 @@ func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, n
 			ended = append(ended, m)
 		}
 	}
-	slices.SortFunc(ended, newestFirst)
+	slices.SortFunc(ended, func(a, b *v1.VirtualMachineInstanceMigration) int { // newest first
+		return cmp.Or(endOf(b).Compare(endOf(a)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
 	for i, m := range ended {
 		left := endOf(m).Add(keptAfterVMI).Sub(now)
 		switch {
@@ -37,10 +38,6 @@ func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, n
 		}
 	}
 	return garbage, after
-}
-
-func newestFirst(a, b *v1.VirtualMachineInstanceMigration) int {
-	return cmp.Or(endOf(b).Compare(endOf(a)), b.CreationTimestamp.Compare(a.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 }
 
 // endOf returns when a migration ended, or its creation time if unknown.

@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
-// handOver records the migration and its target pod in the VMI. From then on both nodes' virt-handlers work on it.
+// handOver has both nodes' virt-handlers work on the migration from now on.
 func (d *decision) handOver() {
 	o := &d.o
 	d.p.VMI.Begin = &Begin{
@@ -22,7 +22,7 @@ func (d *decision) handOver() {
 }
 
 // stop ends a handed-over migration: at once if nothing of the guest has been sent, else by a request to the source's
-// virt-handler. The VMI's status has either result.
+// virt-handler.
 func (d *decision) stop(reason string) {
 	reason = objectevent.Fit(reason)
 	ms := d.state()
@@ -35,8 +35,8 @@ func (d *decision) stop(reason string) {
 	d.p.VMI.Abort = !ms.AbortRequested
 }
 
-// Orphaned returns the VMI's facts about a handed-over migration whose object is gone, since anybody who may
-// migrate can remove the finalizer. They are zero if the migration has ended or its abort was requested.
+// Orphaned returns the VMI's facts about a handed-over migration whose object is gone: anybody who may migrate can
+// remove the finalizer.
 func Orphaned(vmi *v1.VirtualMachineInstance, migration types.UID) Told {
 	ms := vmi.Status.MigrationState
 	switch {

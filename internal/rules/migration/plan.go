@@ -2,9 +2,8 @@
 // VirtualMachineInstanceMigration (plan.go), which of the waiting ones may start (choose.go), which guests can
 // migrate (eligibility.go), the configuration (policy.go), and which ended migrations are deleted (garbage.go).
 //
-// It owns these decisions only. It must not import a client or read the clock. It does not decide the handover of
-// guest and disks between the two QEMUs: the two virt-handlers do that, and report the result in the VMI's
-// status.migrationState.
+// It must not import a client or read the clock. It does not decide the handover of guest and disks between the
+// two QEMUs: the virt-handlers do (package switchover), and report the result in the VMI's status.migrationState.
 //
 //	Pending ──> Scheduling ──> Scheduled ──> PreparingTarget ──> TargetReady ──> Running ──> Succeeded
 //	  │            │               │               │                 │              │
@@ -16,15 +15,13 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final phase never changes.
-//   - No QEMU starts for a migration before the VMI's status has the target pod in activePods. One patch
-//     writes that and migrationState. So a target pod may be created twice before, but not after.
-//   - Before startTimestamp is written, virt-controller may end a migration by itself. It and the source's
-//     virt-handler, which writes startTimestamp, patch on condition of the VMI's resourceVersion: one of
-//     them wins. Afterwards virt-controller only requests an abort (abortRequested), and the source's
-//     virt-handler reports the result.
-//   - A target pod is deleted only when no guest can run in it: the VMI does not name it, or reports that
-//     the migration has failed, or has ended. Only the API server, never a cache, proves that the VMI does
-//     not name it.
+//   - No QEMU starts for a migration before one patch has written migrationState and the target pod into
+//     activePods. So a target pod may be created twice before, but not after.
+//   - virt-controller may end a migration by itself before the source's virt-handler writes startTimestamp.
+//     Both patch on condition of the VMI's resourceVersion: one of them wins. Afterwards virt-controller only
+//     requests an abort (abortRequested), and the source's virt-handler reports the result.
+//   - A target pod is deleted only when no guest can run in it: the VMI does not name it (as proved by the API
+//     server, never a cache), or reports that the migration has failed, or has ended.
 //   - The finalizer stays until the target pod is gone or has ended, or the guest runs in it.
 package migration
 
@@ -50,30 +47,23 @@ import (
 type Observed struct {
 	Migration *v1.VirtualMachineInstanceMigration
 	VMI       *v1.VirtualMachineInstance
-	// VMIAsked means that VMI, even if nil, was read from the API server. The other Asked fields
-	// mean the same for theirs.
-	VMIAsked bool
-	// Source is the guest's pod, nil if none is known. It is not needed without a VMI.
-	Source      *corev1.Pod
+	// VMIAsked means that VMI, even if nil, was read from the API server, and so do the other Asked fields.
+	VMIAsked    bool
+	Source      *corev1.Pod // the guest's, nil if none is known or there is no VMI
 	SourceAsked bool
-	// Target is the pod with the name TargetName, nil if none is known.
-	Target      *corev1.Pod
+	Target      *corev1.Pod // with the name TargetName, nil if none is known
 	TargetAsked bool
 	TargetName  string
-	// Refusal is the error of the last attempt to create the target pod, "" for none. With one, the
-	// decision reports it instead of trying again.
+	// Refusal is the error of the last attempt to create the target pod: it is reported, and there is no new attempt.
 	Refusal string
 	// Choice is the result of Choose. It only counts before the target pod exists.
-	Choice Choice
-	// Configuration is the result of Effective. It only counts for the handover.
-	Configuration Configuration
-	// Warning is the newest warning about the target pod, nil for none.
-	Warning      *objectevent.Warning
-	WarningAsked bool
+	Choice        Choice
+	Configuration Configuration        // only for the handover
+	Warning       *objectevent.Warning // the newest about the target pod
+	WarningAsked  bool
 	// Obstacle is why the attachment pods at the target do not run, "" if unknown.
-	Obstacle      string
-	ObstacleAsked bool
-	// Destinations are the claims to which disks of the VMI are copied.
+	Obstacle          string
+	ObstacleAsked     bool
 	Destinations      []volumemigration.Destination
 	DestinationsAsked bool
 	Now               time.Time
@@ -84,12 +74,10 @@ type Question string
 
 // The questions.
 const (
-	NeedVMI    Question = "the VMI"
-	NeedSource Question = "the pod that the guest runs in"
-	NeedTarget Question = "the target pod"
-	// NeedWarning asks for the warnings about the target pod.
-	NeedWarning Question = "the target pod's events"
-	// NeedObstacle asks why the attachment pods at the target do not run.
+	NeedVMI          Question = "the VMI"
+	NeedSource       Question = "the pod that the guest runs in"
+	NeedTarget       Question = "the target pod"
+	NeedWarning      Question = "the target pod's events"
 	NeedObstacle     Question = "the attachment pods at the target"
 	NeedDestinations Question = "the claims that disks are copied to"
 )
@@ -97,18 +85,16 @@ const (
 // Plan has actions in this order: create the target pod, patch the VMI, patch the migration's status, delete the
 // target pod, patch the migration's finalizers. A failure ends it, and a new decision follows.
 type Plan struct {
-	// Needs must be answered before any action: then this is no plan, and another one is made.
+	// Needs must be answered first; then another plan is made.
 	Needs Question
 	// CreateTarget may be repeated: a second creation fails, since the pod's name is taken.
 	CreateTarget bool
-	// VMI has the facts for the VMI, for one patch on condition of its resourceVersion. Zero means none.
+	// VMI is for one patch on condition of the VMI's resourceVersion. Zero means none.
 	VMI Told
 	// Migration has the desired status and finalizers; never nil. It shares the spec with the observed one.
-	Migration *v1.VirtualMachineInstanceMigration
-	// DeleteTarget deletes the observed target pod, on condition of its UID.
-	DeleteTarget bool
-	// After is the requeue delay, zero for none.
-	After time.Duration
+	Migration    *v1.VirtualMachineInstanceMigration
+	DeleteTarget bool          // on condition of the observed UID
+	After        time.Duration // the requeue delay, zero for none
 }
 
 // Told has facts that package vmistatus applies to a VMI's status. Package vmicontroller removes the remains of a
@@ -117,10 +103,8 @@ type Told struct {
 	// Begin hands the VMI over to the virt-handlers of both nodes; nil if not now. It replaces
 	// migrationState, adds the target pod to activePods, and sets the label v1.MigrationTargetNodeNameLabel.
 	Begin *Begin
-	// Abort requests the end of the migration (abortRequested).
-	Abort bool
-	// Failure is why the migration failed before the guest was sent; "" for none. It must not be
-	// written once startTimestamp is.
+	Abort bool // sets abortRequested
+	// Failure is why the migration failed, "" for none. It must not be written once startTimestamp is.
 	Failure string
 }
 
@@ -184,7 +168,13 @@ var checks = []struct {
 		func(d *decision) { d.fail("%s", d.hindrance()) }},
 	{"the guest has not started yet",
 		(*decision).awaitsStart,
-		(*decision).awaitStart},
+		func(d *decision) {
+			if !d.o.VMIAsked {
+				d.p.Needs = NeedVMI // A cache may show an outdated phase.
+				return
+			}
+			d.wait(ReasonStarting, "the guest has not started yet")
+		}},
 	{"another migration of the VMI is going on, and where the guest will be is not known",
 		func(d *decision) bool { return InFlight(d.o.VMI) },
 		func(d *decision) {
@@ -212,7 +202,7 @@ func withoutItsSpec(m *v1.VirtualMachineInstanceMigration) *v1.VirtualMachineIns
 	return &out
 }
 
-// state returns the VMI's migrationState if it is about this migration, else nil.
+// state returns the VMI's migrationState, nil if it is not about this migration.
 func (d *decision) state() *v1.VirtualMachineInstanceMigrationState {
 	if d.o.VMI == nil || d.o.VMI.Status.MigrationState == nil || d.o.VMI.Status.MigrationState.MigrationUID != d.o.Migration.UID {
 		return nil
@@ -237,17 +227,8 @@ func (d *decision) hindrance() string {
 	return ""
 }
 
-// A cache may show an outdated phase.
-func (d *decision) awaitStart() {
-	if !d.o.VMIAsked {
-		d.p.Needs = NeedVMI
-		return
-	}
-	d.wait(ReasonStarting, "the guest has not started yet")
-}
-
-// awaitsStart reports whether the migration has no pod and waits for the guest's start. With a pod,
-// its VMI was replaced by another one of that name.
+// awaitsStart reports whether the migration waits for the guest's start. If it has a pod, its VMI was replaced by
+// another one of that name.
 func (d *decision) awaitsStart() bool {
 	return Starts(d.o.VMI) && d.o.Target == nil && !d.o.Migration.TargetIsCreated()
 }
@@ -276,7 +257,8 @@ func (d *decision) decideStart() {
 	case !d.fits(false):
 	case d.o.Refusal != "":
 		d.enter(v1.MigrationPending)
-		d.refused()
+		d.dropCondition(ConditionWaiting)
+		d.setCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, reasonQuota, d.o.Refusal)
 	default:
 		d.clearWaiting()
 		d.p.CreateTarget = true
@@ -313,7 +295,9 @@ func (d *decision) decideHandedOver() {
 	case d.silence() != "" && !d.o.VMIAsked:
 		d.p.Needs = NeedVMI
 	case d.silence() != "" && d.targetIsOut():
-		d.abandon()
+		// The guest stays at the silent source, whose virt-handler keeps migrationState: only it knows whether the guest
+		// stands still. Until it is back, no other migration begins.
+		d.fail("%s (the guest has not run on node %s, and stays on node %s)", d.wholeReason(d.silence()), ms.TargetNode, ms.SourceNode)
 	case d.asksForObstacle():
 		d.p.Needs = NeedObstacle
 	case d.stopsBecause() != "":
@@ -324,11 +308,14 @@ func (d *decision) decideHandedOver() {
 	default:
 		d.enter(phaseOf(ms))
 		d.awaitVolumes()
-		d.awaitVirtHandlers(ms)
+		if ms.StartTimestamp == nil {
+			d.requeueAt(d.preparedUntil())
+		}
+		d.awaitAnswer()
 	}
 }
 
-// arrive ends a migration whose guest runs on the target, once the VMI's node is switched.
+// arrive ends the migration once the VMI's node is switched.
 func (d *decision) arrive() {
 	ms := d.state()
 	if d.o.VMI.Status.NodeName != ms.TargetNode && !d.o.VMI.IsFinal() {
@@ -350,7 +337,6 @@ func phaseOf(ms *v1.VirtualMachineInstanceMigrationState) v1.VirtualMachineInsta
 	return v1.MigrationPreparingTarget
 }
 
-// judgeReplaced ends a migration in progress that the VMI's migrationState does not name any more.
 func (d *decision) judgeReplaced() {
 	if !d.o.VMIAsked {
 		d.p.Needs = NeedVMI
@@ -386,7 +372,7 @@ func (d *decision) stopsBecause() string {
 	return cmp.Or(d.overdue(), d.silence())
 }
 
-// deleteRemains deletes the remains of an ended migration, then removes its finalizer.
+// deleteRemains also removes the finalizer in the end.
 func (d *decision) deleteRemains() {
 	o, ms := &d.o, d.state()
 	if switchover.Open(ms) && !o.VMI.IsFinal() && !d.targetIsOut() {
@@ -422,8 +408,7 @@ func (d *decision) targetAlive() bool {
 	return o.Target != nil && !podstatus.Terminal(o.Target) && d.isTargetOurs() && !d.guestIsThere()
 }
 
-// isTargetOurs reports whether the pod with the target pod's name was made for this migration. Labels can
-// be lost. A pod that has neither the label nor belongs to the VMI is foreign.
+// isTargetOurs reports whether the pod was made for this migration. Labels can be lost, so the bond to the VMI suffices.
 func (d *decision) isTargetOurs() bool {
 	o := &d.o
 	return o.Target.Labels[v1.MigrationJobLabel] == string(o.Migration.UID) ||

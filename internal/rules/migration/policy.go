@@ -12,41 +12,32 @@ import (
 // Configuration is the effective configuration of a migration.
 type Configuration struct {
 	v1.VMIMConfigurationOptions
-	// Policy is the name of the MigrationPolicy, "" for none.
-	Policy string
+	Policy string // the name of the MigrationPolicy, "" for none
 }
 
 // Effective returns a VMI's configuration: the cluster's, which has every field set, overridden by the best matching
-// policy. A guest whose liveness probe the kubelet performs over the network is neither stopped nor moved by post-copy:
-// the probe would fail, and the kubelet would end the pod with a guest that is not elsewhere yet.
+// policy. A guest with a liveness probe over the network is neither stopped nor moved by post-copy: the probe would
+// fail, and the kubelet would end the pod with a guest that is not elsewhere yet.
 func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
 	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
-	c := configured(cluster, policies, vmi, namespaceLabels)
+	c := Configuration{VMIMConfigurationOptions: options(cluster.DeepCopy())}
+	if policy := best(policies, vmi.Labels, namespaceLabels); policy != nil {
+		c.Policy = policy.Name
+		spec := policy.Spec.DeepCopy()
+		if spec.AllowPostCopy != nil && spec.AllowWorkloadDisruption == nil {
+			// As in the cluster's configuration.
+			spec.AllowWorkloadDisruption = spec.AllowPostCopy
+		}
+		override(&c.AllowAutoConverge, spec.AllowAutoConverge)
+		override(&c.BandwidthPerMigration, spec.BandwidthPerMigration)
+		override(&c.CompletionTimeoutPerGiB, spec.CompletionTimeoutPerGiB)
+		override(&c.MaxDowntimeMs, spec.MaxDowntimeMs)
+		override(&c.AllowPostCopy, spec.AllowPostCopy)
+		override(&c.AllowWorkloadDisruption, spec.AllowWorkloadDisruption)
+	}
 	if p := vmi.Spec.LivenessProbe; p != nil && (p.TCPSocket != nil || p.HTTPGet != nil) {
 		c.AllowPostCopy, c.AllowWorkloadDisruption = new(false), new(false)
 	}
-	return c
-}
-
-func configured(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
-	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
-	c := Configuration{VMIMConfigurationOptions: options(cluster.DeepCopy())}
-	policy := best(policies, vmi.Labels, namespaceLabels)
-	if policy == nil {
-		return c
-	}
-	c.Policy = policy.Name
-	spec := policy.Spec.DeepCopy()
-	if spec.AllowPostCopy != nil && spec.AllowWorkloadDisruption == nil {
-		// The older field stands for the newer one, as in the cluster's configuration.
-		spec.AllowWorkloadDisruption = spec.AllowPostCopy
-	}
-	override(&c.AllowAutoConverge, spec.AllowAutoConverge)
-	override(&c.BandwidthPerMigration, spec.BandwidthPerMigration)
-	override(&c.CompletionTimeoutPerGiB, spec.CompletionTimeoutPerGiB)
-	override(&c.MaxDowntimeMs, spec.MaxDowntimeMs)
-	override(&c.AllowPostCopy, spec.AllowPostCopy)
-	override(&c.AllowWorkloadDisruption, spec.AllowWorkloadDisruption)
 	return c
 }
 
@@ -67,8 +58,8 @@ func override[T any](field **T, value *T) {
 	}
 }
 
-// best returns the best matching policy, nil for none: the one with the most labels, then by the
-// labels' names in alphabetical order, then by its own name.
+// best returns the matching policy with the most labels, then by the labels' names in alphabetical order, then by its
+// own name, nil for none.
 func best(policies []migrationsv1alpha1.MigrationPolicy, vmi, namespace map[string]string) *migrationsv1alpha1.MigrationPolicy {
 	var found *migrationsv1alpha1.MigrationPolicy
 	var its []string
@@ -86,7 +77,7 @@ func before(keys []string, name string, others []string, other string) bool {
 	return cmp.Or(cmp.Compare(len(others), len(keys)), slices.Compare(keys, others), cmp.Compare(name, other)) < 0
 }
 
-// matched returns the sorted keys that a policy requires, and whether all match. A policy without any matches
+// matched returns the sorted keys that a policy requires, and whether all match. A policy without keys matches
 // nothing: it would replace the cluster's configuration unnoticed.
 func matched(selectors *migrationsv1alpha1.Selectors, vmi, namespace map[string]string) (keys []string, fits bool) {
 	if selectors == nil {

@@ -15,13 +15,12 @@ import (
 const (
 	// silenceLimit counts from the last report, which comes every few seconds.
 	silenceLimit = 2 * time.Minute
-	// unheardLimit counts from the beginning if it has reported no progress: its release may have
-	// no such reports.
+	// unheardLimit counts from the beginning: an older release may report no progress.
 	unheardLimit = time.Hour
 )
 
-// silentAt returns when the source's silence has lasted too long. It never compares two clocks: the time of the last
-// report is the difference of two times of virt-handler's clock.
+// silentAt returns when the source's silence has lasted too long. The time of the last report is the difference of two
+// times of virt-handler's clock, so that no two clocks are compared.
 func (d *decision) silentAt() time.Time {
 	since := d.o.Now
 	for _, t := range d.p.Migration.Status.PhaseTransitionTimestamps {
@@ -60,11 +59,4 @@ func (d *decision) awaitAnswer() {
 // guest, and never will (package switchover).
 func (d *decision) targetIsOut() bool {
 	return !switchover.RecordOf(d.o.VMI, d.o.Migration.UID).TargetNamed
-}
-
-// abandon ends a migration whose guest stays at the silent source. Its virt-handler keeps migrationState: only it
-// knows whether the guest stands still. Until it is back, no other migration begins.
-func (d *decision) abandon() {
-	ms := d.state()
-	d.fail("%s (the guest has not run on node %s, and stays on node %s)", d.wholeReason(d.silence()), ms.TargetNode, ms.SourceNode)
 }

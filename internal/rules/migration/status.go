@@ -15,28 +15,20 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// ConditionWaiting is True while a migration waits; the reason and message have the obstacle.
-// KubeVirt has no condition for it.
+// ConditionWaiting is True while a migration waits. KubeVirt has no condition for it.
 const ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = layout.MigrationWaiting
 
 // Reasons of ConditionWaiting, besides the scheduler's and the kubelet's.
 const (
-	ReasonStarting = "GuestStarting"
-	// ReasonAnotherMigration: the VMI is being migrated already.
-	ReasonAnotherMigration = "AnotherMigration"
-	// ReasonEarlierMigration: a pod of an earlier migration has not ended.
-	ReasonEarlierMigration = "EarlierMigration"
-	// ReasonClusterLimit and ReasonNodeLimit: the configuration allows no more at a time.
-	ReasonClusterLimit = "ClusterLimit"
-	ReasonNodeLimit    = "NodeLimit"
-	// ReasonVolumes: hotplugged volumes are being plugged or unplugged.
-	ReasonVolumes = "VolumesChanging"
-	// ReasonNotAttached: attachment pods at the target do not run.
-	ReasonNotAttached = "VolumesNotAttached"
-	// ReasonDestinations: a destination claim of a disk can't be used.
-	ReasonDestinations = "DestinationNotReady"
-	// ReasonBackOff: earlier migrations of the VMI have failed.
-	ReasonBackOff = "BackOff"
+	ReasonStarting         = "GuestStarting"
+	ReasonAnotherMigration = "AnotherMigration" // goes on or goes first
+	ReasonEarlierMigration = "EarlierMigration" // has a pod that has not ended
+	ReasonClusterLimit     = "ClusterLimit"
+	ReasonNodeLimit        = "NodeLimit"
+	ReasonVolumes          = "VolumesChanging" // plugged or unplugged
+	ReasonNotAttached      = "VolumesNotAttached"
+	ReasonDestinations     = "DestinationNotReady"
+	ReasonBackOff          = "BackOff"
 )
 
 // Reasons of KubeVirt's conditions.
@@ -55,7 +47,7 @@ var phases = []v1.VirtualMachineInstanceMigrationPhase{
 	v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning,
 }
 
-// enter also records the phases between, which nobody has written. It never goes back.
+// enter also records the phases between. It never goes back.
 func (d *decision) enter(phase v1.VirtualMachineInstanceMigrationPhase) {
 	from, to := slices.Index(phases, d.p.Migration.Status.Phase), slices.Index(phases, phase)
 	if from < 0 {
@@ -93,7 +85,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 	}
 }
 
-// wholeReason adds the reason for stopping the migration to how it stopped.
+// wholeReason adds how the migration stopped to the reason for stopping it.
 func (d *decision) wholeReason(said string) string {
 	abort := condition.Find(d.p.Migration.Status.Conditions, v1.VirtualMachineInstanceMigrationAbortRequested)
 	switch {
@@ -160,13 +152,6 @@ func (d *decision) waitForKubelet(reason, message string) {
 	d.wait(reason, message)
 }
 
-// refused reports that the API server refuses the target pod, usually because of a quota.
-func (d *decision) refused() {
-	d.dropCondition(ConditionWaiting)
-	d.setCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota, reasonQuota, d.o.Refusal)
-}
-
-// clearWaiting reports that the migration does not wait.
 func (d *decision) clearWaiting() {
 	d.dropCondition(ConditionWaiting)
 	d.dropCondition(v1.VirtualMachineInstanceMigrationRejectedByResourceQuota)

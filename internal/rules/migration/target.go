@@ -24,8 +24,7 @@ const (
 	// unschedulableLimit is for a target pod that the scheduler can't place, or whose container the
 	// kubelet can't start.
 	unschedulableLimit = 5 * time.Minute
-	// pendingLimit is for a target pod that does not run for any reason. A node that pulls the
-	// images of large disks may need long and reports nothing.
+	// pendingLimit is for a target pod that does not run. A node that pulls large images reports nothing.
 	pendingLimit = 15 * time.Minute
 	// preparationLimit is for the virt-handlers, from the handover until the guest's memory moves.
 	preparationLimit = 5 * time.Minute
@@ -66,7 +65,7 @@ func (d *decision) awaitTarget() {
 	}
 }
 
-// isTargetIntact reports whether the target pod is as created: the VMI's, and this migration's.
+// isTargetIntact reports whether the target pod is still the VMI's and this migration's.
 func (d *decision) isTargetIntact() bool {
 	return launcherpod.BondOf(d.o.Target, d.o.VMI) == launcherpod.Whole &&
 		d.o.Target.Labels[v1.MigrationJobLabel] == string(d.o.Migration.UID)
@@ -77,7 +76,6 @@ func started(pod *corev1.Pod) bool {
 	return status != nil && status.State.Running != nil
 }
 
-// awaitNode reports the scheduler's verdict on the target pod, up to a limit.
 func (d *decision) awaitNode() {
 	d.enter(v1.MigrationScheduling)
 	verdict := podstatus.Condition(d.o.Target, corev1.PodScheduled)
@@ -95,8 +93,7 @@ func (d *decision) awaitNode() {
 	d.expire(d.limit(v1.MigrationUnschedulablePodTimeoutSecondsAnnotation, unschedulableLimit), "%s", message)
 }
 
-// acceleratorAsked returns the requirement on the next node because of the guest's accelerator,
-// which the scheduler's message does not name; "" for none.
+// acceleratorAsked returns the accelerator's requirement on the node, "" for none. The scheduler's message lacks it.
 func acceleratorAsked(vmi *v1.VirtualMachineInstance) string {
 	switch kvm, known := vmistatus.RunsWithKVM(vmi); {
 	case !known:
@@ -107,7 +104,6 @@ func acceleratorAsked(vmi *v1.VirtualMachineInstance) string {
 	return fmt.Sprintf(" (the guest is emulated, so its node must not be labeled %s=%s)", layout.KVMLabel, layout.KVMUsable)
 }
 
-// awaitContainer reports the kubelet's obstacle to the target pod, up to a limit.
 func (d *decision) awaitContainer() {
 	d.enter(v1.MigrationScheduling)
 	target := d.o.Target
@@ -181,14 +177,6 @@ func (d *decision) overdue() string {
 		return fmt.Sprintf("virt-handler on node %s has not made the target ready within %v", ms.TargetNode, preparationLimit)
 	}
 	return fmt.Sprintf("virt-handler on node %s has not begun to send the guest within %v", ms.SourceNode, preparationLimit)
-}
-
-// awaitVirtHandlers requeues at the end of their limits.
-func (d *decision) awaitVirtHandlers(ms *v1.VirtualMachineInstanceMigrationState) {
-	if ms.StartTimestamp == nil {
-		d.requeueAt(d.preparedUntil())
-	}
-	d.awaitAnswer()
 }
 
 func (d *decision) preparedUntil() time.Time {

@@ -32,9 +32,7 @@ func (d *decision) fits(placed bool) bool {
 	return false
 }
 
-// Hotplugged volumes come to the target's node first (package hotplug). This file reports their obstacles.
-
-// unattached returns the names of the volumes that the target still lacks, "" for none.
+// unattached names the hotplugged volumes that the target still lacks, "" for none.
 func (d *decision) unattached() string {
 	if ms := d.state(); ms.TargetNodeAddress != "" || ms.StartTimestamp != nil {
 		return ""

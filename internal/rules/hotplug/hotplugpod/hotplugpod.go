@@ -15,17 +15,15 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// A pod that is evicted or deleted by hand holds its volumes for lingerSeconds more, so that its successor,
-// which is recorded as soon as the deletion is seen, runs before it ends. GracePeriodSeconds is for pods whose
-// volumes are no longer in use.
+// A pod that is evicted or deleted by hand holds its volumes for lingerSeconds, so that its successor runs first.
+// GracePeriodSeconds is for pods whose volumes are no longer in use.
 const (
 	lingerSeconds      = 30
 	marginSeconds      = 5
 	GracePeriodSeconds = 1
 )
 
-// The container does nothing; this is enough for its process and for the runtime to start it. A low CPU limit
-// would delay its start.
+// The container does nothing. A low CPU limit would delay its start.
 const (
 	cpuRequest, cpuLimit       = "1m", "1"
 	memoryRequest, memoryLimit = "8Mi", "64Mi"
@@ -33,19 +31,16 @@ const (
 
 // Input is the input of Render.
 type Input struct {
-	VMI *v1.VirtualMachineInstance
-	// Launcher determines the node and owns the attachment pod.
-	Launcher      *corev1.Pod
+	VMI           *v1.VirtualMachineInstance
+	Launcher      *corev1.Pod // determines the node, and owns the attachment pod
 	AttachmentPod hotplug.AttachmentPod
-	// Block has the claims with volumeMode Block.
-	Block    map[string]bool
-	Settings clusterconfig.Settings
-	Image    string
-	// SELinux may be nil (selinux.AttachmentOptions).
-	SELinux *corev1.SELinuxOptions
+	Block         map[string]bool // the claims with volumeMode Block
+	Settings      clusterconfig.Settings
+	Image         string
+	SELinux       *corev1.SELinuxOptions // nil for none (selinux.AttachmentOptions)
 }
 
-// Prefix begins the names of this VMI's attachment pods only.
+// Prefix begins the names of this VMI's attachment pods, and no others.
 func Prefix(vmi *v1.VirtualMachineInstance) string {
 	return layout.AttachmentPrefix + layout.LongDigest(string(vmi.UID))
 }
@@ -74,8 +69,7 @@ func Render(in Input) *corev1.Pod {
 			AutomountServiceAccountToken:  new(false),
 			EnableServiceLinks:            new(false),
 			Affinity:                      onNode(in.Launcher.Spec.NodeName),
-			// The disks may be wherever the guest is, despite any taint. A taint that ends the guest also ends this
-			// pod.
+			// The disks may be wherever the guest is. A taint that ends the guest also ends this pod.
 			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 			PriorityClassName: in.Launcher.Spec.PriorityClassName,
 			SchedulerName:     in.Launcher.Spec.SchedulerName,
@@ -99,8 +93,7 @@ func Render(in Input) *corev1.Pod {
 	return pod
 }
 
-// readOnly reports whether the VMI wants the claim mounted read-only, as in the launcher pod: its storage may
-// permit no other mount.
+// readOnly reports whether the VMI wants the claim mounted read-only: its storage may permit no other mount.
 func readOnly(vmi *v1.VirtualMachineInstance, v hotplug.Volume) bool {
 	volume := volumeclaim.Named(vmi.Spec.Volumes, v.Name)
 	if volume == nil {
@@ -159,8 +152,7 @@ func Node(pod *corev1.Pod) string {
 	return fields[0].Values[0]
 }
 
-// onNode goes through the scheduler, which also binds a claim that waits for its first consumer there, or reports why
-// it can't.
+// onNode leaves the pod to the scheduler, which binds a claim that waits for its first consumer, or reports why it can't.
 func onNode(node string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{

@@ -13,7 +13,7 @@ import (
 )
 
 // Protection returns the budget that keeps a drain from evicting the VMI's attachment pods before its guest has left
-// the node: it permits no eviction. virt-controller's later deletion is none.
+// the node. virt-controller deletes them, which is no eviction.
 func Protection(vmi *v1.VirtualMachineInstance) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta: metav1.TypeMeta{APIVersion: "policy/v1", Kind: "PodDisruptionBudget"},
@@ -38,9 +38,8 @@ func protectionSpec(vmi *v1.VirtualMachineInstance) policyv1.PodDisruptionBudget
 	}
 }
 
-// JudgeProtection returns the state of the object with the budget's name; budget may be nil. It is the VMI's if
-// the VMI controls it, or if it has no controller and the labels of Protection. Anything else is another
-// owner's.
+// JudgeProtection returns the state of the object with the budget's name, nil for none. It is the VMI's if
+// the VMI controls it, or if it has no controller and the labels of Protection.
 func JudgeProtection(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) hotplug.BudgetState {
 	if budget == nil {
 		return hotplug.BudgetAbsent

@@ -16,8 +16,8 @@ const EphemeralAnnotation = "kubevirt.io/ephemeral-hotplug-volumes"
 // RemovedAnnotation lists the volumes of the VM's template that were removed from the VMI only.
 const RemovedAnnotation = "drydock.dev/removed-volumes"
 
-// Drift is the intended difference between a VMI and its VM's template: volumes that were added (KubeVirt's
-// annotation) or removed without --persist. It ends with the VMI.
+// Drift is the intended difference between a VMI and its VM's template: volumes that were added or removed without
+// --persist.
 type Drift struct {
 	in, out []string
 }
@@ -53,8 +53,7 @@ func encode(list []string) string {
 	return string(text)
 }
 
-// settle drops ended differences: an added volume that is now in the template or gone, and a removed volume
-// that is no longer in the template.
+// settle drops added volumes that are now in the template or gone, and removed ones that have left the template.
 func (o *Drift) settle(spec, template *v1.VirtualMachineInstanceSpec) {
 	o.in = slices.DeleteFunc(slices.Clone(o.in), func(name string) bool {
 		t := volumeclaim.Named(template.Volumes, name)

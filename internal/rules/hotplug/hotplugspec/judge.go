@@ -64,8 +64,7 @@ func Lasting(spec *v1.VirtualMachineInstanceSpec) *v1.VirtualMachineInstanceSpec
 	return out
 }
 
-// SyncTemplate applies the volumes of the VM's template to a VMI, except for its drift. It reports whether it
-// has changed anything.
+// SyncTemplate applies the volumes of the VM's template to a VMI, except for its drift, and reports a change.
 func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) bool {
 	drift := ReadDrift(vmi.Annotations)
 	before := drift.text()
@@ -83,15 +82,13 @@ func SyncTemplate(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineIns
 	return changed
 }
 
-// removeStale removes the volumes that the template lacks or has on another claim. It reports whether it has
-// changed anything.
+// removeStale removes the volumes that the template lacks or has on another claim, and reports a change.
 func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, drift *Drift) bool {
 	changed := false
 	for _, v := range slices.Clone(vmi.Spec.Volumes) {
 		if !machine.Hotpluggable(&v) || drift.Added(v.Name) {
 			continue
 		}
-		// The same name on another claim is another volume, so this one goes first.
 		if t := volumeclaim.Named(template.Volumes, v.Name); t == nil || !machine.Hotpluggable(t) || volumeclaim.Disk(&t.VolumeSource) != volumeclaim.Disk(&v.VolumeSource) {
 			remove(&vmi.Spec, v.Name)
 			forgetForced(vmi, v.Name)
@@ -101,8 +98,8 @@ func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInst
 	return changed
 }
 
-// addMissing adds a volume of the template if the VMI lacks it and can have it while the guest runs. It reports
-// whether it has changed anything.
+// addMissing adds a volume of the template if the VMI lacks it and can have it while the guest runs, and reports a
+// change.
 func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, t *v1.Volume) bool {
 	if !machine.Hotpluggable(t) || volumeclaim.Named(vmi.Spec.Volumes, t.Name) != nil || leaving(vmi, t) {
 		return false

@@ -14,8 +14,8 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// History has the watched versions of one VMI and its attachment pods. It orders them by resourceVersion, so several
-// watches may deliver in any order. It is safe for concurrent use.
+// History has the watched versions of one VMI and its attachment pods, which may arrive in any order. It is safe for
+// concurrent use.
 type History struct {
 	mu                sync.Mutex
 	moments           []moment
@@ -25,11 +25,11 @@ type History struct {
 type moment struct {
 	version uint64
 	about   string
-	// Of the VMI. over means that no guest runs any more.
+	// of the VMI
 	volumes []Volume
-	over    bool
+	over    bool // no guest runs any more
 	isVMI   bool
-	// Of a pod.
+	// of a pod
 	pod  Pod
 	gone bool
 }
@@ -69,7 +69,7 @@ func (h *History) Pod(pod *corev1.Pod, gone bool) {
 	}
 }
 
-// DeleteExternally records that another than the planner removed a pod.
+// DeleteExternally records that somebody else than the planner removed a pod.
 func (h *History) DeleteExternally(uid string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -117,7 +117,10 @@ func (h *History) Check() error {
 			if before := s.pod(m.pod.UID); before != nil && !before.DeletedExternally && !before.Terminating && (m.pod.Terminating || m.gone) {
 				note(m, Deletable(s, m.pod.UID))
 			}
-			s.replace(m.pod, m.gone)
+			s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p Pod) bool { return p.UID == m.pod.UID })
+			if !m.gone {
+				s.Pods = append(s.Pods, m.pod)
+			}
 		}
 		note(m, Held(s))
 	}
@@ -140,11 +143,4 @@ func (h *History) Pods() (ever, now int) {
 		}
 	}
 	return len(gone), now
-}
-
-func (s *Snapshot) replace(pod Pod, gone bool) {
-	s.Pods = slices.DeleteFunc(slices.Clone(s.Pods), func(p Pod) bool { return p.UID == pod.UID })
-	if !gone {
-		s.Pods = append(s.Pods, pod)
-	}
 }

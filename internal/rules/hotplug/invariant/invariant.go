@@ -1,7 +1,7 @@
 // Package invariant states the invariants H1 and H2 of package hotplug as code.
 //
-// It owns the statements only and shares no code with the planner that it judges. The exploration of
-// the planner asserts them in every state; tests on a cluster assert them on watched objects (History).
+// It must share no code with the planner that it judges. The exploration of the planner asserts the
+// invariants in every state; tests on a cluster assert them on watched objects (History).
 package invariant
 
 import (
@@ -13,31 +13,27 @@ import (
 
 // Volume is a hotplugged volume in the VMI's status.
 type Volume struct {
-	Name  string
-	Phase v1.VolumePhase
-	// Pod is the UID of the attachment pod in the status.
-	Pod    string
+	Name   string
+	Phase  v1.VolumePhase
+	Pod    string // UID of the attachment pod in the status
 	Wanted bool
-	// Open means that QEMU is known to have the disk open, whatever the status.
-	Open bool
+	Open   bool // QEMU is known to have the disk open, whatever the status
 }
 
 // Pod is an attachment pod.
 type Pod struct {
-	UID     string
-	Volumes []string
-	// Running includes terminating pods.
-	Running, Terminating bool
+	UID                  string
+	Volumes              []string
+	Running, Terminating bool // may both be true
 	// DeletedExternally means that it was evicted or deleted by hand, or failed.
 	DeletedExternally bool
 }
 
 // Snapshot is one observable moment.
 type Snapshot struct {
-	Volumes []Volume
-	Pods    []Pod
-	// DeletedExternally reports the same for pods that are gone.
-	DeletedExternally func(uid string) bool
+	Volumes           []Volume
+	Pods              []Pod
+	DeletedExternally func(uid string) bool // for pods that are gone
 }
 
 func (p *Pod) holds(volume string) bool { return slices.Contains(p.Volumes, volume) }
@@ -47,8 +43,7 @@ func inUse(phase v1.VolumePhase) bool {
 	return phase == v1.HotplugVolumeMounted || phase == v1.VolumeReady || phase == v1.HotplugVolumeDetaching
 }
 
-// Held is H1: a volume that is in use, or open in QEMU, is held by a pod that runs and is not
-// terminating. It does not cover volumes whose serving pod was deleted externally.
+// Held is H1. It does not cover volumes whose serving pod was deleted externally.
 func Held(s Snapshot) error {
 	for i := range s.Volumes {
 		v := &s.Volumes[i]

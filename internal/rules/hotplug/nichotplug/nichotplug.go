@@ -1,13 +1,12 @@
 // Package nichotplug decides how a running guest gets or loses interfaces: the networks of its launcher pod, the
-// changes that require another pod, and the NICs in QEMU. It must not import a client, and knows nothing of QMP.
+// changes that require another pod, and the NICs in QEMU. It must not import a client or know QMP.
 //
 //	VM's template ──> VMI's spec ──> pod's annotation networks ──> attacher in place, if there is one ──┐
 //	                                        └─> MigrationRequired ──> migration: a pod that has all ────┤
 //	                                                                                                    v
 //	                        status.interfaces <── NIC in QEMU <── bridge and tap <── interface in the pod
 //
-// A wanted interface is in one of these states, each derived from facts alone, so that a restarted
-// component continues with the next step:
+// A wanted interface is in one of these states, derived from facts alone, so that a restarted component continues:
 //
 //	state                                known from                       next step by
 //	only in the template                 VM, VMI's spec                   virt-controller (package rollout)
@@ -16,19 +15,17 @@
 //	in the pod                           the pod's network namespace      virt-handler: bridge, tap, netdev_add, device_add
 //	in the guest                         QEMU's list of devices           virt-handler: status.interfaces
 //
-// If its network (networkName) changes, an interface in the guest keeps the old one, and its NIC, until
-// the guest has migrated to a pod with the new one. An unwanted interface (state: absent, or removed from
-// the template) leaves the guest first: device_del, the guest releases it, netdev_del, tap and bridge are
-// removed. While a VMI migrates nothing else is decided, and both nodes use the NICs in status.interfaces.
+// An interface whose network (networkName) changes stays on the old one until the guest has migrated to a
+// pod with the new one. An unwanted interface (state: absent, or removed from the template) leaves the guest
+// first: device_del, the guest releases it, netdev_del, tap and bridge are removed. While a VMI migrates
+// nothing else is decided, and both nodes use the NICs in status.interfaces.
 //
 // A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one.
-// It is in the pod once network-status names it, too. It can't migrate: the guest releases it first, and
-// gets the device of the new pod afterwards, or its own again if the migration fails.
+// The guest releases it before a migration, and gets the device of the new pod afterwards, or its own again.
 //
-// Anybody who may write pods in the namespace can write network-status and the pod's annotations.
-// They are bounded, and only two facts are taken from them: an interface of a name is on a network,
-// and which of the pod's own devices it is (package sriov). At worst this causes or prevents a
-// migration of the author's guest.
+// Anybody who may write pods in the namespace can write their annotations. These are bounded, and say
+// only which network an interface is on, and which of the pod's own devices it is (package sriov). At
+// worst this causes or prevents a migration of the author's guest.
 package nichotplug
 
 import (
@@ -58,10 +55,9 @@ const (
 	maxAttachments = 256
 )
 
-// ours matches secondary interfaces in a launcher pod.
+// ours matches secondary interfaces in a launcher pod, madeLink virt-handler's links for them.
 var ours = regexp.MustCompile(`^pod[0-9a-f]{11}$`)
 
-// madeLink matches virt-handler's links for them.
 var madeLink = regexp.MustCompile(`^(k6t-|tap)[0-9a-f]{11}$`)
 
 // networkName matches a network's name that is safe in a message.
@@ -85,7 +81,7 @@ func ReadStatus(pod *corev1.Pod) Attached {
 	return has
 }
 
-// InPod returns the interfaces both reported and requested: an attacher may remove others at any moment.
+// InPod returns the interfaces both reported and requested: an attacher may remove others.
 func InPod(pod *corev1.Pod) Attached {
 	has, is := ReadStatus(pod), asked(pod)
 	maps.DeleteFunc(has, func(name, on string) bool {
@@ -98,8 +94,7 @@ func InPod(pod *corev1.Pod) Attached {
 // Devices maps a pod's interfaces to PCI addresses.
 type Devices map[string]string
 
-// ReadDevices reads the devices in StatusAnnotation. A device belongs to one interface only. An
-// invalid annotation is empty.
+// ReadDevices reads the devices in StatusAnnotation, each for one interface only.
 func ReadDevices(pod *corev1.Pod) Devices {
 	var list []struct {
 		Interface string
@@ -123,7 +118,7 @@ func ReadDevices(pod *corev1.Pod) Devices {
 	return devices
 }
 
-// Among returns those that a container was given.
+// Among returns the devices that a container was given.
 func (d Devices) Among(given map[string]bool) Devices {
 	out := Devices{}
 	for name, address := range d {
@@ -151,7 +146,7 @@ func read(pod *corev1.Pod, annotation string, into any) bool {
 	return text != "" && len(text) <= MaxAnnotation && json.Unmarshal([]byte(text), into) == nil
 }
 
-// KeptAnnotations returns those that virt-handler reads.
+// KeptAnnotations returns the annotations that virt-handler reads.
 func KeptAnnotations(pod *corev1.Pod) map[string]string {
 	var kept map[string]string
 	for _, name := range []string{StatusAnnotation, launcherpod.NetworksAnnotation} {
@@ -173,10 +168,8 @@ func (has Attached) lists(a launcherpod.Attachment) bool {
 func path(a launcherpod.Attachment) string { return a.Namespace + "/" + a.Name }
 
 // Networks returns launcherpod.NetworksAnnotation's new value, "" for none, and whether it changes. Without networks
-// in the VMI it leaves others' requests alone.
-//
-// An interface that the pod has keeps its network until the guest has another pod: an attacher would remove it while
-// the guest uses it (decision 392).
+// in the VMI it leaves others' requests alone. An interface keeps its network in this pod: an attacher would remove it
+// while the guest uses it (decision 392).
 func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, changes bool) {
 	list, was, is := append(launcherpod.Attachments(vmi), bindings(pod)...), asked(pod), pod.Annotations[launcherpod.NetworksAnnotation]
 	if len(list) == 0 {
@@ -224,7 +217,7 @@ func asked(pod *corev1.Pod) map[string]launcherpod.Attachment {
 }
 
 // Needs returns the interfaces that the VMI needs another pod for, unless they are attached or detached
-// in place. An interface in the guest needs none, unless the pod reports it on another network. While
+// in place. An interface in the guest needs one only if the pod reports it on another network. While
 // the guest holds an unwanted interface it can't migrate, and all needs are futile (decision 392).
 func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.Need {
 	has, made, devices := ReadStatus(pod), madeWith(pod), ReadDevices(pod)
@@ -270,7 +263,7 @@ func kept(vmi *v1.VirtualMachineInstance) []string {
 }
 
 // plug returns the need of an interface that the pod lacks. made means that the pod was created
-// with it, there that only its device is missing.
+// with it, there that it lacks only the device.
 func plug(pod *corev1.Pod, name string, device, made, there bool) migrationrequired.Need {
 	need := migrationrequired.Need{What: fmt.Sprintf("interface %s is to be plugged", name), AtOnce: device}
 	switch {
@@ -313,7 +306,7 @@ func surplus(has Attached, known map[string]bool) []migrationrequired.Need {
 	return []migrationrequired.Need{{What: "the launcher pod is to lose interfaces that the VMI does not have any more: " + strings.Join(names, ", ")}}
 }
 
-// InGuest reports whether the status, which only virt-handler writes, shows the interface in QEMU.
+// InGuest reports whether the status, which virt-handler writes, shows the interface in QEMU.
 func InGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 	return slices.ContainsFunc(vmi.Status.Interfaces, func(s v1.VirtualMachineInstanceNetworkInterface) bool {
 		return s.Name == name && strings.HasPrefix(s.InfoSource, InfoSourceDomain)

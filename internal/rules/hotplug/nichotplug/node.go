@@ -15,12 +15,9 @@ import (
 )
 
 const (
-	askPause = 10 * time.Second
-	// plugPause is the interval for plugging an interface again: a guest may release it, and the
-	// pod's report may be wrong.
-	plugPause = 10 * time.Second
-	// departPatience is how long a migrating guest may take to release devices that can't migrate.
-	departPatience = 3 * askPause
+	askPause       = 10 * time.Second
+	plugPause      = 10 * time.Second // until an interface that the guest has released is plugged again
+	departPatience = 3 * askPause     // for a migrating guest to release devices that can't migrate
 )
 
 // Node has the secondary interfaces of a guest that runs on the node and is not migrating.
@@ -28,30 +25,27 @@ type Node struct {
 	VMI     *v1.VirtualMachineInstance
 	InPod   Attached
 	Devices Devices
-	// NICs are QEMU's, of any network, by interface name. Gone are NICs whose backends are left.
+	// NICs are QEMU's, of any network, by interface name. Of Gone, only the backends are left.
 	NICs, Gone map[string]bool
-	// Loose are NICs that virt-handler has not connected to the pod since it started or since they
-	// were unwanted: the pod's interface may have been replaced.
+	// Loose are NICs that virt-handler has not connected since it started or since they were unwanted: the
+	// pod's interface may have been replaced.
 	Loose map[string]bool
 	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
 	Asked, Since, Plugged map[string]time.Time
-	// Unsure means that an earlier virt-handler may have left remains in the pod.
-	Unsure bool
-	Now    time.Time
+	Unsure                bool // an earlier virt-handler may have left remains in the pod
+	Now                   time.Time
 }
 
 // Step is virt-handler's next step. The zero value is none.
 type Step struct {
-	// The interfaces to plug, to request from the guest, and to connect to the pod again, in the
-	// order of the spec and of their names.
+	// Plug and Reconnect are in the order of the spec, Unplug in that of the names.
 	Plug, Unplug, Reconnect []string
 	// Clear are the interfaces whose backends are to be removed. Tidy removes all links from the
 	// pod except those of Keep.
 	Clear, Keep []string
 	Tidy        bool
-	// Kept are interfaces that the guest has not released in time.
-	Kept  []string
-	After time.Duration
+	Kept        []string // not released in time
+	After       time.Duration
 }
 
 // Problem returns an error for the guest's owner.
@@ -116,8 +110,7 @@ func (n *Node) Next() Step {
 	return s
 }
 
-// Depart returns the step before a migration, which can't take devices of the node along. They are
-// plugged again at either node when the migration has ended.
+// Depart returns the step before a migration, which can't take devices of the node along. Next plugs them again.
 func (n *Node) Depart() Step {
 	var s Step
 	for _, name := range DevicesOf(n.VMI, n.NICs) {
@@ -126,9 +119,9 @@ func (n *Node) Depart() Step {
 	return s
 }
 
-// Departure reports whether a migration has to wait before the guest is sent: the guest has to release the node's
-// devices and unwanted interfaces, and the target starts QEMU with the interfaces in the VMI's status. refusal is why
-// the guest can't be sent, "" if it can. kept are the devices that Depart has found to be kept.
+// Departure reports whether a migration must wait: the guest has to release the node's devices and unwanted
+// interfaces, and the target starts QEMU with those in the VMI's status. refusal is why the guest can't be sent, "" for
+// none. kept is Depart's Kept.
 func (n *Node) Departure(kept []string) (unsettled bool, refusal string) {
 	leaving := Leaving(n.VMI, n.NICs)
 	switch {
@@ -153,7 +146,7 @@ func DevicesOf(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	return list
 }
 
-// release plans a repeated request to the guest. An interface that exceeds its patience is kept.
+// release plans a repeated request to the guest.
 func (n *Node) release(s *Step, name string, patience time.Duration) {
 	if _, asked := n.Since[name]; asked && pause(n.Since, name, patience, n.Now) == 0 {
 		s.Kept = append(s.Kept, name)
@@ -197,7 +190,7 @@ func pause(done map[string]time.Time, name string, length time.Duration, now tim
 	return max(at.Add(length).Sub(now), 0)
 }
 
-// Leaving returns the NICs that the VMI does not want any more. They don't migrate.
+// Leaving returns the NICs that the VMI does not want any more.
 func Leaving(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(nics)) {
@@ -208,7 +201,7 @@ func Leaving(vmi *v1.VirtualMachineInstance, nics map[string]bool) []string {
 	return list
 }
 
-// Reported reports whether the status, which a migration's target relies on, shows exactly QEMU's secondary NICs.
+// Reported reports whether the status shows exactly QEMU's secondary NICs. A migration's target relies on it.
 func Reported(vmi *v1.VirtualMachineInstance, nics map[string]bool) bool {
 	for i := range vmi.Spec.Networks {
 		if name := vmi.Spec.Networks[i].Name; vmi.Spec.Networks[i].Multus != nil && InGuest(vmi, name) != nics[name] {
@@ -223,8 +216,7 @@ func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
 }
 
-// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares
-// data with vmi and must not be changed.
+// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares data with vmi.
 func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.VirtualMachineInstance {
 	out := *vmi
 	out.Spec.Domain.Devices.Interfaces = slices.Clone(vmi.Spec.Domain.Devices.Interfaces)
@@ -239,13 +231,13 @@ func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.Vi
 // OnMultus reports whether an interface is on a Multus network.
 func OnMultus(vmi *v1.VirtualMachineInstance, name string) bool { return networkOf(vmi, name) != nil }
 
-// OnPodNetwork reports whether the VMI has the interface on the pod network: QEMU has it from the start.
+// OnPodNetwork reports whether the VMI has the interface on the pod network.
 func OnPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 	return launcherpod.InterfaceOf(vmi, name) != nil && !OnMultus(vmi, name)
 }
 
-// IsLinkOf reports whether a link in a launcher pod is a bridge or tap of these interfaces, or not
-// one that virt-handler makes for secondary interfaces.
+// IsLinkOf reports whether a link in a launcher pod is a bridge or tap of these interfaces, or is not
+// virt-handler's for secondary interfaces.
 func IsLinkOf(link string, names []string) bool {
 	if !madeLink.MatchString(link) {
 		return true

@@ -1,7 +1,7 @@
-// Package lock defines the maintenance lock of a machine: its labels, annotations and finalizers on
+// Package lock defines the maintenance lock of a machine: the labels, annotations and finalizers on
 // the VM, or the VMI without a VM, and on the pods that wait for it, hold it, or have held it.
 //
-// It owns how these are named, read and written. Package maintenance decides when a lock is taken and released.
+// It must not decide when a lock is taken and released: package maintenance does.
 package lock
 
 import (
@@ -21,15 +21,14 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 )
 
-// MaxPodName is the maximum length of a maintenance pod's name, which is also a label's value.
+// MaxPodName limits a maintenance pod's name, which is also a label's value.
 const MaxPodName = 63
 
 // These are not in KubeVirt's API.
 const (
-	// StartStrategy of a VMI keeps it without a guest, so that it can be locked. A VM is halted instead.
-	StartStrategy v1.StartStrategy = "Maintenance"
-	// Phase is the phase of a locked VMI.
-	Phase v1.VirtualMachineInstancePhase = "Maintenance"
+	// StartStrategy keeps a VMI without a guest, so that it can be locked. A VM is halted instead.
+	StartStrategy v1.StartStrategy               = "Maintenance"
+	Phase         v1.VirtualMachineInstancePhase = "Maintenance" // of a locked VMI
 )
 
 // Machine is a VM, or a VMI without a VM of its name.
@@ -71,10 +70,9 @@ func Wanted(vmi *v1.VirtualMachineInstance) bool {
 
 // Lock is a machine's lock. The zero value is unlocked.
 type Lock struct {
-	Pod string
-	UID types.UID
-	// Since is the time of locking, in RFC 3339.
-	Since string
+	Pod   string
+	UID   types.UID
+	Since string // in RFC 3339
 	// Open means that the pod may run: there was no obstacle after the lock. It stays until the pod
 	// can no longer write.
 	Open bool
@@ -93,8 +91,7 @@ func Of(vm metav1.Object) (Lock, bool) {
 	}, true
 }
 
-// HeldBy reports whether the machine is locked for this pod, and the pod is for this machine. Each
-// names the other, so neither's word suffices.
+// HeldBy reports whether the machine is locked for this pod, and the pod is for this machine: neither's word suffices.
 func HeldBy(m, pod metav1.Object) bool {
 	l, locked := Of(m)
 	return locked && l.Pod == pod.GetName() && l.UID == pod.GetUID() && m.GetNamespace() == pod.GetNamespace() &&
@@ -171,8 +168,8 @@ func Ungate(pod *corev1.Pod) {
 	})
 }
 
-// Kept reports whether the pod has the finalizer, which keeps even a pod that is deleted by force
-// until it is known to write no more.
+// Kept reports whether the pod has the finalizer, which keeps even a pod that is deleted by force until it is
+// known to write no more.
 func Kept(pod *corev1.Pod) bool { return slices.Contains(pod.Finalizers, layout.MaintenanceFinalizer) }
 
 // Keep adds the finalizer.
@@ -192,7 +189,7 @@ func Ended(pod *corev1.Pod) bool {
 }
 
 // MayWrite reports whether a maintenance pod may write to its claims, now or without another check.
-// A user who may force an unlock has vouched for a pod that lost its finalizer before its end.
+// Whoever forced an unlock has vouched for a pod that lost its finalizer before its end.
 func MayWrite(pod *corev1.Pod) bool {
 	return For(pod) != "" && Kept(pod) && !Gated(pod) && !Ended(pod)
 }

@@ -113,8 +113,9 @@ var ErrToCome = errors.New("does not exist yet: a DataVolume of the VM makes it"
 
 func checkClaims(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.PersistentVolumeClaim) error {
 	for _, d := range disks {
+		templated := slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t v1.DataVolumeTemplateSpec) bool { return t.Name == d.claim })
 		switch claim := claims[d.claim]; {
-		case claim == nil && makes(vm, d.claim):
+		case claim == nil && templated:
 			return fmt.Errorf("PVC %s, which the VM's disk is to be on, %w", d.claim, ErrToCome)
 		case claim == nil:
 			return fmt.Errorf("PVC %s, which the VM's disk is to be on, does not exist", d.claim)
@@ -125,21 +126,4 @@ func checkClaims(vm *v1.VirtualMachine, disks []disk, claims map[string]*corev1.
 		}
 	}
 	return nil
-}
-
-// makes reports whether a DataVolume template of the VM makes the claim.
-func makes(vm *v1.VirtualMachine, claim string) bool {
-	return slices.ContainsFunc(vm.Spec.DataVolumeTemplates, func(t v1.DataVolumeTemplateSpec) bool { return t.Name == claim })
-}
-
-func addDisk(spec *corev1.PodSpec, d disk, claim *corev1.PersistentVolumeClaim) {
-	spec.Volumes = append(spec.Volumes, corev1.Volume{Name: d.volume, VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim, ReadOnly: d.readOnly},
-	}})
-	c := &spec.Containers[0]
-	if mode := claim.Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
-		c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: d.volume, DevicePath: d.path})
-		return
-	}
-	c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: d.volume, MountPath: d.path, ReadOnly: d.readOnly})
 }

@@ -1,8 +1,7 @@
 // Package maintenancepod renders the pod that gives a user access to the disks of a stopped VM, and lists the
 // disks that a VM offers.
 //
-// It owns the content of that pod, not when it runs: its label is the lock, and virt-controller removes its
-// scheduling gate. It must not import a client, read a clock or authorize a request.
+// It must not import a client, read a clock or authorize a request. virt-controller removes the pod's scheduling gate.
 package maintenancepod
 
 import (
@@ -36,16 +35,12 @@ const (
 
 // Input is the input of Render.
 type Input struct {
-	// VM has its type and preference expanded.
-	VM       *v1.VirtualMachine
+	VM       *v1.VirtualMachine // with its type and preference expanded
 	Request  *maintenance.Request
 	Settings clusterconfig.Settings
-	// Image is the default of the request's.
-	Image string
-	// Token distinguishes this pod from the VM's others and is in its name.
-	Token string
-	// Claims are the existing ones of the function Claims, by name.
-	Claims map[string]*corev1.PersistentVolumeClaim
+	Image    string                                   // if the request has none
+	Token    string                                   // in the pod's name
+	Claims   map[string]*corev1.PersistentVolumeClaim // the existing ones of the function Claims, by name
 }
 
 // Render returns the pod. Its errors are for the user, who must change the VM or the request.
@@ -85,8 +80,16 @@ func Render(in Input) (*corev1.Pod, error) {
 		pod.Spec.ActiveDeadlineSeconds = &d
 	}
 	launcherpod.Constrain(&pod.Spec, vmi, in.Settings)
+	c := &pod.Spec.Containers[0]
 	for _, d := range disks {
-		addDisk(&pod.Spec, d, in.Claims[d.claim])
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: d.volume, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: d.claim, ReadOnly: d.readOnly},
+		}})
+		if mode := in.Claims[d.claim].Spec.VolumeMode; mode != nil && *mode == corev1.PersistentVolumeBlock {
+			c.VolumeDevices = append(c.VolumeDevices, corev1.VolumeDevice{Name: d.volume, DevicePath: d.path})
+		} else {
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: d.volume, MountPath: d.path, ReadOnly: d.readOnly})
+		}
 	}
 	return pod, nil
 }
@@ -131,7 +134,7 @@ func podSecurity(in Input) *corev1.PodSecurityContext {
 	}
 }
 
-// A pod that binds a claim also requests the VM's resources, because the claim's node is from then on the VM's.
+// A pod that binds a claim also requests the VM's resources, since the claim's node becomes the VM's.
 func resources(in Input, disks []disk) (corev1.ResourceRequirements, error) {
 	out := corev1.ResourceRequirements{
 		Requests: corev1.ResourceList{
@@ -181,8 +184,7 @@ func quantities(into corev1.ResourceList, texts map[string]string, what string) 
 	return nil
 }
 
-// pullSecrets returns the secrets of the VM's images without duplicates: a mirror of the installation's own
-// image is often in the same registry.
+// pullSecrets returns the secrets of the VM's images: a mirror of the installation's image is often in their registry.
 func pullSecrets(spec *v1.VirtualMachineInstanceSpec) []corev1.LocalObjectReference {
 	var names []string
 	if f := spec.Domain.Firmware; f != nil && f.KernelBoot != nil && f.KernelBoot.Container != nil {

@@ -20,8 +20,8 @@ const BudgetName = "drydock-guests"
 // idle is how long an unneeded budget stays, so that restarting a VM does not cost two writes.
 const idle = 5 * time.Minute
 
-// Budget returns the budget that protects a namespace's launcher pods while virt-api does not answer: it permits no
-// eviction. Only virt-controller can create pods with these labels (config/rbac/pod-policy.yaml, decision 310).
+// Budget returns the budget that protects a namespace's launcher pods while virt-api does not answer. Only
+// virt-controller can create pods with these labels (config/rbac/pod-policy.yaml, decision 310).
 func Budget(namespace string) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: BudgetName, Labels: map[string]string{v1.AppLabel: layout.LauncherApp}},
@@ -54,7 +54,7 @@ const (
 )
 
 // DecideBudget plans for a namespace. budget is nil if it does not exist; idleSince is when it was first seen
-// unneeded. after requests another look, zero for none.
+// unneeded. after is the requeue delay, zero for none.
 func DecideBudget(needed bool, budget *policyv1.PodDisruptionBudget, idleSince, now time.Time) (step BudgetStep, after time.Duration) {
 	switch {
 	case budget == nil && needed:

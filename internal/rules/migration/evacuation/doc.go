@@ -7,11 +7,10 @@
 //	     └───────────────────────────────┘ the node is uncordoned
 //
 // The mark is the only state: virt-api sets it, virt-controller acts on it and clears it. Both may
-// crash at any moment; a drain repeats its evictions every few seconds, and a migration's name
+// crash at any time: a drain repeats its evictions every few seconds, and a migration's name
 // follows from its purpose, so that it is never created twice.
 //
-// The package must not import a client. It does not choose which migration may begin, or when:
-// package migration does.
+// The package must not import a client. Package migration chooses which migration may begin, and when.
 package evacuation
 
 import (
@@ -19,8 +18,8 @@ import (
 )
 
 // CordonAnnotation names, on a marked VMI, the node that was cordoned at the eviction. Only such an evacuation
-// ends when the node is schedulable again: evictions also come from nodes that were never cordoned. KubeVirt
-// has no field for it. Who may change the VMI can change it, and so keep the guest, as by a node selector.
+// ends when the node is schedulable again. KubeVirt has no field for it. Who may change the VMI can change it,
+// and so keep the guest on its node, as by a node selector.
 const CordonAnnotation = "drydock.dev/evacuation-of-cordoned-node"
 
 // Strategy returns a VMI's eviction strategy, which defaults to the cluster's.
@@ -51,10 +50,4 @@ func Clear(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	out.Status.EvacuationNodeName = ""
 	delete(out.Annotations, CordonAnnotation)
 	return out
-}
-
-// ofCordon reports whether the VMI was marked because its node was cordoned.
-func ofCordon(vmi *v1.VirtualMachineInstance) bool {
-	node := vmi.Status.EvacuationNodeName
-	return node != "" && vmi.Annotations[CordonAnnotation] == node
 }

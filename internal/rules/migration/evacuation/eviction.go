@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/object/condition"
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
@@ -14,11 +15,10 @@ import (
 
 // Eviction is a request to evict a pod, with the API server's objects.
 type Eviction struct {
-	// Pod is nil if it does not exist.
-	Pod *corev1.Pod
+	Pod *corev1.Pod // nil if it does not exist
 	// VMI is the one that the pod names, nil if it does not exist. Everybody who creates pods can name one.
 	VMI *v1.VirtualMachineInstance
-	// VM is the VMI's, nil if it has none. It is read only where HeldByDisks of package migration is true.
+	// VM is the VMI's, nil if it has none. It is read only where migration.HeldByDisks is true.
 	VM      *v1.VirtualMachine
 	Cluster v1.EvictionStrategy
 }
@@ -26,10 +26,8 @@ type Eviction struct {
 // Answer is the response to an eviction.
 type Answer struct {
 	Allowed bool
-	// Mark requests that the VMI is marked (function Mark) before the eviction is refused.
-	Mark bool
-	// Message is the reason for a refusal, "" if the eviction is allowed.
-	Message string
+	Mark    bool   // the VMI, before the eviction is refused
+	Message string // of a refusal
 }
 
 var allowed = Answer{Allowed: true}
@@ -45,8 +43,8 @@ const Triggered = "Eviction triggered evacuation of VMI"
 //	pod of the target   refused, unless the strategy is None
 //	any other           allowed
 //
-// Whenever it allows the eviction of a pod that is neither ending nor left, the pod's budget
-// (Budget) must allow it as well. Otherwise the answers with and without virt-api would differ.
+// Budget must allow the same evictions of pods that are neither ending nor left: otherwise the answers with and
+// without virt-api would differ.
 func Judge(e Eviction) Answer {
 	pod, vmi := e.Pod, e.VMI
 	switch {
@@ -60,19 +58,15 @@ func Judge(e Eviction) Answer {
 	case strategy == v1.EvictionStrategyNone:
 		return allowed
 	case pod.Name != launcherpod.CurrentName(vmi):
-		return judgeOther(pod, vmi)
+		// It is a migration's target, or the pod that the guest has left.
+		if ms := vmi.Status.MigrationState; !migration.InFlight(vmi) || ms.TargetPod != pod.Name {
+			return allowed
+		}
+		return Answer{Message: fmt.Sprintf("the guest of VMI %q is being migrated to this pod; it is moved on when it has arrived", name(vmi))}
 	case strategy == v1.EvictionStrategyExternal:
 		return refuseAndMark(vmi, "its evictionStrategy is External, and whoever looks after it has to move or stop it")
 	}
 	return judgeGuest(e, strategy)
-}
-
-// judgeOther is about a migration's target, or the pod that the guest has left.
-func judgeOther(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) Answer {
-	if ms := vmi.Status.MigrationState; !migration.InFlight(vmi) || ms.TargetPod != pod.Name {
-		return allowed
-	}
-	return Answer{Message: fmt.Sprintf("the guest of VMI %q is being migrated to this pod; it is moved on when it has arrived", name(vmi))}
 }
 
 func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
@@ -84,7 +78,10 @@ func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 	case err == nil:
 		return refuseAndMark(vmi, "it is being migrated to another node")
 	case len(DiskMoves(e.VM, vmi)) > 0:
-		return refuseAndMark(vmi, copying(e.VM))
+		if c := condition.Find(e.VM.Status.Conditions, v1.VirtualMachineFailure); c != nil && c.Status == corev1.ConditionTrue {
+			return refuseAndMark(vmi, objectevent.Fit(fmt.Sprintf("it is to be migrated to another node together with its disks, whose claims can't be made: %s", c.Message)))
+		}
+		return refuseAndMark(vmi, "it is being migrated to another node together with its disks")
 	case strategy == v1.EvictionStrategyLiveMigrateIfPossible:
 		return refuseAndMark(vmi, objectevent.Fit(fmt.Sprintf("it is being stopped, because it can't be migrated: %v", err)))
 	}

@@ -11,29 +11,25 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// Question is about a fact that the caches can't give.
+// Question is one that only the API server can answer.
 type Question int
 
 // The questions.
 const (
-	NeedNothing Question = iota
-	// NeedNode gets the node that the VMI is marked for from the API server.
-	NeedNode
-	// NeedMigrations gets the VMI and its migrations from the API server.
-	NeedMigrations
+	NeedNothing    Question = iota
+	NeedNode                // the node that the VMI is marked for
+	NeedMigrations          // the VMI and its migrations
 )
 
 // Observed is the observed state of a VMI.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// VM is the VMI's, nil if it has none or it was not read: it counts only where HeldByDisks of package
-	// migration is true. Asked covers it too.
+	// VM is the VMI's, nil if it has none or it was not read: it counts only where migration.HeldByDisks is true.
 	VM *v1.VirtualMachine
-	// Node is the one that the VMI is marked for, nil for none. NodeAsked means that the API server, not the
-	// cache, has answered.
+	// Node is the one that the VMI is marked for, nil for none. NodeAsked means that it comes from the API server.
 	Node      *corev1.Node
 	NodeAsked bool
-	// Migrations are for the VMI's name. Asked means that they and the VMI come from the API server.
+	// Migrations are for the VMI's name. Asked means that they, the VMI and the VM come from the API server.
 	Migrations []*v1.VirtualMachineInstanceMigration
 	Asked      bool
 	Cluster    v1.EvictionStrategy
@@ -42,18 +38,13 @@ type Observed struct {
 
 // Plan lists the actions for a VMI, in the order of the fields.
 type Plan struct {
-	// Needs must be answered before any action.
-	Needs Question
-	// Cancel are obsolete migrations that have not begun.
-	Cancel []*v1.VirtualMachineInstanceMigration
+	Needs  Question                              // before any action
+	Cancel []*v1.VirtualMachineInstanceMigration // obsolete ones that have not begun
 	Clear  bool
-	// Stop deletes the guest's pod.
-	Stop bool
-	// Create is a migration to create, nil for none. Its name follows from its purpose, so AlreadyExists is a
-	// success.
+	Stop   bool // deletes the guest's pod
+	// Create is nil for none. Its name follows from its purpose, so AlreadyExists is a success.
 	Create *v1.VirtualMachineInstanceMigration
-	// After requests another look, zero for none.
-	After time.Duration
+	After  time.Duration // the requeue delay, zero for none
 }
 
 // Decide plans for a VMI.
@@ -62,8 +53,9 @@ func Decide(o Observed) Plan {
 	if vmi == nil || vmi.IsFinal() || vmi.DeletionTimestamp != nil {
 		return Plan{}
 	}
-	uncordoned := ofCordon(vmi) && schedulable(o.Node)
-	switch node := vmi.Status.EvacuationNodeName; {
+	node := vmi.Status.EvacuationNodeName
+	uncordoned := node != "" && vmi.Annotations[CordonAnnotation] == node && o.Node != nil && !o.Node.Spec.Unschedulable
+	switch {
 	case node == "" || node != vmi.Status.NodeName:
 		return o.end()
 	case Strategy(vmi, o.Cluster) == v1.EvictionStrategyNone:
@@ -79,8 +71,6 @@ func Decide(o Observed) Plan {
 	return o.evacuate()
 }
 
-func schedulable(node *corev1.Node) bool { return node != nil && !node.Spec.Unschedulable }
-
 // end removes the mark and the migrations that have not begun.
 func (o *Observed) end() Plan {
 	p := Plan{Clear: o.VMI.Status.EvacuationNodeName != ""}
@@ -95,15 +85,24 @@ func (o *Observed) end() Plan {
 	return p
 }
 
-// evacuate migrates the VMI, by one migration at a time.
+// evacuate migrates the VMI, by one migration at a time. It stops a guest that can't be migrated, if its VMI asks for
+// that; one whose disks are being moved to other claims can be migrated soon.
 func (o *Observed) evacuate() Plan {
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if migration.InFlight(o.VMI) || slices.ContainsFunc(o.Migrations, pending) {
-		// Their changes cause the next look.
-		return Plan{}
+		return Plan{} // Their changes cause the next look.
 	}
 	if migration.Movable(o.VMI) != nil {
-		return o.cannotMove()
+		switch {
+		case len(DiskMoves(o.VM, o.VMI)) > 0:
+			return Plan{After: disksInterval}
+		case o.VMI.Status.Phase != v1.Running || Strategy(o.VMI, o.Cluster) != v1.EvictionStrategyLiveMigrateIfPossible:
+			return Plan{}
+		case !o.Asked:
+			// A cache may be older than the ability to migrate.
+			return Plan{Needs: NeedMigrations}
+		}
+		return Plan{Stop: true}
 	}
 	if left := migration.Pause(o.Migrations, o.Now); left > 0 {
 		return Plan{After: left}
@@ -113,20 +112,6 @@ func (o *Observed) evacuate() Plan {
 
 // No event tells that a VM no longer allows its disks to migrate with the guest.
 const disksInterval = 20 * time.Second
-
-// cannotMove stops a guest that can't be migrated, if its VMI asks for that. A cache may be older than its
-// ability to migrate. A guest whose disks are being moved to other claims can be migrated soon.
-func (o *Observed) cannotMove() Plan {
-	switch {
-	case len(DiskMoves(o.VM, o.VMI)) > 0:
-		return Plan{After: disksInterval}
-	case o.VMI.Status.Phase != v1.Running || Strategy(o.VMI, o.Cluster) != v1.EvictionStrategyLiveMigrateIfPossible:
-		return Plan{}
-	case !o.Asked:
-		return Plan{Needs: NeedMigrations}
-	}
-	return Plan{Stop: true}
-}
 
 func (o *Observed) next() *v1.VirtualMachineInstanceMigration {
 	node := o.VMI.Status.EvacuationNodeName

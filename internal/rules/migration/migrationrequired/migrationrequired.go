@@ -1,21 +1,19 @@
 // Package migrationrequired decides whether a VMI needs a migration to get the state that its VM's
 // template requests, and the content of its condition MigrationRequired.
 //
-// It is the only place of that decision: code that needs another launcher pod to change a running guest passes a
-// Need. Package workloadupdate decides whether and when a migration is created for the condition. This package must
-// not import a client, read the clock or know a field of a VMI's spec.
+// Code that needs another launcher pod to change a running guest passes a Need. Package workloadupdate decides whether
+// and when a migration is created. This package must not import a client, read the clock or know a field of a VMI's spec.
 //
 //	            a need                      more than ten seconds          the guest has arrived
 //	no condition ────────────> False, pending ────────────────────> True ──────────────────────> no condition
 //	     ^  └───────── a need that only a migration meets ──────────^ │
 //	     └───────────── nothing is needed any more ─────┴─────────────┘
 //
-// The ten seconds are for changes of the current pod (an attacher of interfaces, a resize of the
-// pod). They begin with the condition, not with each need, so that successive changes do not
-// postpone it. True does not become False while there is a need: a migration may be under way.
+// The ten seconds are for changes of the current pod (an attacher of interfaces, a resize). They begin
+// with the condition, not with each need, so that successive changes do not postpone it. True does not
+// become False while there is a need: a migration may be under way.
 //
-// A need that a migration has not met is futile: the next one would not meet it either. It keeps
-// the condition False with the reason, and starts no migration.
+// A need that a migration has not met is futile: it keeps the condition False with the reason.
 package migrationrequired
 
 import (
@@ -27,8 +25,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// patience is more than ten seconds for a change in place: the condition's time is rounded down to whole seconds, so
-// only eleven are certain to be more than ten.
+// patience is more than ten seconds for a change in place, although the condition's time is rounded down to whole seconds.
 const patience = 11 * time.Second
 
 const maxMessage = 1024
@@ -38,24 +35,19 @@ const manual = "the cluster makes no migration for that (LiveMigrate is not amon
 
 // Need is a difference between a guest's launcher pod and the desired one.
 type Need struct {
-	// What is a clause: "interface blue is to be plugged".
-	What string
-	// AtOnce means that only a migration can make the change.
-	AtOnce bool
-	// Futile is why a migration would not make it either, "" if it would.
-	Futile string
+	What   string // a clause: "interface blue is to be plugged"
+	AtOnce bool   // only a migration can make the change
+	Futile string // why a migration would not make it either, "" if it would
 }
 
 // Guest is the input of a decision beside the needs.
 type Guest struct {
-	// Immovable is why the guest can't migrate, nil if it can.
-	Immovable error
-	// Stays means that a need does not cause a migration by itself.
-	Stays bool
+	Immovable error // why the guest can't migrate, nil if it can
+	Stays     bool  // a need does not cause a migration by itself
 }
 
-// Decide returns the type, status, reason and message of the desired condition, nil for none, and when to look again,
-// 0 for only after a change. current is nil for none.
+// Decide returns the desired condition without its times, nil for none, and when to look again, 0 for only after a
+// change. current is nil for none.
 func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Guest, now time.Time) (*v1.VirtualMachineInstanceCondition, time.Duration) {
 	if len(needs) == 0 {
 		return nil, 0

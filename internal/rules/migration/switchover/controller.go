@@ -3,21 +3,19 @@ package switchover
 // PodState is the state of a launcher pod.
 type PodState uint8
 
+// The states of a pod.
 const (
-	// PodRuns means that the pod exists and has not ended, whatever its container does.
-	PodRuns PodState = iota
-	// PodGoes means that the pod is being deleted, or that it is gone and its processes may still run.
-	PodGoes
-	// PodEnded means that no process of the pod runs: its phase is final; or it is gone, its grace period is over and
-	// its node responds; or its node is out of service.
+	PodRuns PodState = iota // exists and has not ended, whatever its container does
+	PodGoes                 // is being deleted, or is gone and its processes may still run
+	// PodEnded means that no process of the pod runs: its phase is final, or it is gone, its grace period is over and
+	// its node responds, or its node is out of service.
 	PodEnded
 )
 
 // Pod is one of a migration's two pods.
 type Pod struct {
 	State PodState
-	// Exit is the container's termination message, for a pod that has ended.
-	Exit Exit
+	Exit  Exit // for a pod that has ended
 }
 
 // ControllerFacts is the input of DecideController. Package migration handles cancellation and the time limit.
@@ -29,28 +27,23 @@ type ControllerFacts struct {
 // ControllerAction is an action of virt-controller on a migration.
 type ControllerAction string
 
+// The actions of virt-controller.
 const (
-	// Nothing is to be done.
 	Nothing ControllerAction = "nothing"
 	// ControllerRecordFailed writes failed, the reason and endTimestamp, and for an abort that it
 	// succeeded. It is valid only while startTimestamp is not recorded.
 	ControllerRecordFailed ControllerAction = "record the failure"
-	// RecordAbort writes abortRequested.
-	RecordAbort ControllerAction = "request the abort"
+	RecordAbort            ControllerAction = "request the abort" // writes abortRequested
 	// DropSource removes the source pod from activePods. Before completed is recorded, this
 	// releases the guest to the target.
 	DropSource ControllerAction = "take the source out of activePods"
 	// DropTarget removes the target pod from activePods, and its label from the VMI. Before failed
 	// is recorded, this tells the source that the target has never run.
-	DropTarget ControllerAction = "take the target out of activePods"
-	// SwitchNode makes the target's node the VMI's.
-	SwitchNode ControllerAction = "switch the VMI to the target"
-	// EndAsSource ends the VMI according to the source pod's exit.
-	EndAsSource ControllerAction = "end the VMI as the source pod ended"
-	// EndAsTarget ends the VMI according to the target pod's exit.
-	EndAsTarget ControllerAction = "end the VMI as the target pod ended"
-	// EndAsLost sets the VMI to Failed with the reason.
-	EndAsLost ControllerAction = "end the VMI, whose guest is lost"
+	DropTarget  ControllerAction = "take the target out of activePods"
+	SwitchNode  ControllerAction = "switch the VMI to the target"
+	EndAsSource ControllerAction = "end the VMI as the source pod ended" // by its exit
+	EndAsTarget ControllerAction = "end the VMI as the target pod ended" // by its exit
+	EndAsLost   ControllerAction = "end the VMI, whose guest is lost"    // sets Failed with the reason
 )
 
 // ControllerStep is virt-controller's next step.
@@ -66,8 +59,8 @@ const (
 	lostPostCopy = "the source ended during the post-copy, before all of the guest's memory was at the target"
 )
 
-// DecideController returns virt-controller's next step. It does not delete the target pod: that may
-// happen once failed is recorded, or the record is another migration's.
+// DecideController returns virt-controller's next step. The target pod may be deleted once failed is recorded, or the
+// record is another migration's.
 func DecideController(f ControllerFacts) ControllerStep {
 	r := f.Record
 	switch {
@@ -123,7 +116,7 @@ func (f *ControllerFacts) afterFailed() ControllerStep {
 	return ControllerStep{Action: Nothing}
 }
 
-// sent is also true if the source was removed from activePods, which requires that it had sent the guest.
+// sent is also true of a source that was removed from activePods, which required it.
 func (f *ControllerFacts) sent() bool { return f.Source.Exit.sent() || !f.Record.SourceNamed }
 
 func (f *ControllerFacts) sourceEnded() ControllerStep {

@@ -14,12 +14,10 @@ type Limits struct {
 	// Completion limits the copying of memory, Stall the time without a transfer; 0 means no limit.
 	Completion, Stall time.Duration
 	// Bandwidth is in bytes a second, 0 for no limit. It and AutoConverge are fixed at the beginning.
-	Bandwidth    int64
-	AutoConverge bool
-	// Downtime is the maximum of AllowedDowntime.
-	Downtime time.Duration
-	// PostCopy and Pause are allowed after Completion, in this order.
-	PostCopy, Pause bool
+	Bandwidth       int64
+	AutoConverge    bool
+	Downtime        time.Duration // the maximum of AllowedDowntime
+	PostCopy, Pause bool          // allowed after Completion, in this order
 }
 
 // The defaults of KubeVirt's API.
@@ -36,8 +34,8 @@ const (
 	gib = 1 << 30
 )
 
-// LimitsOf returns the limits for size bytes of memory and disks. The caller checks the nodes' requirements for
-// post-copy.
+// LimitsOf returns the limits for size bytes of memory and disks. Whether the nodes can do post-copy is the caller's
+// check.
 func LimitsOf(config *v1.VMIMConfigurationOptions, size int64) Limits {
 	if config == nil {
 		config = &v1.VMIMConfigurationOptions{}
@@ -78,17 +76,15 @@ func seconds(each, n int64) time.Duration {
 
 // Sample is a result of query-migrate.
 type Sample struct {
-	// Elapsed is the time since the migration began.
-	Elapsed time.Duration
-	// Transferred and Remaining are in bytes, DirtyRate and Throughput in bytes a second.
-	Transferred, Remaining, DirtyRate, Throughput int64
+	Elapsed                time.Duration // since the migration began
+	Transferred, Remaining int64         // in bytes
+	DirtyRate, Throughput  int64         // in bytes a second
 }
 
 // Progress summarizes a series of samples. The zero value is a migration that has just begun.
 type Progress struct {
-	Last Sample
-	// Moved is the time of the last transfer.
-	Moved time.Duration
+	Last  Sample
+	Moved time.Duration // Elapsed at the last transfer
 }
 
 // Add returns the progress with one more sample.
@@ -101,17 +97,13 @@ func (p Progress) Add(s Sample) Progress {
 }
 
 const (
-	// firstDowntime is the first value of AllowedDowntime.
-	firstDowntime = 20 * time.Millisecond
-	// mostMilliseconds is QEMU's maximum of downtime-limit.
-	mostMilliseconds = 2_000_000
-	// patientRounds is the number of rounds before the downtime is raised.
-	patientRounds = 3
+	firstDowntime    = 20 * time.Millisecond
+	mostMilliseconds = 2_000_000 // QEMU's maximum of downtime-limit
+	patientRounds    = 3         // before the downtime is raised
 )
 
 // AllowedDowntime returns QEMU's downtime-limit for the given round (dirty-sync-count of
-// query-migrate, 1 for the first). A guest that writes little reaches the shortest downtime after
-// one more round. One that writes much would never reach it and gets a longer one.
+// query-migrate, 1 for the first). A guest that writes much would never reach the shortest one.
 func (l *Limits) AllowedDowntime(round int64) time.Duration {
 	limit := firstDowntime
 	for r := int64(patientRounds); r < round && limit < l.Downtime; r++ {
@@ -123,34 +115,35 @@ func (l *Limits) AllowedDowntime(round int64) time.Duration {
 // ConvergenceAction is a means to make a migration converge.
 type ConvergenceAction string
 
+// The means to converge.
 const (
-	// LetCopy continues unchanged.
-	LetCopy ConvergenceAction = ""
-	// ConvergeByPostCopy moves the guest before its memory.
-	ConvergeByPostCopy ConvergenceAction = "post-copy"
-	// ConvergeByPause stops the guest while its memory is copied.
-	ConvergeByPause ConvergenceAction = "pause"
-	// GiveUp cancels the migration.
-	GiveUp ConvergenceAction = "give up"
+	LetCopy            ConvergenceAction = ""
+	ConvergeByPostCopy ConvergenceAction = "post-copy" // moves the guest before its memory
+	ConvergeByPause    ConvergenceAction = "pause"     // stops the guest while its memory is copied
+	GiveUp             ConvergenceAction = "give up"   // cancels the migration
 )
 
 // Convergence is the result of DecideConvergence.
 type Convergence struct {
 	Action ConvergenceAction
-	// Reason is the cause and the remedy, for GiveUp.
-	Reason string
+	Reason string // the cause and the remedy, for GiveUp
 }
 
-// DecideConvergence decides whether and how a migration that copies memory continues. stopped is the time for which the
-// guest has been seen stopped for it, 0 if it runs.
+// DecideConvergence decides how a migration that copies memory continues. stopped is the time for which the guest has
+// been seen stopped for it, 0 if it runs.
 func DecideConvergence(p Progress, l Limits, stopped time.Duration) Convergence {
 	stalled := p.Last.Elapsed - p.Moved
 	switch {
 	case l.Stall > 0 && stalled >= l.Stall:
 		return Convergence{Action: GiveUp, Reason: fmt.Sprintf(
 			"the migration has transferred nothing for %s; check the network between the nodes", stalled.Round(time.Second))}
-	case l.Completion > 0 && stopped >= l.stop():
-		return Convergence{Action: GiveUp, Reason: stoppedTooLong(p.Last, l, stopped)}
+	case l.Completion > 0 && stopped >= max(l.Completion, leastStop):
+		reason := fmt.Sprintf("the guest was stopped for %s to be sent, and %s are left at %s; raise completionTimeoutPerGiB",
+			stopped.Round(time.Second), amount(p.Last.Remaining), rate(p.Last.Throughput))
+		if l.Bandwidth > 0 {
+			reason += fmt.Sprintf(" or bandwidthPerMigration, which is %s", rate(l.Bandwidth))
+		}
+		return Convergence{Action: GiveUp, Reason: reason}
 	case l.Completion == 0, p.Last.Elapsed < l.Completion:
 		return Convergence{}
 	case l.PostCopy:
@@ -161,21 +154,8 @@ func DecideConvergence(p Progress, l Limits, stopped time.Duration) Convergence 
 	return Convergence{Action: GiveUp, Reason: tooSlow(p.Last, l)}
 }
 
-// leastStop is the least time that a guest may be stopped until its memory has been sent.
+// A guest may be stopped as long as it may be copied while it runs, and at least for leastStop (decision 362).
 const leastStop = secondsPerGiB * time.Second
-
-// stop returns how long the guest may be stopped until its memory has been sent: as long as it may be copied while it
-// runs (decision 362).
-func (l *Limits) stop() time.Duration { return max(l.Completion, leastStop) }
-
-func stoppedTooLong(s Sample, l Limits, stopped time.Duration) string {
-	reason := fmt.Sprintf("the guest was stopped for %s to be sent, and %s are left at %s; raise completionTimeoutPerGiB",
-		stopped.Round(time.Second), amount(s.Remaining), rate(s.Throughput))
-	if l.Bandwidth > 0 {
-		reason += fmt.Sprintf(" or bandwidthPerMigration, which is %s", rate(l.Bandwidth))
-	}
-	return reason
-}
 
 func tooSlow(s Sample, l Limits) string {
 	cause := fmt.Sprintf("%s are left after %s at %s", amount(s.Remaining), s.Elapsed.Round(time.Second), rate(s.Throughput))

@@ -2,10 +2,9 @@
 // releases it, when the target may run it, and which conclusions are safe when a virt-handler, a
 // pod or a node fails.
 //
-// It owns three decisions only: DecideSource and DecideTarget for the virt-handlers, and
-// DecideController for virt-controller. It is pure: facts are values, and steps are results. It
-// must not import a client or read the clock. Package migration decides which migrations begin, and
-// owns their target pods.
+// It owns three decisions: DecideSource and DecideTarget for the virt-handlers, and
+// DecideController for virt-controller. It must not import a client or read the clock. Package
+// migration decides which migrations begin, and owns their target pods.
 //
 // M is a migration, named by the UID of its VirtualMachineInstanceMigration. The source:
 //
@@ -22,8 +21,7 @@
 // error at the end of the post-copy like one before the first page (decision 362):
 //
 //	post-copy, not left   the guest has run nowhere else. A cancel brings it back while the
-//	                      stream is whole; a stream that breaks after the first page leaves
-//	                      nothing but to go on (left)
+//	                      stream is whole; after the first page, a broken stream leads to left
 //	post-copy, left       the target may run the guest: there is no way back
 //
 // left is set when QEMU has sent the first page, and the target has Loaded the guest. So a guest
@@ -32,27 +30,24 @@
 // The time for which a guest is stopped is bounded in every state in which it can come back:
 //
 //	copies, stopped for it  as long as it may be copied while it runs, at least 150 s
-//	                        (DecideConvergence)
 //	pre-switchover          switchoverPatience
-//	device; post-copy,      its downtime and handoverPatience. QEMU may not answer then: it does
-//	not left                nothing else while it writes. The stream is discarded before the
-//	                        cancel, so that QEMU hears it
+//	device; post-copy,      its downtime and handoverPatience. QEMU does nothing else while it
+//	not left                writes: the stream is discarded first, so that it hears the cancel
 //	sent; post-copy, left   none: only the target's facts end it
 //
 // A virt-handler measures the time for which it has seen the guest stopped. The next one has no
 // stream, and ends the migration in all these states without a measurement.
 //
-// Disks whose content is in the pod move with the guest. They are copied (Mirrors) by jobs of QEMU
-// at the source, to exports of QEMU at the target:
+// Disks whose content is in the pod move with the guest, copied (Mirrors) by jobs of QEMU at the
+// source, to exports of QEMU at the target:
 //
 //	         MirrorDisks        (QEMU)              FinishMirrors
 //	missing ───────────> copy ────────> ready ─────────────────> finished
 //	                      │               │
 //	                      └─── (QEMU) ────┴──> failed, or ended by EndMirrors
 //
-// Begin waits until they are ready: from then on only the guest's new writes are left to copy. They
-// are finished in pre-switchover, while the guest is stopped, before ContinueSwitchover. So the disks
-// of a sent guest are the same on both sides, and those at the source are complete at any time.
+// Begin waits until they are ready. They are finished in pre-switchover, while the guest is stopped.
+// So the disks of a sent guest are the same on both sides, and those at the source always complete.
 //
 // The target:
 //
@@ -72,21 +67,21 @@
 //
 // The exploration proves these rules:
 //
-//   - The target of a post-copy does not end by itself before Released, whatever is wanted: the end of
-//     its stream may cost the guest. The source cancels, and its record ends the target.
+//   - The target of a post-copy does not end by itself before Released: the end of its stream may cost
+//     the guest. The source cancels, and its record ends the target.
 //   - A guest is never stopped for good because QEMU at the target does not read.
 //   - The target runs the guest only with Released. A complete load is not enough: its last reply may
 //     be lost, and then the source resumes (decision 280).
 //   - The source resumes from sent only with Never, not after any time, a missing pod or an abort. It
 //     records failed first, so that the VMI is not ended as lost.
-//   - Nobody guesses. If the source has sent the guest and the target is gone without an exit, the
-//     VMI is Failed, and its VM restarts it.
+//   - If the source has sent the guest and the target is gone without an exit, the VMI is Failed, and
+//     its VM restarts it.
 //
 // Where the state is kept:
 //
 //	QEMU at the source  the begun marker of M, set before the migration begins, so that it
-//	                    begins once; the migration's status, which outlives virt-handler; and
-//	                    the copies of disks, as jobs that stay after their end
+//	                    begins once; the migration's status; and the copies of disks, as jobs
+//	                    that stay after their end
 //	QEMU at the target  the ran marker, set before the guest runs, so that the next
 //	                    virt-handler does not kill it as unused; the doomed marker, set before
 //	                    a kill, so that it is not run any more; and the exports of the disks,

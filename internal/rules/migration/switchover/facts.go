@@ -22,24 +22,22 @@ const (
 // Record is the VMI's record of a migration. Every write that follows from it is conditional on the
 // resourceVersion that it was read from.
 type Record struct {
-	// Current means that migrationState is this migration's.
-	Current bool
-	// These follow from migrationState; Completed excludes a failed migration.
+	Current bool // migrationState is this migration's
+
+	// Of migrationState; Completed excludes a failed migration.
 	Addressed, Started, Failed, Completed, PostCopy bool
-	// AbortFailed is the source's answer that virt-controller's request came too late.
-	AbortRequested, AbortFailed bool
-	// SourceNamed and TargetNamed mean that activePods has a pod on that node.
-	SourceNamed, TargetNamed bool
-	// Switched means that status.nodeName is the target.
-	Switched        bool
-	Deleting, Final bool
+
+	AbortRequested, AbortFailed bool // AbortFailed: the request came too late
+	SourceNamed, TargetNamed    bool // activePods has a pod on that node
+	Switched                    bool // status.nodeName is the target
+	Deleting, Final             bool
 }
 
 // Completed reports whether the guest has arrived. KubeVirt's field is also true of a failed migration.
 func Completed(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed && !m.Failed }
 
-// Open reports whether a migration has neither completed nor failed; none is not open. Even after it has completed, the
-// guest may be on either node until the VMI's node is switched: see InFlight.
+// Open reports whether a migration has neither completed nor failed; none is not open. See InFlight for the time until
+// the VMI's node is switched.
 func Open(m *v1.VirtualMachineInstanceMigrationState) bool {
 	return m != nil && !m.Completed && !m.Failed
 }
@@ -78,32 +76,26 @@ func RecordOf(vmi *v1.VirtualMachineInstance, migration types.UID) Record {
 // Process is the state of a pod's QEMU.
 type Process uint8
 
+// The states of a process.
 const (
-	// ProcessUnknown means that neither virt-launcher nor the pod's end was observed.
-	ProcessUnknown Process = iota
-	// ProcessNotStarted means that virt-launcher has started no QEMU.
-	ProcessNotStarted
-	// ProcessRuns means that QEMU runs and its monitor responds.
-	ProcessRuns
-	// ProcessEnded means that QEMU or its pod has ended. A pod never starts QEMU again.
-	ProcessEnded
+	ProcessUnknown    Process = iota // neither virt-launcher nor the pod's end was observed
+	ProcessNotStarted                // virt-launcher has started no QEMU
+	ProcessRuns                      // QEMU runs and its monitor responds
+	ProcessEnded                     // QEMU or its pod has ended; a pod never starts QEMU again
 )
 
-// Exit is the end of a QEMU, as virt-launcher saw it, from virt-launcher or the container's termination message.
+// Exit is the end of a QEMU, from virt-launcher or the container's termination message.
 type Exit struct {
-	// Known means that virt-launcher reported it. A killed virt-launcher reports nothing, and the
-	// report is lost with its pod.
+	// Known means that virt-launcher reported it. A killed virt-launcher does not, and the report is lost with its pod.
 	Known bool
-	// Sent means that QEMU ran, completed an outgoing migration (event MIGRATION), and has not run again since
-	// (RESUME).
+	// Sent means that QEMU completed an outgoing migration (event MIGRATION) and has not run again since (RESUME).
 	Sent bool
-	// Ran means that QEMU has run its guest (event RESUME, or started without -S).
-	Ran bool
+	Ran  bool // QEMU has run its guest (event RESUME, or started without -S)
 }
 
-// ExitOf converts virt-launcher's report, which is nil for none. arrives means that this QEMU is a
-// target: then Known depends only on whether the guest has run. A source whose monitor was lost
-// counts as unknown unless it reported the migration, since it may have sent the guest.
+// ExitOf converts virt-launcher's report, nil for none. arrives means that this QEMU is a target: only whether the
+// guest has run counts. A source whose monitor was lost is unknown unless it reported the migration, since it may have
+// sent the guest.
 func ExitOf(exit *launch.Exit, arrives bool) Exit {
 	if exit == nil {
 		return Exit{}

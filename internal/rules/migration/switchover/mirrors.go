@@ -5,40 +5,32 @@ import "fmt"
 // MirrorState is the progress of copying the disks whose content is in the guest's pod.
 type MirrorState uint8
 
+// The states.
 const (
-	// MirrorsUnneeded means that the guest has no such disk.
-	MirrorsUnneeded MirrorState = iota
-	// MirrorsMissing means that at least one has no job.
-	MirrorsMissing
-	// MirrorsCopy means that at least one is not ready.
-	MirrorsCopy
-	// MirrorsReady means that only the guest's new writes are left to copy.
-	MirrorsReady
+	MirrorsUnneeded MirrorState = iota // the guest has no such disk
+	MirrorsMissing                     // at least one has no job
+	MirrorsCopy                        // at least one is not ready
+	MirrorsReady                       // only the guest's new writes are left to copy
 	// MirrorsFinished means that all ended without an error after they were ready. Both sides are
 	// the same until the guest runs.
 	MirrorsFinished
-	// MirrorsFailed means that at least one ended with an error.
-	MirrorsFailed
+	MirrorsFailed // at least one ended with an error
 )
 
 // Mirrors is the state of all copies.
 type Mirrors struct {
 	State MirrorState
-	// Begun means that a copy of this migration has begun. A disk is copied only once in a migration.
-	Begun bool
-	// Left means that QEMU has jobs of this or an earlier migration.
-	Left bool
-	// Error is the volume and QEMU's error, for MirrorsFailed.
-	Error string
+	Begun bool   // this migration has begun a copy; a disk is copied only once in it
+	Left  bool   // QEMU has jobs of this or an earlier migration
+	Error string // the volume and QEMU's error, for MirrorsFailed
 	// Done and Total are in bytes; Total grows with the guest's writes.
 	Done, Total int64
 }
 
 // Mirror is the copy of one disk.
 type Mirror struct {
-	Volume string
-	// Status is the status of QEMU's job, "" without one.
-	Status, Error string
+	Volume        string
+	Status, Error string // of QEMU's job, "" without one
 	Done, Total   int64
 }
 
@@ -53,20 +45,16 @@ func MirrorsOf(disks []Mirror) Mirrors {
 		if state == MirrorsFailed && all.Error == "" {
 			all.Error = fmt.Sprintf("the copy of volume %s to the target has failed: QEMU reports %s", d.Volume, bounded(d.Error))
 		}
-		all.State = worse(all.State, state)
+		switch {
+		case all.State == MirrorsUnneeded:
+			all.State = state
+		case all.State == MirrorsFailed || state == MirrorsFailed:
+			all.State = MirrorsFailed
+		default:
+			all.State = min(all.State, state) // missing, or the least progress
+		}
 	}
 	return all
-}
-
-// worse combines two states: failed counts before missing, and that before the least progress.
-func worse(a, b MirrorState) MirrorState {
-	switch {
-	case a == MirrorsUnneeded:
-		return b
-	case a == MirrorsFailed || b == MirrorsFailed:
-		return MirrorsFailed
-	}
-	return min(a, b)
 }
 
 func (m *Mirror) state() MirrorState {
@@ -86,8 +74,7 @@ func (m *Mirror) state() MirrorState {
 	return MirrorsCopy
 }
 
-// broken returns why the copies stop a migration, "" for none. They are finished only while the guest is stopped for
-// the switchover.
+// broken returns why the copies stop a migration before the guest is stopped for the switchover, "" for none.
 func (m *Mirrors) broken() string {
 	switch m.State {
 	case MirrorsFailed:

@@ -22,31 +22,27 @@ type SourceFacts struct {
 	RunState      string
 	Status        migrationstatus.Status
 	PostCopyBytes int64
-	// Error is query-migrate's error-desc, unfiltered.
-	Error string
+	Error         string // query-migrate's error-desc, unfiltered
 	// Begun means that QEMU has this migration's begun marker. It is set before QEMU begins, and no
 	// decision is made between the two.
 	Begun bool
 	// Left means that QEMU has the marker of an irrevocable post-copy, set before Released is sent:
 	// the guest never resumes here.
-	Left bool
-	// Streams means that this virt-handler began the migration and forwards its stream.
-	Streams bool
-	// Cause is the reason of this virt-handler's Cancel.
-	Cause string
-	// Settled means that no hotplug is under way.
-	Settled     bool
+	Left        bool
+	Streams     bool   // this virt-handler began the migration and forwards its stream
+	Cause       string // the reason of this virt-handler's Cancel
+	Settled     bool   // no hotplug is under way
 	Mirrors     Mirrors
 	Convergence Convergence
 	// Stopped is the time for which this virt-handler has seen the guest stopped for its switchover (pre-switchover,
-	// device, and post-copy until it is Left). Downtime is the limit of the guest's downtime.
+	// device, and post-copy until it is Left). Downtime is its limit.
 	Stopped, Downtime time.Duration
-	// Continued means that this virt-handler has told QEMU to hand the guest over. QEMU may not answer since then, so
-	// that Status is an earlier one: it does nothing else while the target does not read what the guest needs to run.
+	// Continued means that this virt-handler has told QEMU to hand the guest over. Status may be older: QEMU does
+	// not answer while the target does not read.
 	Continued bool
 
-	// Connected means that there is a control connection to the target's virt-handler. Ready, Loaded, Ran
-	// and Never were received over any of them. Loaded is also true if that virt-handler never sends it.
+	// Connected means that there is a control connection to the target's virt-handler. The facts came over
+	// any. Loaded is also true if that virt-handler never sends it.
 	Connected                 bool
 	Ready, Loaded, Ran, Never bool
 }
@@ -54,58 +50,44 @@ type SourceFacts struct {
 // SourceAction is an action at the source.
 type SourceAction string
 
+// The actions at the source.
 const (
-	// SourceWait waits until a fact changes.
-	SourceWait SourceAction = "wait"
-	// RecordStart writes startTimestamp and the mode PreCopy.
-	RecordStart SourceAction = "record the start"
-	// MirrorDisks starts the copies of the disks that move with the guest.
-	MirrorDisks SourceAction = "mirror the disks"
+	SourceWait  SourceAction = "wait"             // until a fact changes
+	RecordStart SourceAction = "record the start" // writes startTimestamp and the mode PreCopy
+	MirrorDisks SourceAction = "mirror the disks" // that move with the guest
 	// FinishMirrors ends the copies with all of the guest's writes. The source's disks stay, so
 	// that the guest can resume here.
 	FinishMirrors SourceAction = "finish the mirrors"
-	// EndMirrors ends copies that are not needed any more.
-	EndMirrors SourceAction = "end the mirrors"
+	EndMirrors    SourceAction = "end the mirrors" // which are not needed any more
 	// Begin sets the begun marker, then capabilities and parameters, and starts the migration.
-	Begin SourceAction = "begin"
-	// RecordPostCopy writes the mode PostCopy.
-	RecordPostCopy SourceAction = "record the mode PostCopy"
-	// SwitchToPostCopy moves the guest before its memory (migrate-start-postcopy).
-	SwitchToPostCopy SourceAction = "switch to post-copy"
-	// MarkLeft sets the marker of Left.
-	MarkLeft SourceAction = "mark the guest as left"
-	// PauseGuest stops the guest until its memory is sent. The target runs it.
-	PauseGuest SourceAction = "pause the guest until it has moved"
-	// ContinueSwitchover sends the rest of the guest (migrate-continue).
-	ContinueSwitchover SourceAction = "continue the switchover"
+	Begin              SourceAction = "begin"
+	RecordPostCopy     SourceAction = "record the mode PostCopy"
+	SwitchToPostCopy   SourceAction = "switch to post-copy" // migrate-start-postcopy
+	MarkLeft           SourceAction = "mark the guest as left"
+	PauseGuest         SourceAction = "pause the guest until it has moved"
+	ContinueSwitchover SourceAction = "continue the switchover" // migrate-continue
 	// Cancel cancels the migration (migrate_cancel). QEMU decides whether it comes in time.
 	Cancel SourceAction = "cancel"
 	// RecordFailed writes failed, the reason and endTimestamp, and for an abort that it succeeded.
-	RecordFailed SourceAction = "record the failure"
-	// RecordAbortFailed writes that the abort came too late (abortStatus Failed).
-	RecordAbortFailed SourceAction = "record that the abort failed"
+	RecordFailed      SourceAction = "record the failure"
+	RecordAbortFailed SourceAction = "record that the abort failed" // it came too late (abortStatus Failed)
 	// Resume runs a sent guest here again (cont). failed is recorded first.
-	Resume SourceAction = "resume"
-	// Quit ends QEMU, whose guest runs at the target.
-	Quit SourceAction = "quit"
-	// Recover opens a new stream for a post-copy whose stream has broken.
-	Recover SourceAction = "recover the post-copy"
-	// EndLost ends QEMU and sets the VMI to Failed with the reason.
-	EndLost SourceAction = "end the lost guest"
-	// ReportEnd reports the guest's end like that of any other guest.
-	ReportEnd SourceAction = "report the guest's end"
+	Resume    SourceAction = "resume"
+	Quit      SourceAction = "quit"                   // the guest runs at the target
+	Recover   SourceAction = "recover the post-copy"  // opens a new stream
+	EndLost   SourceAction = "end the lost guest"     // and set the VMI to Failed with the reason
+	ReportEnd SourceAction = "report the guest's end" // as of any other guest
 )
 
 // SourceStep is the next step at the source.
 type SourceStep struct {
 	Action SourceAction
-	// Tell is sent to the target, besides the action.
-	Tell Fact
+	Tell   Fact // to the target, besides the action
 	// Reason is a sentence for the VM's owner, for Cancel, RecordFailed and EndLost.
 	Reason string
 }
 
-// switchoverPatience limits how long a guest is stopped before its switchover. virt-launcher waits as long without a
+// switchoverPatience limits how long a guest is stopped before its switchover, as in virt-launcher without a
 // virt-handler.
 const switchoverPatience = migrationstatus.Unattended
 
@@ -149,8 +131,8 @@ func (f *SourceFacts) decide() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// canceledTooLate reports whether QEMU was canceled at the moment at which the stream of its post-copy broke: it stays in
-// that state. Nothing was released, so the target has not run the guest either.
+// canceledTooLate reports whether QEMU was canceled when the stream of its post-copy broke: it stays in that state.
+// Nothing was released, so the target has not run the guest either.
 func (f *SourceFacts) canceledTooLate() bool {
 	return f.Status == migrationstatus.Canceling && f.Record.PostCopy && !f.Record.Final && !f.Left && !f.here() &&
 		f.Stopped >= f.Downtime+handoverPatience
@@ -315,27 +297,22 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 }
 
 // handoverPatience is how much longer than its downtime a guest may stand still while it is handed over. A
-// connection that is silent breaks earlier, but one to a QEMU that does not read stays.
+// silent connection breaks earlier, but one to a QEMU that does not read stays.
 const handoverPatience = time.Minute
 
-// handingOver handles a guest that QEMU hands over, and that the target cannot run yet: nothing was released.
+// handingOver handles a guest that QEMU hands over. Nothing was released, so the target cannot run it yet.
 func (f *SourceFacts) handingOver() SourceStep {
-	if reason := cmp.Or(f.unwanted(), f.unsent()); reason != "" {
+	if reason := f.unwanted(); reason != "" {
 		return SourceStep{Action: Cancel, Reason: reason}
 	}
-	return SourceStep{Action: SourceWait}
-}
-
-// unsent returns the reason why a handover that takes too long must end, "" for none.
-func (f *SourceFacts) unsent() string {
 	if f.Stopped < f.Downtime+handoverPatience {
-		return ""
+		return SourceStep{Action: SourceWait}
 	}
 	lacks := "the last of its memory had not been sent"
 	if f.Status.PostCopy() {
 		lacks = "QEMU at the target had not loaded it"
 	}
-	return fmt.Sprintf("the guest stood still for %s, and %s", f.Stopped.Round(time.Second), lacks)
+	return SourceStep{Action: Cancel, Reason: fmt.Sprintf("the guest stood still for %s, and %s", f.Stopped.Round(time.Second), lacks)}
 }
 
 func (f *SourceFacts) lacking() string {
@@ -367,10 +344,9 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 }
 
 // beforeLeft handles a post-copy before the marker Left is set: nothing was released, so the guest has not run at the
-// target. QEMU obeys a cancel as long as the stream is whole; then the guest resumes. A stream that breaks before
-// QEMU has sent the first page fails the migration, and the guest resumes. One that breaks later leaves no way back:
-// QEMU never ends a canceled migration then. An error at the very end fails it, too, when the target may run the guest:
-// Left tells it apart from the first.
+// target. It resumes here after a cancel while the stream is whole, and after a stream that breaks before the first
+// page, which fails the migration. One that breaks later leaves no way back: QEMU never ends a canceled migration
+// then. An error at the very end fails it, too, when the target may run the guest: Left tells it apart from the first.
 func (f *SourceFacts) beforeLeft() SourceStep {
 	if f.Status.Revocable() {
 		step := f.handingOver()
@@ -418,11 +394,10 @@ func (f *SourceFacts) ended() SourceStep {
 	return SourceStep{Action: ReportEnd}
 }
 
-// failure returns the reason of a migration that failed in QEMU.
 func (f *SourceFacts) failure() string {
 	switch {
 	case f.Record.AbortRequested && f.Cause == targetEnded:
-		// An abort ends the target as well, which may be observed first.
+		// An abort also ends the target, which may be observed first.
 		return aborted
 	case f.Cause != "":
 		return f.Cause
@@ -438,7 +413,7 @@ func (f *SourceFacts) failure() string {
 	return "the connection to the target has ended"
 }
 
-// mostOfError bounds QEMU's error, which a guest that controls QEMU may choose.
+// mostOfError bounds QEMU's error: a guest that controls QEMU may choose it.
 const mostOfError = 512
 
 func bounded(text string) string {

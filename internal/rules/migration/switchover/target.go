@@ -9,45 +9,36 @@ import (
 type TargetFacts struct {
 	Record Record
 	// Named means that activePods has the pod's UID. Another pod of its name is not this migration's.
-	Named bool
-	// Terminating means that the pod is being deleted, or is gone.
-	Terminating bool
+	Named       bool
+	Terminating bool // the pod is being deleted, or is gone
 
 	Process Process
 	Exit    Exit
 	// Status is the result of query-migrate, RunState that of query-status, asked after it.
 	RunState string
 	Status   migrationstatus.Status
-	// Marked means that QEMU has the ran marker: the guest may run at any time.
-	Marked bool
-	// Doomed means that a virt-handler has begun to kill QEMU and set the doomed marker.
-	Doomed bool
+	Marked   bool // QEMU has the ran marker: the guest may run at any time
+	Doomed   bool // a virt-handler has set the doomed marker, and begun to kill QEMU
 	// Unmarked means that this virt-handler has had the monitor to itself since the ran marker was
 	// not set, and has not begun to set it. It stays true after QEMU's end.
 	Unmarked bool
-
-	// Released was received over any control connection.
-	Released bool
+	Released bool // over any control connection
 }
 
 // TargetAction is an action at the target.
 type TargetAction string
 
+// The actions at the target.
 const (
-	// TargetWait waits until a fact changes.
-	TargetWait TargetAction = "wait"
+	TargetWait TargetAction = "wait" // until a fact changes
 	// StartIncoming prepares disks and network and starts QEMU, stopped and listening.
 	StartIncoming TargetAction = "start QEMU for the incoming guest"
-	// ReportReady writes targetNodeAddress.
-	ReportReady TargetAction = "report that the target is ready"
-	// MarkAndRun sets the ran marker and runs the guest (cont).
-	MarkAndRun TargetAction = "mark and run"
-	// Run runs the guest (cont).
-	Run TargetAction = "run"
+	ReportReady   TargetAction = "report that the target is ready" // writes targetNodeAddress
+	MarkAndRun    TargetAction = "mark and run"                    // sets the ran marker, then cont
+	Run           TargetAction = "run"                             // cont
 	// RecoverIncoming listens for the new stream of a post-copy (migrate-recover).
 	RecoverIncoming TargetAction = "listen for the rest of the post-copy"
-	// Kill ends a QEMU that has not run. It sets the doomed marker first, so that no virt-handler
-	// runs a guest that is about to be killed.
+	// Kill ends a QEMU that has not run. It sets the doomed marker first, so that no virt-handler runs the guest.
 	Kill TargetAction = "kill"
 	// ReportCompleted writes targetNodeDomainDetected, targetNodeDomainReadyTimestamp, completed and endTimestamp.
 	ReportCompleted TargetAction = "report the completed migration"
@@ -56,8 +47,7 @@ const (
 // TargetStep is the next step at the target.
 type TargetStep struct {
 	Action TargetAction
-	// Tell is sent to the source, besides the action.
-	Tell Fact
+	Tell   Fact // to the source, besides the action
 }
 
 // DecideTarget returns the next step at the target.
@@ -67,7 +57,11 @@ func DecideTarget(f TargetFacts) TargetStep {
 	case f.Process == ProcessUnknown:
 		return TargetStep{Action: TargetWait}
 	case !ours:
-		return f.foreign()
+		// It sends no fact: one pod's QEMU shows nothing about another's.
+		if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
+			return TargetStep{Action: Kill}
+		}
+		return TargetStep{Action: TargetWait}
 	case f.Process == ProcessEnded:
 		return f.ended()
 	case f.Process == ProcessNotStarted:
@@ -93,22 +87,13 @@ func Taken(f TargetFacts) TargetStep {
 	return DecideTarget(f)
 }
 
-// foreign is for a pod that the VMI does not name as this migration's. It sends no fact: one pod's QEMU shows nothing
-// about another's.
-func (f *TargetFacts) foreign() TargetStep {
-	if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
-		return TargetStep{Action: Kill}
-	}
-	return TargetStep{Action: TargetWait}
-}
-
 func (f *TargetFacts) wanted() bool {
 	r := f.Record
 	return !r.Failed && !r.Completed && !r.Final && (f.sourceDecides() || !f.Terminating && !r.AbortRequested && !r.Deleting)
 }
 
 // sourceDecides reports whether QEMU's end may cost the guest: in a post-copy, the source cannot resume it once the
-// stream has broken. The source cancels what is unwanted, and records the failure.
+// stream has broken. So the source cancels an unwanted migration, and records the failure.
 func (f *TargetFacts) sourceDecides() bool {
 	return (f.Record.PostCopy || f.Status.PostCopy()) && f.Record.SourceNamed && !f.Released
 }
@@ -119,8 +104,8 @@ func (f *TargetFacts) mayHaveRun() bool {
 
 func (f *TargetFacts) runs() bool { return runstate.Of(f.RunState).Outlook == runstate.Runs }
 
-// arrived means that QEMU has all that the guest needs to run. QEMU leaves the run state inmigrate before the
-// migration is completed.
+// arrived means that QEMU has all that the guest needs to run. It leaves the run state inmigrate before the migration
+// is completed.
 func (f *TargetFacts) arrived() bool {
 	return f.RunState != runstate.InMigrate && (f.Status == migrationstatus.Completed || f.Status.PostCopy())
 }
@@ -136,7 +121,7 @@ func (f *TargetFacts) incoming() TargetStep {
 }
 
 // loaded handles a guest that has arrived and has not run. Released wins over an abort: the source
-// has let the guest go. In a post-copy the source is told that the guest is here, before it lets it go.
+// has let the guest go. In a post-copy the source must first be told that the guest is Loaded.
 func (f *TargetFacts) loaded() TargetStep {
 	r := f.Record
 	switch {

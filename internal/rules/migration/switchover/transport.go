@@ -1,8 +1,7 @@
 package switchover
 
-// Transport is the configuration of the migration stream. Both QEMUs must have the same one: the
-// source's virt-handler offers one, and the target accepts as much as its QEMU supports. The zero
-// value is one connection, which all versions support.
+// Transport is the configuration of the migration stream, the same for both QEMUs: the source's virt-handler offers
+// one, and the target accepts as much as its QEMU supports. All versions support the zero value.
 type Transport struct {
 	// Channels is the number of multifd connections; 0 sends memory on the main connection.
 	Channels int
@@ -13,16 +12,14 @@ type Transport struct {
 const (
 	// mostChannels suffices for a network: a channel sends about a GB a second (decision 293).
 	mostChannels = 4
-	// cpusPerChannel are the CPUs that a channel uses on each node: virt-handler, which encrypts, and QEMU.
+	// cpusPerChannel are for virt-handler, which encrypts, and QEMU on each node.
 	cpusPerChannel = 2
-	// One connection reaches this rate, in bytes a second, on any machine.
-	oneIsEnough = 512 * mib
-	// smallMemory is sent in about the time in which several connections are set up.
-	smallMemory = 512 * mib
+	oneIsEnough    = 512 * mib // bytes a second: one connection reaches this rate on any machine
+	smallMemory    = 512 * mib // is sent while several connections are set up
 )
 
 // OfferOf returns the source's offer for a guest with memory bytes, if virt-handler may use cpus
-// CPUs. Several connections are offered only where one is the bottleneck.
+// CPUs. It has several connections only where one is the bottleneck.
 func OfferOf(l Limits, memory int64, cpus int) Transport {
 	t := Transport{PostCopy: l.PostCopy}
 	if memory > smallMemory && (l.Bandwidth <= 0 || l.Bandwidth > oneIsEnough) {
@@ -31,8 +28,8 @@ func OfferOf(l Limits, memory int64, cpus int) Transport {
 	return t
 }
 
-// Accepted returns the part of an offer that the target accepts, if virt-handler may use cpus CPUs.
-// QEMU itself shows whether it supports post-copy.
+// Accepted returns the part of an offer that a target with cpus CPUs for virt-handler accepts. QEMU itself shows
+// whether it supports post-copy.
 func (t Transport) Accepted(cpus int) Transport {
 	return Transport{Channels: channels(t.Channels, cpus), PostCopy: t.PostCopy}
 }

@@ -2,6 +2,7 @@ package volumemigration
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	v1 "kubevirt.io/api/core/v1"
@@ -10,9 +11,9 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// Compare returns the moves from a running VMI's claims to a template's, and the reasons why
-// volumes can't be moved. If one can't, none is moved: a change of several volumes is one change.
-// Volumes that are hotpluggable in only one of the two are not compared.
+// Compare returns the moves from a running VMI's claims to a template's, or the reasons why volumes can't be
+// moved: a change of several volumes is one change. Volumes that are hotpluggable in only one of the two are
+// not compared.
 func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refusals []string) {
 	running := &vmi.Spec
 	for i := range wanted.Volumes {
@@ -108,7 +109,8 @@ func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move
 	out.Volumes = nil
 	for i := range started.Volumes {
 		v := started.Volumes[i]
-		if to := volumeclaim.Named(wanted.Volumes, v.Name); to != nil && (settled(running, to) || moved(moves, v.Name)) {
+		moved := slices.ContainsFunc(moves, func(m Move) bool { return m.Volume == v.Name })
+		if to := volumeclaim.Named(wanted.Volumes, v.Name); to != nil && (settled(running, to) || moved) {
 			v.VolumeSource = to.VolumeSource
 		}
 		out.Volumes = append(out.Volumes, v)
@@ -126,17 +128,8 @@ func settled(running *v1.VirtualMachineInstanceSpec, to *v1.Volume) bool {
 	return written && machine.Hotpluggable(from) == machine.Hotpluggable(to)
 }
 
-func moved(moves []Move, volume string) bool {
-	for _, m := range moves {
-		if m.Volume == volume {
-			return true
-		}
-	}
-	return false
-}
-
 // Rename gives the VMI's volumes the template's source if it is the same claim, which a DataVolume
-// names as well. It reports whether any changed.
+// names as well, and reports a change.
 func Rename(running, wanted *v1.VirtualMachineInstanceSpec) bool {
 	changed := false
 	for i := range wanted.Volumes {

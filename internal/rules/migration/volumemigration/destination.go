@@ -16,10 +16,8 @@ import (
 type Destination struct {
 	Move  Move
 	Claim placement.Claim
-	// Size is in bytes, 0 if unknown.
-	Size int64
-	// User is another writer to the claim, as text: another VMI's guest or a maintenance pod.
-	User string
+	Size  int64  // in bytes, 0 if unknown
+	User  string // another writer to the claim, as text: another VMI's guest or a maintenance pod
 	// Plugged means that an attachment pod binds the claim, after the target pod runs.
 	Plugged bool
 }

@@ -22,7 +22,7 @@ import (
 const (
 	// DrainAnnotation on a VM lets a drain move its disks to other claims, if the value is DrainMigrate.
 	DrainAnnotation = "drydock.dev/drain-local-disks"
-	// DrainMigrate permits the migration.
+	// DrainMigrate permits it.
 	DrainMigrate = "Migrate"
 
 	// DrainLabel on a DataVolume that was made for a drain is the VM's UID.
@@ -37,7 +37,7 @@ func DrainAllowed(vm *v1.VirtualMachine) bool {
 }
 
 // Exits returns the move off the node for each volume that could be migrated, needed or not. The claim's
-// name depends on the guest's pod: it was never a guest's disk before, and changes with the pod.
+// name changes with the guest's pod: it was never a guest's disk before.
 func Exits(vmi *v1.VirtualMachineInstance) []Move {
 	var moves []Move
 	for i := range vmi.Spec.Volumes {
@@ -115,16 +115,15 @@ func (m Move) Names(template *v1.VirtualMachineInstanceSpec) bool {
 	return claimOf(template, m.Volume) == m.To
 }
 
-// Open reports whether the template has each volume on one of its move's two claims. Otherwise a
-// user wants another claim.
+// Open reports whether the template has each volume on one of its move's two claims: no user wants another.
 func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
 	return !slices.ContainsFunc(moves, func(m Move) bool {
 		return !m.Names(template) && claimOf(template, m.Volume) != m.From
 	})
 }
 
-// Name writes the new claims into the VM's template, and their names into its dataVolumeTemplates,
-// since each of these must be a volume's. Their sources stay.
+// Name writes the new claims into the VM's template, and their names into its dataVolumeTemplates: each of
+// these must be a volume's.
 func Name(vm *v1.VirtualMachine, moves []Move) {
 	for _, m := range moves {
 		if v := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
@@ -154,7 +153,7 @@ func renameTemplate(vm *v1.VirtualMachine, from, to string) {
 }
 
 // NewDestination returns the DataVolume of a new claim that is like the old one and as large. owned
-// makes the VM its owner, like the old one's.
+// makes the VM its owner.
 func NewDestination(vm *v1.VirtualMachine, move Move, old *corev1.PersistentVolumeClaim, owned bool) *cdiv1.DataVolume {
 	size := old.Spec.Resources.Requests.Storage()
 	if given := old.Status.Capacity.Storage(); given.Cmp(*size) > 0 {

@@ -15,8 +15,7 @@ import (
 
 // Exchange is a hotpluggable volume of a template whose claim changes and can't be copied.
 type Exchange struct {
-	// Index is the volume's index in the template, Why the reason.
-	Index int
+	Index int // of the volume in the template
 	Why   string
 }
 
@@ -59,7 +58,7 @@ func unready(vmi *v1.VirtualMachineInstance, m Move) string {
 }
 
 // Held returns the template for plugging the VMI's hotpluggable volumes: without the new claims of disks
-// that are to be copied. These are all that change if byMigration is set, and those of unfinished moves.
+// that are to be copied. These are all that change if byMigration, else those of unfinished moves.
 func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, byMigration bool, unfinished []Move) *v1.VirtualMachineInstanceSpec {
 	drift := hotplugspec.ReadDrift(vmi.Annotations)
 	out := *template

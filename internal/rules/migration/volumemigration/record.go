@@ -27,7 +27,7 @@ func Record(status *v1.VirtualMachineStatus, moves []Move) {
 }
 
 // Kept returns the undecided moves: their disk is, as far as known, on the old claim, and the template names the copy
-// or the VMI is about to make it. vmi is nil when it is gone.
+// or the VMI is about to make it. vmi is nil if it is gone.
 func Kept(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) []Move {
 	return slices.DeleteFunc(slices.Clone(recorded), func(m Move) bool {
 		named := claimOf(template, m.Volume) == m.To

@@ -77,7 +77,7 @@ func Of(vmi *v1.VirtualMachineInstance) []Move {
 }
 
 // Target returns the VMI for the target of its migration: with the new claims in its spec and in
-// the status of plugged volumes. Without moves it returns vmi itself.
+// the status of plugged volumes, whose other information has to be looked up. Without moves it returns vmi.
 func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	moves := Of(vmi)
 	if len(moves) == 0 {
@@ -85,22 +85,16 @@ func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	}
 	out := *vmi
 	out.Spec = Arrive(&vmi.Spec, moves)
-	out.Status.VolumeStatus = arriveStatus(vmi.Status.VolumeStatus, moves)
-	return &out
-}
-
-// The plugged volumes' other information has to be looked up.
-func arriveStatus(list []v1.VolumeStatus, moves []Move) []v1.VolumeStatus {
-	out := slices.Clone(list)
+	out.Status.VolumeStatus = slices.Clone(vmi.Status.VolumeStatus)
 	for _, m := range moves {
-		for i := range out {
-			s := &out[i]
+		for i := range out.Status.VolumeStatus {
+			s := &out.Status.VolumeStatus[i]
 			if s.Name == m.Volume && s.HotplugVolume != nil && s.PersistentVolumeClaimInfo != nil && s.PersistentVolumeClaimInfo.ClaimName == m.From {
 				s.PersistentVolumeClaimInfo = &v1.PersistentVolumeClaimInfo{ClaimName: m.To}
 			}
 		}
 	}
-	return out
+	return &out
 }
 
 // Arrive returns the spec of a VMI whose migration has succeeded. It shares everything but the volumes with spec.
@@ -127,8 +121,7 @@ func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	}}
 }
 
-// Misplaced returns why a target pod has other claims than the VMI needs, "" if it has not. A pod's volumes can't be
-// changed.
+// Misplaced returns why a target pod has other claims than the VMI needs, "" if it has not.
 func Misplaced(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	wanted := Target(vmi)
 	for i := range wanted.Spec.Volumes {

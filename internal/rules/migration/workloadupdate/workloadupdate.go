@@ -6,8 +6,7 @@
 //	up to date ──────────────────────────> outdated ──> migration (LiveMigrate)   ──> up to date
 //	                                           └──────> eviction  (Evict), in batches: the VM starts it again
 //
-// The only state is the time of the last batch of evictions: the rest follows from the pod's image in
-// a VMI's status and from the existing migrations. It must not import a client.
+// The only state is the time of the last batch of evictions. It must not import a client.
 package workloadupdate
 
 import (
@@ -36,15 +35,13 @@ const (
 type Cluster struct {
 	VMIs       []*v1.VirtualMachineInstance
 	Migrations []*v1.VirtualMachineInstanceMigration
-	// Image is that of new launcher pods.
-	Image    string
-	Strategy v1.KubeVirtWorkloadUpdateStrategy
-	// Eviction is the cluster's eviction strategy, MostMigrations the maximum number of concurrent migrations.
-	Eviction       v1.EvictionStrategy
-	MostMigrations uint32
-	// LastBatch is the time of the last evictions. A new process uses its own start.
-	LastBatch time.Time
-	Now       time.Time
+	Image      string // of new launcher pods
+	Strategy   v1.KubeVirtWorkloadUpdateStrategy
+	Eviction   v1.EvictionStrategy // the cluster's
+
+	MostMigrations uint32    // at a time
+	LastBatch      time.Time // of evictions; a new process uses its own start
+	Now            time.Time
 }
 
 // Plan is the list of actions.
@@ -52,13 +49,10 @@ type Plan struct {
 	Outdated int
 	// Label and Unlabel are the VMIs that get or lose the label OutdatedLauncherImageLabel.
 	Label, Unlabel []*v1.VirtualMachineInstance
-	// Migrate are migrations to create. Their names follow from their purpose.
-	Migrate []*v1.VirtualMachineInstanceMigration
-	// Cancel are migrations that are no longer needed.
-	Cancel []*v1.VirtualMachineInstanceMigration
-	Evict  []*v1.VirtualMachineInstance
-	// After requests another look, zero for none.
-	After time.Duration
+	Migrate        []*v1.VirtualMachineInstanceMigration // to create; their names follow from their purpose
+	Cancel         []*v1.VirtualMachineInstanceMigration // no longer needed
+	Evict          []*v1.VirtualMachineInstance
+	After          time.Duration // the requeue delay, zero for none
 }
 
 type planning struct {
@@ -79,17 +73,14 @@ func Decide(c Cluster) Plan {
 			p.underway++
 		}
 	}
-	for _, vmi := range oldestFirst(c.VMIs) {
+	oldestFirst := slices.SortedFunc(slices.Values(c.VMIs), func(a, b *v1.VirtualMachineInstance) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+	for _, vmi := range oldestFirst {
 		p.planVMI(vmi)
 	}
 	p.cutBatch()
 	return p.plan
-}
-
-func oldestFirst(vmis []*v1.VirtualMachineInstance) []*v1.VirtualMachineInstance {
-	return slices.SortedFunc(slices.Values(vmis), func(a, b *v1.VirtualMachineInstance) int {
-		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
-	})
 }
 
 func (p *planning) planVMI(vmi *v1.VirtualMachineInstance) {
@@ -119,9 +110,8 @@ func (p *planning) planVMI(vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// busy reports whether a guest must wait: it is starting or stopping; it is already being moved, for whatever
-// reason, and thereby gets a newer pod; or its node does not answer, so that its state is unknown. An eviction
-// would be redundant, and would take another guest's place.
+// busy reports whether a guest must wait: it is starting or stopping, is already being moved to a newer pod, or its
+// node does not answer. Its eviction would take another guest's place.
 func busy(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() || migration.InFlight(vmi) ||
 		vmistatus.Interrupted(vmi) || vmistatus.Unanswered(vmi)
@@ -146,8 +136,7 @@ func (p *planning) by(method v1.WorkloadUpdateMethod) bool {
 	return slices.Contains(p.Strategy.WorkloadUpdateMethods, method)
 }
 
-// protected reports whether an eviction of an unmigratable guest would be refused; it must not take a place in
-// every batch.
+// protected reports whether an eviction of an unmigratable guest would be refused: it would take a place in every batch.
 func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool {
 	switch evacuation.Strategy(vmi, cluster) {
 	case v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrateIfPossible:
@@ -156,14 +145,12 @@ func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool
 	return true
 }
 
-// migrate creates a migration unless one is pending or has just ended. It creates no more than may run, so that
-// waiting guests need no object.
+// migrate creates a migration unless one is pending or has just ended, and no more than may run.
 func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if p.underway >= p.MostMigrations || slices.ContainsFunc(of, pending) {
-		// Their end causes the next look.
-		return
+		return // Their end causes the next look.
 	}
 	if left := migration.Pause(of, p.Now); left > 0 {
 		p.plan.After = backoff.Sooner(p.plan.After, left)

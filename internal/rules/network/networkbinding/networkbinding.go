@@ -1,6 +1,5 @@
 // Package networkbinding decides how an interface is connected by a binding that the KubeVirt object
-// registers (configuration.network.binding): which bindings are supported, how a network plugin sets
-// up the interface in the launcher pod, and virt-handler's part.
+// registers (configuration.network.binding), and which bindings are supported.
 //
 //	domainAttachmentType   QEMU's tap is created by                 and connected to the pod's interface by
 //	tap                    the network's or the binding's plugin    that plugin
@@ -28,22 +27,19 @@ type Registered map[string]v1.InterfaceBindingPlugin
 
 const (
 	// Max bounds the registered bindings.
-	Max = 64
-	// maxName bounds the part of an unknown name that an error repeats.
-	maxName = 63
+	Max     = 64
+	maxName = 63 // characters of an unknown name that an error repeats
 	path    = "spec.configuration.network.binding"
 )
 
 // Binding is a supported binding.
 type Binding struct {
-	// Managed means that virt-handler creates the tap; otherwise a network plugin does.
-	Managed bool
+	Managed bool // virt-handler creates the tap; otherwise a network plugin does
 	// Namespace and Attachment name the binding's NetworkAttachmentDefinition, "" for none. Without a namespace
 	// it is in the guest's.
 	Namespace, Attachment string
 	Migrates              bool
-	// Memory is the binding's memory overhead of the launcher pod, nil for none.
-	Memory *resource.Quantity
+	Memory                *resource.Quantity // more for the launcher pod, nil for none
 }
 
 // Of returns an interface's binding, nil for none.
@@ -82,8 +78,7 @@ func (r Registered) names() string {
 
 // Problem is why a binding is not supported.
 type Problem struct {
-	// Field is the path of the field below the binding.
-	Field []string
+	Field []string // the path below the binding
 	Text  string
 }
 

@@ -7,12 +7,11 @@
 //	the container's device nodes and environment               the kubelet, once, by the device plugin's answer
 //	the pod's annotation network-status                        Multus, and all who may change pods in the namespace
 //
-// An author of a definition gets no more than by requests of his own pods: an extended resource, which
-// quotas count as in any pod. Resources of Kubernetes's and Drydock's domains are refused.
+// An author of a definition gets no more than by his own pods: an extended resource, which quotas count.
+// Resources of Kubernetes's and Drydock's domains are refused.
 //
-// network-status assigns the pod's devices to interfaces, and is trusted for nothing else: an address
-// that is not in the environment is none of the pod's. QEMU can open only the devices that the kubelet
-// has put into the container, whatever it is told; that is the lock (decision 404).
+// network-status only assigns the pod's devices, which the environment lists, to interfaces. QEMU can open
+// only the devices that the kubelet has put into the container, whatever it is told (decision 404).
 //
 // The package must not import a client.
 package sriov
@@ -28,15 +27,11 @@ import (
 )
 
 const (
-	// ResourceAnnotation of a NetworkAttachmentDefinition names the node resource that a pod on that network
-	// needs.
+	// ResourceAnnotation of a NetworkAttachmentDefinition names the resource that a pod on that network needs.
 	ResourceAnnotation = "k8s.v1.cni.cncf.io/resourceName"
-	// A device plugin lists the container's devices in these variables.
-	environmentPrefix = "PCIDEVICE_"
-	// maxDevices bounds a pod's devices: more than the ports of a machine.
-	maxDevices = 256
-	// maxShown bounds the part of an annotation that an error repeats.
-	maxShown = 64
+	environmentPrefix  = "PCIDEVICE_" // of a device plugin's lists of the container's devices
+	maxDevices         = 256          // of a pod: more than the ports of a machine
+	maxShown           = 64           // characters of an annotation that an error repeats
 )
 
 var address = regexp.MustCompile(`^[0-9a-f]{4}:[0-9a-f]{2}:[01][0-9a-f]\.[0-7]$`)
@@ -66,8 +61,8 @@ func Resource(annotations map[string]string) (corev1.ResourceName, error) {
 	return corev1.ResourceName(name), nil
 }
 
-// refused returns why a launcher pod does not request a resource, "" if it does. It is stricter than the API server:
-// it also refuses a name that only looks like a reserved one.
+// refused returns why a launcher pod does not request a resource, "" if it does. Unlike the API server, it refuses a
+// name that only looks like a reserved one, too.
 func refused(name string) string {
 	domain, _, found := strings.Cut(name, "/")
 	switch {
