@@ -26,8 +26,8 @@ func Condition(pod *corev1.Pod, kind corev1.PodConditionType) *corev1.PodConditi
 	return nil
 }
 
-// BeingScheduled reports whether the scheduler has yet to decide about the pod. If a pod disappears after that, the
-// scheduler emits a warning event.
+// BeingScheduled reports whether the scheduler has yet to decide about the pod. It emits a warning event if the pod
+// disappears meanwhile.
 func BeingScheduled(pod *corev1.Pod) bool {
 	return pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil && !Terminal(pod) && Condition(pod, corev1.PodScheduled) == nil
 }
