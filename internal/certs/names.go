@@ -52,8 +52,8 @@ type Identity struct {
 // APIServer is the identity with which virt-api serves its webhooks and its API.
 func APIServer() Identity { return Identity{Secret: APISecret} }
 
-// HandlerServer is the identity with which virt-handler serves virt-api. Virt-handlers use the same certificate among
-// each other (PeerServerConfig, PeerClientConfig).
+// HandlerServer is the identity with which virt-handler serves virt-api, its only trusted client. Virt-handlers use the
+// same certificate among each other (PeerServerConfig, PeerClientConfig).
 func HandlerServer() Identity {
 	return Identity{TrustKey: trustKey(HandlerClientSecret), OwnKey: HandlerTrust()}
 }

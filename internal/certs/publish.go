@@ -25,7 +25,8 @@ const AuthorityEntry = "ca.crt"
 // AuthorityKeyEntry is the entry with the authority's key.
 const AuthorityKeyEntry = "ca.key"
 
-// keptAuthorities bounds those of one Secret: the newest and those of certificates that may still be in use.
+// keptAuthorities bounds the trusted authorities of one Secret: the newest and those of certificates that may still be
+// in use.
 const keptAuthorities = 3
 
 // publisher copies the authorities' certificates into the ConfigMap kubevirt-ca. A replaced one stays trusted until it

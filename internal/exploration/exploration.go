@@ -64,7 +64,7 @@ type Graph[S comparable, T any] struct {
 	offsets []int
 	targets []int32
 	kinds   []uint8
-	// unrest is the first state without rest, or -1.
+	// unrest is the first state at which the model rests and must not, or -1.
 	unrest      int32
 	unrestCause error
 }

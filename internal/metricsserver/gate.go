@@ -20,7 +20,8 @@ import (
 // A token's owner must have the right to get this URL.
 const path = "/metrics"
 
-// These bound how long, and for how many tokens, the API server's verdict is remembered.
+// These bound how long, and for how many tokens, the API server's verdict is remembered. A revoked right ends within
+// allowedFor.
 const (
 	allowedFor, maxAllowed = time.Minute, 64
 	refusedFor, maxRefused = 10 * time.Second, 1024

@@ -2,7 +2,8 @@
 // which only the caller's part is kept, and only a few lists at one time in a process.
 //
 // It asks the API server: a cache has no pods of strangers, and may be too old for filling or deleting a claim that
-// somebody uses. The pages of one list are of one state of the API server. It must not decide which objects count.
+// somebody uses. The metadata alone does not suffice: volumes and phases decide. The pages of one list are of one state
+// of the API server. It must not decide which objects count.
 package pagedlist
 
 import (

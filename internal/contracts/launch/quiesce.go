@@ -10,8 +10,8 @@ type Quiesce struct {
 	Holder string `json:"holder"`
 	// Milliseconds limits the hold, besides virt-launcher's own limits.
 	Milliseconds int64 `json:"milliseconds"`
-	// Agent means that the guest agent freezes the file systems. Without it, or if it can't, the guest's CPUs are
-	// stopped, unless AgentOnly.
+	// Agent means that the guest agent freezes the file systems. Without it, or if it freezes none or can't, the guest's
+	// CPUs are stopped, unless AgentOnly.
 	Agent     bool `json:"agent,omitempty"`
 	AgentOnly bool `json:"agentOnly,omitempty"`
 }
@@ -79,7 +79,7 @@ func (h Hold) Lasts() bool { return h.Token != "" && h.Ended == "" }
 const (
 	// HeldMarker exists from before the hold until after it.
 	HeldMarker = "held-still"
-	// StoppedMarker exists while virt-launcher has stopped the guest's CPUs and will start them again.
+	// StoppedMarker exists from before virt-launcher stops the guest's CPUs until after it has started them again.
 	StoppedMarker = "held-stopped"
 	// MarkerType is their QOM type.
 	MarkerType = "rng-builtin"

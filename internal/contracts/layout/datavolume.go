@@ -18,9 +18,9 @@ const (
 )
 
 // AnnOverwrite on a claim for an upload is AnnOverwriteAsked if the upload may replace the claim's content, else
-// AnnOverwriteRefused, which virt-controller writes. When the worker runs, or has found the claim empty, so that any later
-// content is the upload's, virt-controller sets it and the mark, AnnUploadTarget, to one value: marking the claim again
-// thus voids the permission. It is AnnOverwriteDone when the claim has been filled.
+// AnnOverwriteRefused, which virt-controller writes if it is missing. When the worker runs, or has found the claim
+// empty, so that any later content is the upload's, virt-controller sets it and the mark, AnnUploadTarget, to one
+// value: marking the claim again thus voids the permission. It is AnnOverwriteDone when the claim has been filled.
 const (
 	AnnOverwrite        = "drydock.dev/upload-overwrites"
 	AnnOverwriteAsked   = "true"

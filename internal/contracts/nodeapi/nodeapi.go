@@ -59,7 +59,7 @@ const (
 	TimeoutQuery = "timeout"
 	// AgentQuery is true if only the guest agent may hold the guest.
 	AgentQuery = "agent"
-	// VerifyQuery in a GET asks the guest agent whether the file systems are still frozen.
+	// VerifyQuery is true in a GET that asks the guest agent whether the file systems are still frozen.
 	VerifyQuery = "verify"
 )
 
@@ -73,7 +73,8 @@ const (
 // Screenshot returns a picture of the screen as PNG, with GET.
 const Screenshot Verb = "screenshot"
 
-// MoveCursorQuery moves the pointer before the screenshot, which wakes a screen saver. The name is the subresource's.
+// MoveCursorQuery is true if the pointer is moved before the screenshot, which wakes a screen saver. The name is the
+// subresource's.
 const MoveCursorQuery = "moveCursor"
 
 // AwayHeader is set for a guest that does not run on this node any more: nothing was done, so the request may be repeated.

@@ -10,7 +10,8 @@ import (
 var (
 	// Version is semantic with a leading v: clients parse it.
 	Version = "v0.0.0-devel"
-	// Commit is empty without a git checkout, and so is Date, the commit's time in RFC 3339.
+	// Commit is empty without a git checkout, and so is Date, the commit's time in RFC 3339: builds of one commit are
+	// equal.
 	Commit = ""
 	Date   = ""
 )

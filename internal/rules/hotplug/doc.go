@@ -53,8 +53,8 @@
 //   - H5: a volume that never becomes ready delays no other: an attachment pod that does not start is
 //     split into one for each of its volumes.
 //
-//   - H6: a volume that the guest does not have gets a pod only within the VMI's disruption budget
-//     (decision 113).
+//   - H6: a volume that the guest does not have gets a pod only within the VMI's disruption budget; one
+//     that it has gets a pod in any case (decision 113).
 //
 // H1 and H2 (package invariant) don't cover pods that others remove: these are replaced at once. The
 // exploration tests all invariants in every state that virt-controller and virt-handler reach.

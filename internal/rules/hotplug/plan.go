@@ -87,7 +87,7 @@ func (p *planning) syncSpec() {
 		if p.wanted(e.Volume) != nil {
 			return false
 		}
-		// An unmounted volume keeps its entry while a pod holds its claim.
+		// An unmounted volume keeps its entry while a pod holds its claim, unless its name is wanted on another claim.
 		nameWanted := slices.ContainsFunc(p.Wanted, func(w Wanted) bool { return w.Name == e.Name })
 		return unattached(e.Phase) || e.Phase == v1.HotplugVolumeUnMounted && nameWanted
 	})

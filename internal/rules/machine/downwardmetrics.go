@@ -16,7 +16,7 @@ const (
 	metricsNumber = 2
 )
 
-// DownwardMetrics returns virt-launcher's task, nil for none. node is its name.
+// DownwardMetrics returns virt-launcher's task, nil for none. node is the node's name.
 func DownwardMetrics(spec *v1.VirtualMachineInstanceSpec, node string) *launch.DownwardMetrics {
 	told := launch.DownwardMetrics{HostName: node, Channel: spec.Domain.Devices.DownwardMetrics != nil}
 	for i := range spec.Volumes {

@@ -114,7 +114,7 @@ func HotBus(d *v1.Disk) v1.DiskBus {
 	return diskBus(d)
 }
 
-// Room returns how many disks can be plugged into the bus.
+// Room returns how many disks can be plugged into the bus, besides those that the machine starts with.
 func Room(spec *v1.VirtualMachineInstanceSpec, bus v1.DiskBus) int {
 	probe := spec.DeepCopy()
 	const name = "room"

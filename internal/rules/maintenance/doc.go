@@ -18,8 +18,9 @@
 //   - At most one pod is the holder, and it may have no gate only while the machine is open. An open machine
 //     is unlocked only when that pod has ended (lock.Ended), or when an administrator forces it.
 //   - The order is Lock, look, Open; for a guest it is VMI, look at the lock, handover to a node. So at least
-//     one of a concurrent start and lock sees the other, and gives way. The lock and the handover of a VMI
-//     without a VM are conditional writes of one object: the first rules out the other.
+//     one of a concurrent start and lock sees the other, and gives way. A VMI without a VM is locked only while
+//     it is to have no guest: its lock and its handover are conditional writes of one object, and whichever
+//     comes first rules out the other.
 //   - Of a VM and a VMI of one name only one is opened: each is looked for after the other was locked.
 //   - A pod's finalizer is removed only when it has ended and a machine that was read after that is not
 //     locked for it: the holder's object exists as long as its lock.

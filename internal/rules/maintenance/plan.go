@@ -107,7 +107,7 @@ func Decide(o Observed) Plan {
 	switch {
 	case o.Machine == nil:
 		d.letGo()
-		// An owner reference would delete the waiting pods, too.
+		// The machine is gone: waiting pods are deleted, as an owner reference would do.
 		if next := Next(d.o.Pods); d.undecided() && next != nil {
 			d.Step, d.Pod = Delete, next
 		}

@@ -36,7 +36,7 @@ func (d *decision) stop(reason string) {
 }
 
 // Orphaned returns the VMI's facts about a handed-over migration whose object is gone: anybody who may migrate can
-// remove the finalizer.
+// remove the finalizer. They are zero if the migration has ended or its abort was requested.
 func Orphaned(vmi *v1.VirtualMachineInstance, migration types.UID) Told {
 	ms := vmi.Status.MigrationState
 	switch {

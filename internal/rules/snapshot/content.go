@@ -82,6 +82,7 @@ func ContentName(s *snapshotv1.VirtualMachineSnapshot) string {
 // ClassAnnotation has the VolumeSnapshotClass, on the content's copy of a claim.
 const ClassAnnotation = "drydock.dev/volume-snapshot-class"
 
+// newContent requires that the VM is locked.
 func newContent(o Observed) *snapshotv1.VirtualMachineSnapshotContent {
 	content := &snapshotv1.VirtualMachineSnapshotContent{
 		ObjectMeta: metav1.ObjectMeta{Namespace: o.Snapshot.Namespace, Name: ContentName(o.Snapshot)},

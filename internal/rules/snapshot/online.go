@@ -167,6 +167,7 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 			Message: "The VM was paused: its disks are as after a power failure."}
 	}
 	if hold.Refusal != "" {
+		// virt-launcher has limited the length of the guest's text.
 		line := strings.Join(strings.FieldsFunc(hold.Refusal, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }), " ")
 		return snapshotv1.SourceIndication{Indication: QuiesceFailed,
 			Message: fmt.Sprintf("The guest agent could not freeze file systems: %s. The guest was stopped for %.2f s, and its disks are as after a power failure.",

@@ -20,8 +20,9 @@
 // first: device_del, the guest releases it, netdev_del, tap and bridge are removed. While a VMI migrates
 // nothing else is decided, and both nodes use the NICs in status.interfaces.
 //
-// A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one.
-// The guest releases it before a migration, and gets the device of the new pod afterwards, or its own again.
+// A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one. It is
+// in the pod once network-status names it, too. The guest releases it before a migration, and gets the device
+// of the new pod afterwards, or its own again.
 //
 // Anybody who may write pods in the namespace can write their annotations. These are bounded, and say
 // only which network an interface is on, and which of the pod's own devices it is (package sriov). At
@@ -306,7 +307,7 @@ func surplus(has Attached, known map[string]bool) []migrationrequired.Need {
 	return []migrationrequired.Need{{What: "the launcher pod is to lose interfaces that the VMI does not have any more: " + strings.Join(names, ", ")}}
 }
 
-// InGuest reports whether the status, which virt-handler writes, shows the interface in QEMU.
+// InGuest reports whether the status, which only virt-handler writes, shows the interface in QEMU.
 func InGuest(vmi *v1.VirtualMachineInstance, name string) bool {
 	return slices.ContainsFunc(vmi.Status.Interfaces, func(s v1.VirtualMachineInstanceNetworkInterface) bool {
 		return s.Name == name && strings.HasPrefix(s.InfoSource, InfoSourceDomain)

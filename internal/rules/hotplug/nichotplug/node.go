@@ -15,9 +15,11 @@ import (
 )
 
 const (
-	askPause       = 10 * time.Second
-	plugPause      = 10 * time.Second // until an interface that the guest has released is plugged again
-	departPatience = 3 * askPause     // for a migrating guest to release devices that can't migrate
+	askPause = 10 * time.Second
+	// plugPause is the time until an interface is plugged again: the guest may release it, and the pod's report may be
+	// wrong.
+	plugPause      = 10 * time.Second
+	departPatience = 3 * askPause // for a migrating guest to release devices that can't migrate
 )
 
 // Node has the secondary interfaces of a guest that runs on the node and is not migrating.
@@ -216,7 +218,8 @@ func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
 }
 
-// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares data with vmi.
+// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares data with vmi and
+// must not be changed.
 func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.VirtualMachineInstance {
 	out := *vmi
 	out.Spec.Domain.Devices.Interfaces = slices.Clone(vmi.Spec.Domain.Devices.Interfaces)

@@ -18,8 +18,8 @@ import (
 )
 
 // CordonAnnotation names, on a marked VMI, the node that was cordoned at the eviction. Only such an evacuation
-// ends when the node is schedulable again. KubeVirt has no field for it. Who may change the VMI can change it,
-// and so keep the guest on its node, as by a node selector.
+// ends when the node is schedulable again: evictions also come from nodes that were never cordoned. KubeVirt has no
+// field for it. Who may change the VMI can change it, and so keep the guest on its node, as by a node selector.
 const CordonAnnotation = "drydock.dev/evacuation-of-cordoned-node"
 
 // Strategy returns a VMI's eviction strategy, which defaults to the cluster's.

@@ -35,7 +35,8 @@ type SourceFacts struct {
 	Mirrors     Mirrors
 	Convergence Convergence
 	// Stopped is the time for which this virt-handler has seen the guest stopped for its switchover (pre-switchover,
-	// device, and post-copy until it is Left). Downtime is its limit.
+	// device, and post-copy until it is Left). Downtime is the limit of the guest's downtime; QEMU gets
+	// handoverPatience more.
 	Stopped, Downtime time.Duration
 	// Continued means that this virt-handler has told QEMU to hand the guest over. Status may be older: QEMU does
 	// not answer while the target does not read.

@@ -6,7 +6,8 @@
 //	up to date ──────────────────────────> outdated ──> migration (LiveMigrate)   ──> up to date
 //	                                           └──────> eviction  (Evict), in batches: the VM starts it again
 //
-// The only state is the time of the last batch of evictions. It must not import a client.
+// The only state is the time of the last batch of evictions: the rest follows from a VMI's status and from the
+// migrations. It must not import a client.
 package workloadupdate
 
 import (
@@ -145,7 +146,8 @@ func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool
 	return true
 }
 
-// migrate creates a migration unless one is pending or has just ended, and no more than may run.
+// migrate creates a migration unless one is pending or has just ended, and no more than may run: waiting guests need no
+// object.
 func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }

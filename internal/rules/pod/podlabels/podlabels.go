@@ -29,8 +29,8 @@ func Labels() []string {
 // Prefix begins further labels that rules use.
 const Prefix = layout.ClaimLabelPrefix
 
-// Annotations returns the annotations that rules use. A pod's network annotations grant no more than their author's own
-// rights (decision 404).
+// Annotations returns the annotations that rules use. A pod's network annotations are left out: they grant no more than
+// their author's own rights (decision 404).
 func Annotations() []string {
 	return []string{
 		v1.DomainAnnotation, v1.EphemeralProvisioningObject, v1.MigrationJobNameAnnotation,

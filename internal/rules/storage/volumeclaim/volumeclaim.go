@@ -77,8 +77,8 @@ func Names(volumes []v1.Volume) []string {
 	return names
 }
 
-// UsedBy returns the claims that a VMI uses, without duplicates. Those of volumes that are being detached are in its
-// status only.
+// UsedBy returns the claims that a VMI uses, without duplicates: those of its volumes, those of volumes that are being
+// detached (in its status only), and those that its disks are to be copied to.
 func UsedBy(vmi *v1.VirtualMachineInstance) []string {
 	names := Names(vmi.Spec.Volumes)
 	for _, name := range slices.Concat(InStatus(vmi), Destinations(vmi)) {
