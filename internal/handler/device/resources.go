@@ -25,13 +25,13 @@ type Facts struct {
 	Emulation func() bool
 }
 
-// A privileged container shares /dev with its node.
+// Exists reports whether /dev has a device node. A privileged container has those of its node.
 func Exists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
 }
 
-// A pod that requests another resource stays pending.
+// Resources returns what the node can offer. A pod that requests another resource stays pending.
 func Resources(f Facts) []Resource {
 	var list []Resource
 	add := func(name string, nodes func() []string) {

@@ -87,7 +87,7 @@ func (e *Expectations) forget(x *expectation) {
 	}
 }
 
-// The error hides the expected values, which may be somebody else's.
+// Incoming implements Registry. The error hides the expected values, which may be somebody else's.
 func (e *Expectations) Incoming(h migrationwire.Header, peerNode string) (Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

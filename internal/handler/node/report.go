@@ -8,6 +8,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 )
 
+// Values of KVMLabel, TCGLabel and UEFILabel.
 const (
 	// Usable means that the probe's guest ran with it.
 	Usable = layout.KVMUsable
@@ -18,6 +19,7 @@ const (
 	Off = "off"
 )
 
+// Reasons of the events on a node.
 const (
 	ReasonKVMUnusable  = "KVMUnusable"
 	ReasonKVMUsable    = "KVMUsable"

@@ -27,8 +27,8 @@ type Ranger interface {
 	ReadRange(ctx context.Context, p []byte, offset int64) error
 }
 
-// A Read of a Stream's Body ends with the context of Open; if it can't, the source must end it. Body's errors are
-// Faults if the source knows the cause; others count as a broken connection.
+// Stream is content that is being read. A Read of its Body ends with the context of Open; if it can't, the source must
+// end it. Body's errors are Faults if the source knows the cause; others count as a broken connection.
 type Stream struct {
 	Body io.ReadCloser
 	// Offset is the offset of Body in the content.

@@ -9,6 +9,7 @@ const MaxRequest = 64
 // Verdict is the result of reading a guest's text.
 type Verdict int
 
+// Incomplete means that no request has ended, Unknown that one is invalid, Asked that the guest wants the document.
 const (
 	Incomplete Verdict = iota
 	Unknown

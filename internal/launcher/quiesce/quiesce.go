@@ -24,6 +24,7 @@ import (
 // Action is the caller's next step.
 type Action string
 
+// Nothing means that there is no step.
 const (
 	Nothing Action = ""
 	// Take holds the guest still. Taken must be called with the result.

@@ -42,6 +42,7 @@ const prefix = "drydock:"
 // Stage is the progress of a disk.
 type Stage string
 
+// Absent means that QEMU has nothing of the disk.
 const (
 	Absent Stage = ""
 	// Partial means that QEMU has the file, but the guest no disk.

@@ -22,6 +22,7 @@ import (
 // Outlook is the future of a guest in a run state.
 type Outlook string
 
+// The outlooks. A guest that is Over can't continue.
 const (
 	Runs Outlook = "runs"
 	// Waits means that the guest can be resumed.
@@ -38,6 +39,7 @@ const (
 // Action is virt-handler's action in a run state.
 type Action string
 
+// Leave means that virt-handler does nothing.
 const (
 	Leave Action = "leave"
 	// Resume repeats until the guest runs.
@@ -64,6 +66,7 @@ const (
 	ReasonWaitingForVolumes = "WaitingForVolumes"
 )
 
+// Run states that are used in code. PostMigrate follows a migration away.
 const (
 	Running     = "running"
 	Prelaunch   = "prelaunch"
