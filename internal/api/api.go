@@ -269,8 +269,8 @@ func ready(ctx context.Context, identity *certs.Source) bool {
 	}
 }
 
-// handlerTransport calls virt-handlers with mutual TLS. Their certificates name the node (nodecert.DNSName). Streams
-// are upgraded from HTTP/1.1.
+// handlerTransport calls virt-handlers with mutual TLS. Their certificates name the node (nodecert.DNSName), so that no
+// other node can answer. Streams are upgraded from HTTP/1.1.
 func handlerTransport(identity *certs.Source, nodes *handlers) http.RoundTripper {
 	return &http.Transport{
 		TLSClientConfig:     identity.ClientConfig(),

@@ -9,8 +9,8 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 )
 
-// trimPod keeps the fields of a launcher pod that the loops read: whole pods would be two thirds of virt-controller's
-// memory.
+// trimPod keeps the fields of a launcher pod that the loops read. A loop that reads more must keep it here. Whole pods
+// would be two thirds of virt-controller's memory.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -56,7 +56,8 @@ func trimPod(object any) (any, error) {
 	return pod, nil
 }
 
-// trimNode keeps whether a node takes new pods, and whether virt-handler is away (schedulable.Candidate).
+// trimNode keeps whether a node takes new pods, and whether virt-handler is away (schedulable.Candidate). Loops read
+// the rest from the API server.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {

@@ -51,7 +51,7 @@ import (
 // hostRoot is the node's root directory: virt-handler shares the node's PID namespace.
 const hostRoot = "/proc/1/root"
 
-// deviceNodes is the container's devtmpfs.
+// deviceNodes is the container's tmpfs of device nodes, which goes with the container.
 const deviceNodes = "/dev"
 
 // changed is called whenever the settings may have changed.
@@ -233,7 +233,8 @@ func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Cont
 	}
 }
 
-// serve returns the HTTP server for virt-api and the keeper of its certificate, which connections wait for.
+// serve returns the HTTP server for virt-api and the keeper of its certificate. Until there is one, connections are
+// refused.
 func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, clientset kubernetes.Interface, source *certs.Source) []manager.Runnable {
 	keeper := &nodekey.Keeper{
 		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,

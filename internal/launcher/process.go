@@ -22,8 +22,9 @@ type process struct {
 
 // startProcess starts QEMU, which dies with the launcher: a guest without its launcher would have no owner.
 //
-// QEMU inherits the launcher's monitor beside virt-handler's socket: virt-handler may be away when the pod is
-// deleted, and somebody must still press the power button and learn how the guest ended.
+// QEMU inherits the launcher's monitor, which exists from the start and which nobody can take away, beside
+// virt-handler's socket: virt-handler may be away when the pod is deleted, and somebody must still press the power
+// button and learn how the guest ended.
 func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
 	ours, theirs, err := qmp.SocketPair()
 	if err != nil {

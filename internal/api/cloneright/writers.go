@@ -23,7 +23,7 @@ type writer struct {
 	Groups   []string `json:"groups,omitempty"`
 }
 
-// writers are by the source in another namespace.
+// writers are by the source in another namespace, as datavolume.AllowedSource returns it.
 type writers map[string]writer
 
 // mostGroups bounds a writer's groups, in bytes. A user with more may lack a right because of that.

@@ -35,7 +35,8 @@ type Groups struct {
 }
 
 // registrar maintains the APIServices of all groups. It does not touch one with another backend, and creates
-// Drydock's when that is removed.
+// Drydock's when that is removed. The APIServices are in no manifest: another component may maintain objects of the
+// same names.
 type registrar struct {
 	client client.Client
 	// like names an APIService whose backend is this virt-api.

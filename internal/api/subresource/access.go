@@ -21,8 +21,10 @@ func (s *Server) demand(ctx context.Context, a authorizationv1.ResourceAttribute
 	for key, values := range caller.GetExtra() {
 		extra[key] = authorizationv1.ExtraValue(values)
 	}
+	asked := a
 	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User: caller.GetName(), Groups: caller.GetGroups(), UID: caller.GetUID(), Extra: extra, ResourceAttributes: &a,
+		User: caller.GetName(), Groups: caller.GetGroups(), UID: caller.GetUID(), Extra: extra,
+		ResourceAttributes: &asked,
 	}}
 	if err := s.cluster.Create(ctx, review); err != nil {
 		return fmt.Errorf("asking whether %s may %s %s: %w", caller.GetName(), a.Verb, resourceOf(a), err)

@@ -133,7 +133,7 @@ func (p *Proxy) pass(w http.ResponseWriter, r *http.Request, path string) error 
 		return err
 	}
 	if r.Method != http.MethodHead {
-		// No content was sent yet, and the claim may be in use by now.
+		// No content was sent yet. By now the claim may be in use, or need no upload any more.
 		claim, err := p.claim(r.Context(), allowed)
 		if err != nil {
 			return err

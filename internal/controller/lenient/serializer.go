@@ -20,7 +20,7 @@ type Unreadable struct {
 	Reason string
 }
 
-// unreadableAnnotation marks the placeholder of an undecodable object, between the decoder and this package's lists.
+// unreadableAnnotation marks the placeholder of an undecodable object, until the list or ListWatch removes it.
 const unreadableAnnotation = "drydock.dev/unreadable"
 
 type lenientSerializer struct {

@@ -125,7 +125,8 @@ func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceRep
 		failures = append(failures, r.patchOwners(ctx, vmi, free))
 	}
 	for _, vmi := range p.Remove {
-		// In the version in which the replica set owned it. After a conflict, the other write wakes the loop.
+		// In the version in which the replica set owned it: it may have been released since. After a conflict, the
+		// other write wakes the loop.
 		deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi))
 		if failures = append(failures, err); deleted {
 			r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",

@@ -34,7 +34,8 @@ type Plan struct {
 	Images   []Image
 	Raws     []Raw
 	Ignition string
-	State    *State
+	// State is nil for a VM without persistent state.
+	State *State
 }
 
 // State is the folder of a VM's persistent state in its claim.
@@ -178,7 +179,7 @@ const (
 	reserved    = 128 << 10
 	granularity = 1 << 20 // bytes
 	// share is the file system's part of a claim, in percent: CDI's default. A disk that grows with its claim leaves
-	// it, as one that a DataVolume sized does.
+	// it, so that a disk in a claim that a DataVolume sized keeps the requested size.
 	share = 6
 )
 

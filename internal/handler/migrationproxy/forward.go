@@ -40,8 +40,8 @@ func (f *Forward) Sent() int64 { return f.sent.Load() }
 // Received returns the bytes received from the target.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure returns the first connection's error, before QEMU notices its end. It explains only a migration that has
-// failed: otherwise, the other side may end a connection first.
+// Failure returns the error of the first connection that failed, nil for none. It is known before QEMU notices the end.
+// It explains only a migration that has failed: otherwise, the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,7 +76,8 @@ func (f *Forward) keep(s *stream) (ended func()) {
 	}
 }
 
-// Opening calls late if opened is not called within wait after QEMU's next connection.
+// Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects, it waits
+// for nothing.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	owed := &answerTimer{}
 	owed.limit(wait, late)
@@ -99,7 +100,8 @@ type Listener interface {
 	Close() error
 }
 
-// Run serves the listener until ctx ends and all connections have.
+// Run serves the listener until ctx ends, closes it, and returns when all connections have ended. The error is the
+// listener's.
 func (f *Forward) Run(ctx context.Context, listener Listener) error {
 	var running sync.WaitGroup
 	defer running.Wait()

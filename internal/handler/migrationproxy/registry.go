@@ -12,6 +12,7 @@ import (
 // Target is this node's side of a migration to it. Its functions are called from several goroutines and must not
 // block, except for Dial and DialDisks.
 type Target struct {
+	// Done ends the connections when it is closed. Expect sets it.
 	Done <-chan struct{}
 	Dial func(ctx context.Context) (*net.UnixConn, error)
 	// DialDisks connects to the socket for copies of disks; nil if none are copied.

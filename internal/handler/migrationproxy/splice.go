@@ -39,7 +39,8 @@ type stream struct {
 	peer               *peerConn
 	fromQEMU, fromPeer *atomic.Int64
 	// drain keeps the direction from QEMU open when QEMU no longer reads the other one: the source's QEMU closes its
-	// connections after its last write. A target's QEMU that stops reading has failed, which the source must notice.
+	// connections after its last write, which must arrive. A target's QEMU that stops reading has failed, which the
+	// source must notice at once.
 	drain bool
 	// failed is called with the first failure before QEMU can notice it; it may be nil.
 	failed func(error)

@@ -8,7 +8,8 @@ import (
 type binding struct {
 	name   string
 	chosen func(*v1.InterfaceBindingMethod) bool
-	setup  setup
+	// setup is nil for a binding that is not supported.
+	setup setup
 }
 
 // setup's servers are the caller's to close, even after an error.

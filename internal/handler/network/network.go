@@ -88,8 +88,8 @@ func New(log logr.Logger) *Manager {
 	return &Manager{log: log, servers: map[types.UID][]server{}}
 }
 
-// Setup prepares a pod's network and starts its DHCP servers, in the spec's order. It may be repeated, even after a
-// crash halfway through.
+// Setup prepares a pod's network and starts its DHCP servers. The interfaces are in the spec's order. It may be
+// repeated, even after a crash halfway through.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {

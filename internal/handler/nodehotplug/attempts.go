@@ -63,6 +63,7 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	case err != nil:
 		t = t.failed(err, now)
 	case action == Ask || action == Clear:
+		// The action is repeated if it has no effect.
 		t.err = nil
 		t.count++
 		t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))

@@ -45,10 +45,12 @@ const (
 	Plug Action = "Plug"
 	// Verify opens the disk in a newer attachment pod, to make sure that it is there.
 	Verify Action = "Verify"
-	Drop   Action = "Drop"
-	Ask    Action = "Ask"
+	// Drop closes an open disk that is no longer wanted.
+	Drop Action = "Drop"
+	Ask  Action = "Ask"
 	// Eject removes the medium from an open tray.
 	Eject Action = "Eject"
+	// Force takes the disk from a guest that does not release it.
 	Force Action = "Force"
 	// Clear removes QEMU's parts of a disk that the guest does not have.
 	Clear Action = "Clear"

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// lookEvery is the interval of checking file and kernel: a removed file is restored before a pod that waits for
-	// it is given up.
+	// lookEvery is the interval of checking file and kernel: an administrator who sets the sysctl need not restart
+	// anything, and a removed file is restored before a pod that waits for it is given up.
 	lookEvery   = 10 * time.Second
 	leaveWithin = 2 * time.Second
 )
@@ -122,7 +122,7 @@ func (k *Keeper) label(ctx context.Context, value string) error {
 }
 
 // cleanUp removes the label, and then the file. If the API server is unreachable, both stay: a pod that is scheduled
-// here by the label finds the file. If it refuses, Drydock has been removed with its rights.
+// here by the label finds the file. If it refuses, the file goes: Drydock has been removed with its rights.
 func (k *Keeper) cleanUp(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveWithin)
 	defer cancel()

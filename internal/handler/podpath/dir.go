@@ -33,7 +33,7 @@ type Dir struct {
 // Labeler gives a file the SELinux label for a launcher.
 type Labeler func(path string) error
 
-// strict is for directories that the guest's process can write to.
+// strict refuses every symlink. It is for directories that the guest's process can write to.
 const strict = unix.RESOLVE_BENEATH | unix.RESOLVE_NO_SYMLINKS | unix.RESOLVE_NO_MAGICLINKS
 
 // inRoot treats the directory as the root of all paths: a volume's own symlinks (the kubelet's ..data) work and can't
@@ -63,6 +63,7 @@ func (d *Dir) Close() {
 	_ = d.file.Close()
 }
 
+// with keeps the descriptor open until do returns.
 func (d *Dir) with(do func(fd int) error) error {
 	raw, err := d.file.SyscallConn()
 	if err != nil {
@@ -104,7 +105,7 @@ func (d *Dir) Strict(name string) (*Dir, error) {
 	return sub, err
 }
 
-// File opens a regular file beneath d, whatever was planted under the name. flags are open(2)'s.
+// File opens a regular file beneath d and nothing else, whatever was planted under the name. flags are open(2)'s.
 func (d *Dir) File(name string, flags int) (*os.File, error) {
 	found, err := d.find(name, 0)
 	if err != nil {
@@ -233,7 +234,8 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
-// Folder opens the folder name directly in d, or makes it, with access for owner alone.
+// Folder opens the folder name directly in d, or makes it with access for owner alone. An existing one is given to
+// owner.
 func (d *Dir) Folder(name string, owner int) (*Dir, error) {
 	if filepath.Base(name) != name {
 		return nil, fmt.Errorf("making the folder %s in %s: the name has more than one part", name, d.path)

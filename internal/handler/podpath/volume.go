@@ -133,8 +133,8 @@ func (v Volumes) findDevice(id VolumeID) (*entry, error) {
 	return v.onHost(string(target[:n]))
 }
 
-// onHost opens a path in the kubelet's folder in the one mounted here: the kubelet's mounts may be hidden from the
-// node's first process.
+// onHost opens a path on the node. One in the kubelet's folder is opened in the folder mounted here: the kubelet's
+// mounts may be hidden from the node's first process.
 func (v Volumes) onHost(path string) (*entry, error) {
 	if !filepath.IsAbs(path) {
 		return nil, fmt.Errorf("%q is no absolute path", path)

@@ -63,7 +63,8 @@ type importRun struct {
 	format          sniff.Format
 	disk            *target.Disk
 	points          checkpoints
-	kept            bool
+	// kept means that a journal may exist.
+	kept bool
 }
 
 func (f *importRun) fill(ctx context.Context) error {

@@ -31,7 +31,7 @@ type piece struct {
 	unpacked int
 }
 
-// newWriters takes nil for an image without compressed clusters.
+// newWriters starts the writers. image decodes compressed clusters; it is nil for raw content.
 func newWriters(ctx context.Context, disk *target.Disk, image *qcow2.Header) *writers {
 	count := min(max(runtime.GOMAXPROCS(0), 2), 4)
 	w := &writers{disk: disk, image: image, work: make(chan piece, queued), spare: make(chan []byte, count+queued)}

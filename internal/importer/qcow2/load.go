@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// maxTables is for reading by ranges: the L2 tables of 8 TiB in clusters of 64 KiB.
+// maxTables is for reading by ranges: the L2 tables of 8 TiB in clusters of 64 KiB. An image with more is read as a
+// stream.
 const maxTables = 1 << 14
 
 // ReadRange reads a piece of the file.

@@ -149,7 +149,7 @@ func (i *image) explain(err error) error {
 	case errors.As(err, &denied):
 		return job.Faultf(transfer.ReasonSourceRefused, "the registry %s can't be a source: %w", i.ref.Context().RegistryStr(), denied)
 	case errors.As(err, &authority):
-		// A registry on the same machine is also tried by plain HTTP.
+		// This must precede the registry's answer: a registry on the same machine is also tried by plain HTTP.
 		return i.unreachable(authority)
 	case errors.As(err, &answer):
 		return i.refused(answer)

@@ -36,7 +36,8 @@ type incoming struct {
 	raw   bool
 	conn  *http.ResponseController
 	check func() error
-	read  chan struct{}
+	// read is closed when all content was read.
+	read chan struct{}
 	// opened is the engine's stream, closed when the engine ends.
 	opened *content
 }

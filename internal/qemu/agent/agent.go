@@ -38,7 +38,8 @@ const (
 // Error is the agent's refusal of a command.
 type Error struct {
 	Command string
-	// Class is CommandNotFound if the agent lacks the command; otherwise mostly GenericError.
+	// Class is CommandNotFound or CommandDisabled if the agent lacks or disables the command; otherwise mostly
+	// GenericError.
 	Class string
 	Desc  string
 }

@@ -33,7 +33,7 @@ func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 
 // insertDetached creates the missing parts of the replacement. Its node has size zero rather than failing: virtio
 // itself answers requests beyond a disk's end, before the disk's error policy, which may stop the guest. A flush
-// succeeds, correctly: nothing was written to this node.
+// succeeds, correctly: nothing was written to this node, and closing the disk's node flushes that.
 func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error {
 	tag := d.Tag
 	tag.Detached, tag.Nodes = true, []string{node}

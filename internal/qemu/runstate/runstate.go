@@ -96,7 +96,7 @@ type State struct {
 	// Failure is virt-launcher's reason after virt-handler has ended a guest for this state, empty to use
 	// virt-launcher's own facts.
 	Failure launch.Reason
-	// Until is the last version of QEMU with the state.
+	// Until is the last version of QEMU with the state, empty if QEMU still has it.
 	Until string
 }
 
