@@ -100,15 +100,18 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	}
 	group.Go(func() error {
 		defer cancel() // without its viewer the proxy is useless
-		arguments := start.arguments(o.address, bound.Port)
-		command := exec.CommandContext(ctx, start.program, arguments...)
-		command.Stdout, command.Stderr = e.Err, e.Err
-		if err := command.Run(); err != nil && ctx.Err() == nil {
-			return fmt.Errorf("running the VNC viewer %s: %w", start.program, err)
-		}
-		return nil
+		return show(ctx, e, start, start.arguments(o.address, bound.Port))
 	})
 	return group.Wait()
+}
+
+func show(ctx context.Context, e *env.Env, v viewer, arguments []string) error {
+	command := exec.CommandContext(ctx, v.program, arguments...)
+	command.Stdout, command.Stderr = e.Err, e.Err
+	if err := command.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("running the VNC viewer %s: %w", v.program, err)
+	}
+	return nil
 }
 
 // The viewer is found before a connection is opened.
