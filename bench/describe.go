@@ -2,16 +2,12 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 
 	"github.com/prometheus/procfs"
-	"k8s.io/client-go/discovery"
 
-	"drydock.dev/drydock/bench/cluster"
 	"drydock.dev/drydock/bench/report"
 )
 
@@ -48,28 +44,6 @@ func machine() report.Machine {
 		out.Load = load.Load1
 	}
 	return out
-}
-
-func describeCluster(ctx context.Context, c *cluster.Cluster, r *report.Report) error {
-	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
-	if err != nil {
-		return fmt.Errorf("asking for the API server's version: %w", err)
-	}
-	version, err := client.ServerVersion()
-	if err != nil {
-		return fmt.Errorf("asking for the API server's version: %w", err)
-	}
-	nodes, err := c.Run(ctx, "drydock", "kubectl", "get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion} {.items[*].metadata.labels.drydock\\.dev/kvm}")
-	if err != nil {
-		return err
-	}
-	runtimeVersion, kvm, _ := strings.Cut(nodes, " ")
-	usesKVM := slices.Contains(strings.Fields(kvm), "usable")
-	r.Machine.KVM = &usesKVM
-	r.Versions["kubernetes"] = version.GitVersion
-	r.Versions["containerd"] = runtimeVersion
-	r.Logf("Kubernetes %s, %s, KVM %t", version.GitVersion, runtimeVersion, usesKVM)
-	return nil
 }
 
 // said returns the first line of a program's output, empty on failure.

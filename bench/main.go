@@ -20,6 +20,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 
@@ -202,9 +203,24 @@ func (s *session) connect(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := describeCluster(ctx, c, s.report); err != nil {
+	client, err := discovery.NewDiscoveryClientForConfig(c.Config)
+	if err != nil {
+		return fmt.Errorf("asking for the API server's version: %w", err)
+	}
+	version, err := client.ServerVersion()
+	if err != nil {
+		return fmt.Errorf("asking for the API server's version: %w", err)
+	}
+	nodes, err := c.Run(ctx, "drydock", "kubectl", "get", "nodes", "-o", "jsonpath={.items[0].status.nodeInfo.containerRuntimeVersion} {.items[*].metadata.labels.drydock\\.dev/kvm}")
+	if err != nil {
 		return err
 	}
+	runtimeVersion, kvm, _ := strings.Cut(nodes, " ")
+	usesKVM := slices.Contains(strings.Fields(kvm), "usable")
+	s.report.Machine.KVM = &usesKVM
+	s.report.Versions["kubernetes"] = version.GitVersion
+	s.report.Versions["containerd"] = runtimeVersion
+	s.report.Logf("Kubernetes %s, %s, KVM %t", version.GitVersion, runtimeVersion, usesKVM)
 	s.cluster = c
 	return nil
 }

@@ -43,16 +43,6 @@ var images = map[string]image{
 
 func imageNames() []string { return slices.Sorted(maps.Keys(images)) }
 
-func imagePrograms() []string {
-	var names []string
-	for _, name := range imageNames() {
-		if program := images[name].program; program != "" {
-			names = append(names, program)
-		}
-	}
-	return names
-}
-
 // contents returns the Debian packages with files in an image. For an image with a disk, these are
 // all packages that it is made from.
 func (i image) contents(cache, archive string) ([]debian.Package, error) {
@@ -72,7 +62,13 @@ func (i image) contents(cache, archive string) ([]debian.Package, error) {
 	if err != nil {
 		return nil, err
 	}
-	found := owners(contents, files)
+	owners := map[debian.Package]bool{}
+	for _, name := range files {
+		if p, ok := contents.Owner(name); ok {
+			owners[p] = true
+		}
+	}
+	found := slices.SortedFunc(maps.Keys(owners), func(a, b debian.Package) int { return cmp.Compare(a.Name, b.Name) })
 	for _, p := range contents.Packages {
 		if slices.Contains(i.alsoFrom, p.Name) && !slices.Contains(found, p) {
 			found = append(found, p)

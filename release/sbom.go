@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"debug/buildinfo"
 	"fmt"
 	"maps"
@@ -20,14 +19,38 @@ import (
 // The bill has the modules in each program, as the Go tool recorded them, and the Debian packages in each image.
 func describe(o options) ([]byte, error) {
 	b := bill{components: map[string]cdx.Component{}, uses: map[string][]string{}}
-	for _, name := range slices.Concat(programs, imagePrograms()) {
+	names := slices.Clone(programs)
+	for _, image := range imageNames() {
+		if program := images[image].program; program != "" {
+			names = append(names, program)
+		}
+	}
+	for _, name := range names {
 		if err := b.addProgram(o, name); err != nil {
 			return nil, err
 		}
 	}
 	for _, name := range imageNames() {
-		if err := b.addImage(o, name); err != nil {
+		path := filepath.Join(o.images, name+".tar")
+		sum, err := file{name: name, source: path}.sha256()
+		if err != nil {
 			return nil, err
+		}
+		ref := "image:" + name
+		b.add(cdx.Component{
+			BOMRef: ref, Type: cdx.ComponentTypeContainer, Name: "drydock.dev/" + name, Version: "devel",
+			Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}},
+		})
+		from := images[name]
+		if from.program != "" {
+			b.uses[ref] = append(b.uses[ref], "program:"+from.program)
+		}
+		packages, err := from.contents(o.cache, path)
+		if err != nil {
+			return nil, fmt.Errorf("finding out what the image %s has of Debian: %w", name, err)
+		}
+		for _, p := range packages {
+			b.add(debianPackage(p), ref)
 		}
 	}
 	var text bytes.Buffer
@@ -122,31 +145,6 @@ func goModule(path, version string) cdx.Component {
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
 }
 
-func (b bill) addImage(o options, name string) error {
-	path := filepath.Join(o.images, name+".tar")
-	sum, err := file{name: name, source: path}.sha256()
-	if err != nil {
-		return err
-	}
-	ref := "image:" + name
-	b.add(cdx.Component{
-		BOMRef: ref, Type: cdx.ComponentTypeContainer, Name: "drydock.dev/" + name, Version: "devel",
-		Hashes: &[]cdx.Hash{{Algorithm: cdx.HashAlgoSHA256, Value: sum}},
-	})
-	from := images[name]
-	if from.program != "" {
-		b.uses[ref] = append(b.uses[ref], "program:"+from.program)
-	}
-	packages, err := from.contents(o.cache, path)
-	if err != nil {
-		return fmt.Errorf("finding out what the image %s has of Debian: %w", name, err)
-	}
-	for _, p := range packages {
-		b.add(debianPackage(p), ref)
-	}
-	return nil
-}
-
 func debianPackage(p debian.Package) cdx.Component {
 	query := url.Values{"arch": {p.Architecture}, "distro": {debian.Suite}}
 	purl := "pkg:deb/debian/" + escape(p.Name) + "@" + escape(p.Version) + "?" + query.Encode()
@@ -154,13 +152,3 @@ func debianPackage(p debian.Package) cdx.Component {
 }
 
 func escape(text string) string { return strings.ReplaceAll(url.PathEscape(text), "+", "%2B") }
-
-func owners(contents debian.Contents, files []string) []debian.Package {
-	found := map[debian.Package]bool{}
-	for _, name := range files {
-		if p, ok := contents.Owner(name); ok {
-			found[p] = true
-		}
-	}
-	return slices.SortedFunc(maps.Keys(found), func(a, b debian.Package) int { return cmp.Compare(a.Name, b.Name) })
-}

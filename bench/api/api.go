@@ -60,19 +60,16 @@ func addLife(r *report.Report, kind string, all []audit.Request) {
 	events := audit.Of(all, func(q audit.Request) bool { return q.Resource == "events" })
 	r.Add(fmt.Sprintf("api.writes_all_per_%s_life_events", kind), "requests", float64(audit.Count(events, audit.Write)))
 	if kind != "pod" {
-		addDrydocks(r, kind, audit.Of(all, func(q audit.Request) bool { return q.Drydock }))
-	}
-}
-
-func addDrydocks(r *report.Report, kind string, requests []audit.Request) {
-	for what, name := range map[audit.Kind]string{
-		audit.Write: "writes", audit.Read: "reads", audit.List: "lists", audit.Watch: "watches", audit.Review: "reviews",
-	} {
-		r.Add(fmt.Sprintf("api.%s_per_%s_life", name, kind), "requests", float64(audit.Count(requests, what)))
-	}
-	for _, component := range []string{"apiserver", "controller", "handler"} {
-		of := audit.Of(requests, func(q audit.Request) bool { return q.Component == component })
-		r.Add(fmt.Sprintf("api.writes_per_%s_life_%s", kind, component), "requests", float64(audit.Count(of, audit.Write)))
+		requests := audit.Of(all, func(q audit.Request) bool { return q.Drydock })
+		for what, name := range map[audit.Kind]string{
+			audit.Write: "writes", audit.Read: "reads", audit.List: "lists", audit.Watch: "watches", audit.Review: "reviews",
+		} {
+			r.Add(fmt.Sprintf("api.%s_per_%s_life", name, kind), "requests", float64(audit.Count(requests, what)))
+		}
+		for _, component := range []string{"apiserver", "controller", "handler"} {
+			of := audit.Of(requests, func(q audit.Request) bool { return q.Component == component })
+			r.Add(fmt.Sprintf("api.writes_per_%s_life_%s", kind, component), "requests", float64(audit.Count(of, audit.Write)))
+		}
 	}
 }
 

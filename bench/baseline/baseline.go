@@ -53,30 +53,26 @@ func Learn(ctx context.Context, pod *corev1.Pod) (*Machine, error) {
 	}
 	for _, p := range processes {
 		if IsQEMU(p) {
-			return learn(ctx, p)
+			dir, err := os.MkdirTemp("", "qemu")
+			if err != nil {
+				return nil, fmt.Errorf("making a folder for QEMU: %w", err)
+			}
+			m := &Machine{dir: dir, args: p.Args[1:]}
+			if onClaim(m.args) {
+				err = m.copyDisk(p, claimDisk)
+			} else {
+				err = errors.Join(m.copyDisk(p, guestDisk), m.readSize(ctx))
+			}
+			if err != nil {
+				return nil, errors.Join(err, m.Forget())
+			}
+			if m.share, err = shareLike(p.PID); err != nil {
+				return nil, errors.Join(err, m.Forget())
+			}
+			return m, nil
 		}
 	}
 	return nil, fmt.Errorf("looking for QEMU in pod %s: it is not there", pod.Name)
-}
-
-func learn(ctx context.Context, p proc.Process) (*Machine, error) {
-	dir, err := os.MkdirTemp("", "qemu")
-	if err != nil {
-		return nil, fmt.Errorf("making a folder for QEMU: %w", err)
-	}
-	m := &Machine{dir: dir, args: p.Args[1:]}
-	if onClaim(m.args) {
-		err = m.copyDisk(p, claimDisk)
-	} else {
-		err = errors.Join(m.copyDisk(p, guestDisk), m.readSize(ctx))
-	}
-	if err != nil {
-		return nil, errors.Join(err, m.Forget())
-	}
-	if m.share, err = shareLike(p.PID); err != nil {
-		return nil, errors.Join(err, m.Forget())
-	}
-	return m, nil
 }
 
 // IsQEMU reports whether a process is QEMU.
@@ -183,7 +179,9 @@ func (m *Machine) StartTwin(ctx context.Context, name string) (*Guest, error) {
 }
 
 func (m *Machine) start(ctx context.Context, sockets string, more ...string) (*Guest, error) {
-	qemu := m.share.command(ctx, "qemu-system-x86_64", append(ownPaths(m.args, m.dir, sockets), more...))
+	args := append(ownPaths(m.args, m.dir, sockets), more...)
+	enter := []string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(m.share.dir, "cgroup.procs"), "qemu-system-x86_64"}
+	qemu := exec.CommandContext(ctx, "sh", append(enter, args...)...)
 	qemu.Stderr = os.Stderr
 	g := &Guest{Began: time.Now(), dir: sockets, qemu: qemu}
 	if err := qemu.Start(); err != nil {

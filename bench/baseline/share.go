@@ -2,11 +2,9 @@ package baseline
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -94,11 +92,6 @@ func mountOf(mounts, kind, option string) string {
 		}
 	}
 	return ""
-}
-
-func (s *share) command(ctx context.Context, program string, args []string) *exec.Cmd {
-	enter := []string{"-c", `echo $$ >"$0" && exec "$@"`, filepath.Join(s.dir, "cgroup.procs"), program}
-	return exec.CommandContext(ctx, "sh", append(enter, args...)...)
 }
 
 func (s *share) remove() error {

@@ -38,9 +38,13 @@ func (c *Cluster) Metrics(ctx context.Context, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	roots, err := c.metricsAuthorities(ctx)
-	if err != nil {
-		return "", err
+	var trusted corev1.ConfigMap
+	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: metricsTrust}, &trusted); err != nil {
+		return "", fmt.Errorf("reading the metrics' authority: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(trusted.Data[metricsAuthoritiesKey])) {
+		return "", fmt.Errorf("the ConfigMap %s has no certificate in %s", metricsTrust, metricsAuthoritiesKey)
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, ServerName: metricsName}}
 	defer transport.CloseIdleConnections()
@@ -92,18 +96,6 @@ func (c *Cluster) metricsToken(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("asking for a token of the account that reads metrics: %w", err)
 	}
 	return token.Status.Token, nil
-}
-
-func (c *Cluster) metricsAuthorities(ctx context.Context) (*x509.CertPool, error) {
-	var trusted corev1.ConfigMap
-	if err := c.Client.Get(ctx, client.ObjectKey{Namespace: Namespace, Name: metricsTrust}, &trusted); err != nil {
-		return nil, fmt.Errorf("reading the metrics' authority: %w", err)
-	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(trusted.Data[metricsAuthoritiesKey])) {
-		return nil, fmt.Errorf("the ConfigMap %s has no certificate in %s", metricsTrust, metricsAuthoritiesKey)
-	}
-	return roots, nil
 }
 
 // Page reads a page through the API server.

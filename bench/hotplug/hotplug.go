@@ -56,7 +56,16 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		}
 		// In the first round the claim is empty and all caches are cold.
 		if i > 0 {
-			t.record(r)
+			base := t.pod + t.deviceAdd
+			r.Add("hotplug.add_ratio", "ratio", t.seen.Seconds()/base.Seconds())
+			for figure, d := range map[string]time.Duration{
+				"pod_running": t.pod, "device_add": t.deviceAdd,
+				"add_seen": t.seen, "add_ready": t.ready, "remove": t.out, "cycle": t.cycle,
+			} {
+				r.Add("hotplug."+figure+"_s", "s", d.Seconds())
+			}
+			r.Logf("bare pod %.2f s, device_add %.2f s; added %.2f s until the guest saw it, %.2f s until Ready; gone %.2f s after it was removed",
+				t.pod.Seconds(), t.deviceAdd.Seconds(), t.seen.Seconds(), t.ready.Seconds(), t.out.Seconds())
 		}
 	}
 	return nil
@@ -74,19 +83,6 @@ func (t *round) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
 	return interleave.Run(ctx, t.number, t.startPod, t.plugBaseline, t.plug)
-}
-
-func (t *round) record(r *report.Report) {
-	base := t.pod + t.deviceAdd
-	r.Add("hotplug.add_ratio", "ratio", t.seen.Seconds()/base.Seconds())
-	for figure, d := range map[string]time.Duration{
-		"pod_running": t.pod, "device_add": t.deviceAdd,
-		"add_seen": t.seen, "add_ready": t.ready, "remove": t.out, "cycle": t.cycle,
-	} {
-		r.Add("hotplug."+figure+"_s", "s", d.Seconds())
-	}
-	r.Logf("bare pod %.2f s, device_add %.2f s; added %.2f s until the guest saw it, %.2f s until Ready; gone %.2f s after it was removed",
-		t.pod.Seconds(), t.deviceAdd.Seconds(), t.seen.Seconds(), t.ready.Seconds(), t.out.Seconds())
 }
 
 func (t *round) startPod(ctx context.Context) error {
@@ -125,7 +121,14 @@ func (t *round) plug(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := t.client.Put(ctx, t.ref(), "addvolume", addition()); err != nil {
+	if err := t.client.Put(ctx, t.ref(), "addvolume", &v1.AddVolumeOptions{
+		Name: volume,
+		Disk: &v1.Disk{Name: volume, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}},
+		VolumeSource: &v1.HotplugVolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
+			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume},
+			Hotpluggable:                      true,
+		}},
+	}); err != nil {
 		return fmt.Errorf("adding the volume: %w", err)
 	}
 	if err := t.guest.saw(ctx); err != nil {
@@ -154,17 +157,6 @@ func (t *round) plug(ctx context.Context) error {
 
 func (t *round) ref() virtctl.Ref {
 	return virtctl.Ref{Resource: virtctl.VirtualMachineInstances, Namespace: t.namespace, Name: guestName}
-}
-
-func addition() *v1.AddVolumeOptions {
-	return &v1.AddVolumeOptions{
-		Name: volume,
-		Disk: &v1.Disk{Name: volume, DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusSCSI}}},
-		VolumeSource: &v1.HotplugVolumeSource{PersistentVolumeClaim: &v1.PersistentVolumeClaimVolumeSource{
-			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: volume},
-			Hotpluggable:                      true,
-		}},
-	}
 }
 
 // The returned function returns the time at which the wanted status was observed.

@@ -58,7 +58,15 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		return err
 	}
 	defer remove()
-	if err := o.startGuests(ctx, c, ns); err != nil {
+	for i := range o.vmis {
+		if err := c.Client.Create(ctx, cluster.VMI(ns, fmt.Sprintf("idle-%d", i))); err != nil {
+			return fmt.Errorf("creating a VMI that only runs: %w", err)
+		}
+	}
+	if err := c.AwaitAgents(ctx, ns); err != nil {
+		return err
+	}
+	if err := cluster.Wait(ctx, settle); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -83,18 +91,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 	}
 	o.addRequests(r, ns, requests, window)
 	return nil
-}
-
-func (o *Options) startGuests(ctx context.Context, c *cluster.Cluster, ns string) error {
-	for i := range o.vmis {
-		if err := c.Client.Create(ctx, cluster.VMI(ns, fmt.Sprintf("idle-%d", i))); err != nil {
-			return fmt.Errorf("creating a VMI that only runs: %w", err)
-		}
-	}
-	if err := c.AwaitAgents(ctx, ns); err != nil {
-		return err
-	}
-	return cluster.Wait(ctx, settle)
 }
 
 // The unit is per cent of a core.
@@ -147,8 +143,24 @@ func (o *Options) look(ctx context.Context, c *cluster.Cluster, ns string) (spen
 		return s, fmt.Errorf("listing the launcher pods: %w", err)
 	}
 	for i := range pods.Items {
-		if err := s.addPod(string(pods.Items[i].UID)); err != nil {
+		uid := string(pods.Items[i].UID)
+		processes, err := proc.OfPod(uid)
+		if err != nil {
 			return s, err
+		}
+		for _, p := range processes {
+			of := s.launcher
+			switch {
+			case baseline.IsQEMU(p):
+				of = s.qemu
+			case p.Name() != "virt-launcher":
+				continue
+			}
+			used, err := proc.CPU(p.PID)
+			if err != nil {
+				return s, err
+			}
+			of[uid] += used
 		}
 	}
 	if len(s.qemu) != o.vmis || len(s.launcher) != o.vmis {
@@ -157,28 +169,6 @@ func (o *Options) look(ctx context.Context, c *cluster.Cluster, ns string) (spen
 	var err error
 	s.handlers, err = handlers(ctx, c)
 	return s, err
-}
-
-func (s *spent) addPod(uid string) error {
-	processes, err := proc.OfPod(uid)
-	if err != nil {
-		return err
-	}
-	for _, p := range processes {
-		of := s.launcher
-		switch {
-		case baseline.IsQEMU(p):
-			of = s.qemu
-		case p.Name() != "virt-launcher":
-			continue
-		}
-		used, err := proc.CPU(p.PID)
-		if err != nil {
-			return err
-		}
-		of[uid] += used
-	}
-	return nil
 }
 
 func (o *Options) addCPU(r *report.Report, before, after spent, window time.Duration, without float64) error {

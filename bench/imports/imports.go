@@ -134,17 +134,13 @@ func (b *bench) compare(ctx context.Context, number int) (t comparison, err erro
 	if _, err := run(command(ctx, "cmp", t.worker.disk, t.baseline.disk)); err != nil {
 		return t, err
 	}
-	b.record(t.worker, t.baseline)
-	return t, errors.Join(os.RemoveAll(t.worker.root), os.Remove(t.baseline.disk))
-}
-
-func (b *bench) record(ours imported, usual fetched) {
-	b.report.Add("import.import_s", "s", ours.took.Seconds())
-	b.report.Add("import.curl_and_convert_s", "s", usual.took.Seconds())
-	b.report.Add("import.curl_convert_and_flush_s", "s", usual.flushed.Seconds())
-	b.report.Add("import.peak_mib", "MiB", float64(ours.memory)/(1<<20))
+	b.report.Add("import.import_s", "s", t.worker.took.Seconds())
+	b.report.Add("import.curl_and_convert_s", "s", t.baseline.took.Seconds())
+	b.report.Add("import.curl_convert_and_flush_s", "s", t.baseline.flushed.Seconds())
+	b.report.Add("import.peak_mib", "MiB", float64(t.worker.memory)/(1<<20))
 	b.report.Logf("import %.2f s with %d MiB; curl and qemu-img convert %.2f s, with the disk flushed, as the import has it, %.2f s",
-		ours.took.Seconds(), ours.memory>>20, usual.took.Seconds(), usual.flushed.Seconds())
+		t.worker.took.Seconds(), t.worker.memory>>20, t.baseline.took.Seconds(), t.baseline.flushed.Seconds())
+	return t, errors.Join(os.RemoveAll(t.worker.root), os.Remove(t.baseline.disk))
 }
 
 func (b *bench) killed(ctx context.Context) (err error) {

@@ -45,23 +45,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		return err
 	}
 	defer remove()
-	if err := prepare(ctx, c, ns); err != nil {
-		return err
-	}
-	began := time.Now()
-	for i := range o.rounds + 1 {
-		t := &round{cluster: c, namespace: ns, number: i}
-		if err := t.run(ctx); err != nil {
-			return fmt.Errorf("in round %d: %w", i, err)
-		}
-		if i > 0 { // the first round has cold caches
-			t.record(r)
-		}
-	}
-	return countWrites(ctx, c, ns, r, began, o.rounds+1)
-}
-
-func prepare(ctx context.Context, c *cluster.Cluster, ns string) error {
 	vm := cluster.VM(cluster.VMI(ns, vmName))
 	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
 	for _, name := range disks {
@@ -72,6 +55,32 @@ func prepare(ctx context.Context, c *cluster.Cluster, ns string) error {
 	}
 	if _, _, err := c.CreateAndAwait(ctx, vm, &v1.VirtualMachineList{}, isStopped); err != nil {
 		return fmt.Errorf("making the VM: %w", err)
+	}
+	began := time.Now()
+	for i := range o.rounds + 1 {
+		t := &round{cluster: c, namespace: ns, number: i}
+		if err := t.run(ctx); err != nil {
+			return fmt.Errorf("in round %d: %w", i, err)
+		}
+		if i > 0 { // the first round has cold caches
+			r.Add("maintenance.bare_pod_running_s", "s", t.bare.Seconds())
+			r.Add("maintenance.running_s", "s", t.maintainer.Seconds())
+			r.Add("maintenance.running_minus_pod_s", "s", (t.maintainer - t.bare).Seconds())
+			r.Add("maintenance.released_s", "s", t.released.Seconds())
+			r.Logf("bare pod %.2f s, maintenance pod %.2f s; deleted, and unlocked after %.2f s", t.bare.Seconds(), t.maintainer.Seconds(), t.released.Seconds())
+		}
+	}
+	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
+		return err
+	}
+	requests, err := c.RequestsSince(ctx, began)
+	if err != nil {
+		return err
+	}
+	requests = audit.Of(requests, func(q audit.Request) bool { return q.Namespace == ns })
+	r.Add("maintenance.writes", "requests", float64(audit.Count(requests, audit.Write))/float64(o.rounds+1))
+	for _, line := range audit.Sums(requests) {
+		r.Logf("%s", line)
 	}
 	return nil
 }
@@ -93,14 +102,6 @@ func (t *round) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*cluster.Patience)
 	defer cancel()
 	return interleave.Run(ctx, t.number, t.startBare, t.maintain)
-}
-
-func (t *round) record(r *report.Report) {
-	r.Add("maintenance.bare_pod_running_s", "s", t.bare.Seconds())
-	r.Add("maintenance.running_s", "s", t.maintainer.Seconds())
-	r.Add("maintenance.running_minus_pod_s", "s", (t.maintainer - t.bare).Seconds())
-	r.Add("maintenance.released_s", "s", t.released.Seconds())
-	r.Logf("bare pod %.2f s, maintenance pod %.2f s; deleted, and unlocked after %.2f s", t.bare.Seconds(), t.maintainer.Seconds(), t.released.Seconds())
 }
 
 func (t *round) pod(name string) *corev1.Pod {
@@ -149,22 +150,5 @@ func (t *round) maintain(ctx context.Context) error {
 		return fmt.Errorf("waiting for the VM to be unlocked: %w", err)
 	}
 	t.released = time.Since(began)
-	return nil
-}
-
-// countWrites adds Drydock's writes per maintenance.
-func countWrites(ctx context.Context, c *cluster.Cluster, ns string, r *report.Report, began time.Time, rounds int) error {
-	if err := cluster.Wait(ctx, cluster.Settle); err != nil {
-		return err
-	}
-	requests, err := c.RequestsSince(ctx, began)
-	if err != nil {
-		return err
-	}
-	requests = audit.Of(requests, func(q audit.Request) bool { return q.Namespace == ns })
-	r.Add("maintenance.writes", "requests", float64(audit.Count(requests, audit.Write))/float64(rounds))
-	for _, line := range audit.Sums(requests) {
-		r.Logf("%s", line)
-	}
 	return nil
 }

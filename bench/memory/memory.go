@@ -101,41 +101,40 @@ func (o *Options) work(ctx context.Context, c *cluster.Cluster, ns string) error
 	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range o.vmis {
-		group.Go(func() error { return workIn(ctx, c, ns, guestName(i)) })
+		group.Go(func() error {
+			name := guestName(i)
+			var pods corev1.PodList
+			if err := c.Client.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{v1.DeprecatedVirtualMachineNameLabel: name}); err != nil {
+				return fmt.Errorf("looking for the launcher pod of %s: %w", name, err)
+			}
+			if len(pods.Items) != 1 {
+				return fmt.Errorf("looking for the launcher pod of %s: there are %d", name, len(pods.Items))
+			}
+			conn, err := c.Console(ctx, ns, name)
+			if err != nil {
+				return err
+			}
+			defer conn.Close()
+			shell, err := cluster.Login(ctx, conn)
+			if err != nil {
+				return err
+			}
+			for before := 0; ; {
+				if _, _, err := shell.Run(ctx, load); err != nil {
+					return err
+				}
+				u, err := usageOf(&pods.Items[0])
+				if err != nil {
+					return err
+				}
+				if u.overhead()-before < settled {
+					return nil
+				}
+				before = u.overhead()
+			}
+		})
 	}
 	return group.Wait()
-}
-
-func workIn(ctx context.Context, c *cluster.Cluster, ns, name string) error {
-	var pods corev1.PodList
-	if err := c.Client.List(ctx, &pods, client.InNamespace(ns), client.MatchingLabels{v1.DeprecatedVirtualMachineNameLabel: name}); err != nil {
-		return fmt.Errorf("looking for the launcher pod of %s: %w", name, err)
-	}
-	if len(pods.Items) != 1 {
-		return fmt.Errorf("looking for the launcher pod of %s: there are %d", name, len(pods.Items))
-	}
-	conn, err := c.Console(ctx, ns, name)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	shell, err := cluster.Login(ctx, conn)
-	if err != nil {
-		return err
-	}
-	for before := 0; ; {
-		if _, _, err := shell.Run(ctx, load); err != nil {
-			return err
-		}
-		u, err := usageOf(&pods.Items[0])
-		if err != nil {
-			return err
-		}
-		if u.overhead()-before < settled {
-			return nil
-		}
-		before = u.overhead()
-	}
 }
 
 func eachGuest(ctx context.Context, c *cluster.Cluster, ns string, tell func(usage)) error {

@@ -28,9 +28,16 @@ func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *repo
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	names, err := o.bootAll(ctx, c, ns)
-	if err != nil {
-		return err
+	var names []string
+	for i := range o.atOnce {
+		name := guestName + "-" + strconv.Itoa(i)
+		if err := boot(ctx, c, ns, name, disk+"-"+name); err != nil {
+			return err
+		}
+		if err := awaitMigratable(ctx, c, ns, name); err != nil {
+			return err
+		}
+		names = append(names, name)
 	}
 	before, err := readFigures(ctx, c)
 	if err != nil {
@@ -44,8 +51,17 @@ func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *repo
 	if err != nil {
 		return err
 	}
-	if err := o.checkLimits(ctx, c, ns); err != nil {
-		return err
+	// The migrations must have had the option's bandwidth.
+	var vmis v1.VirtualMachineInstanceList
+	if err := c.Client.List(ctx, &vmis, client.InNamespace(ns)); err != nil {
+		return fmt.Errorf("listing VMIs: %w", err)
+	}
+	for i := range vmis.Items {
+		m := vmis.Items[i].Status.MigrationState
+		if m == nil || m.VMIMConfigurationOptions == nil || m.VMIMConfigurationOptions.BandwidthPerMigration == nil ||
+			m.VMIMConfigurationOptions.BandwidthPerMigration.Value() != int64(o.bandwidth)*mib {
+			return fmt.Errorf("VMI %s has migrated without the bandwidth's limit: %+v", vmis.Items[i].Name, m)
+		}
 	}
 	count := float64(len(names))
 	allowed := sum.sent / (count * float64(o.bandwidth) * mib)
@@ -55,21 +71,6 @@ func (o *Options) measureAtOnce(ctx context.Context, c *cluster.Cluster, r *repo
 	r.Logf("%d guests at once: %.1f s, and %.1f s is what sending %.0f MiB takes; %.0f ms still on average",
 		len(names), took.Seconds(), allowed, sum.sent/mib, sum.downtime/count*inMs)
 	return nil
-}
-
-func (o *Options) bootAll(ctx context.Context, c *cluster.Cluster, ns string) ([]string, error) {
-	var names []string
-	for i := range o.atOnce {
-		name := guestName + "-" + strconv.Itoa(i)
-		if err := boot(ctx, c, ns, name, disk+"-"+name); err != nil {
-			return nil, err
-		}
-		if err := awaitMigratable(ctx, c, ns, name); err != nil {
-			return nil, err
-		}
-		names = append(names, name)
-	}
-	return names, nil
 }
 
 // allow permits all guests to migrate at the same time, with the bandwidth. The returned function
@@ -145,20 +146,4 @@ func awaitFigures(ctx context.Context, c *cluster.Cluster, before figures, count
 		return err == nil && sum.migrations >= float64(count), err
 	})
 	return sum, err
-}
-
-// The migrations must have had the option's bandwidth.
-func (o *Options) checkLimits(ctx context.Context, c *cluster.Cluster, ns string) error {
-	var vmis v1.VirtualMachineInstanceList
-	if err := c.Client.List(ctx, &vmis, client.InNamespace(ns)); err != nil {
-		return fmt.Errorf("listing VMIs: %w", err)
-	}
-	for i := range vmis.Items {
-		m := vmis.Items[i].Status.MigrationState
-		if m == nil || m.VMIMConfigurationOptions == nil || m.VMIMConfigurationOptions.BandwidthPerMigration == nil ||
-			m.VMIMConfigurationOptions.BandwidthPerMigration.Value() != int64(o.bandwidth)*mib {
-			return fmt.Errorf("VMI %s has migrated without the bandwidth's limit: %+v", vmis.Items[i].Name, m)
-		}
-	}
-	return nil
 }

@@ -66,7 +66,26 @@ func (o *Options) compare(ctx context.Context, c *cluster.Cluster, r *report.Rep
 			return fmt.Errorf("in round %d: %w", i, err)
 		}
 		if i > 0 { // the first round has cold caches
-			t.record(r)
+			total, told := t.vmi.course.total(), t.vmi.told
+			for figure, d := range map[string]time.Duration{
+				"total": total, "pod_running": t.pod, "qemu": t.bare.total, "qemu_start": t.bare.start, "source_gone": t.vmi.gone,
+				"total_minus_qemu": total - t.bare.total, "total_minus_qemu_and_pod": total - t.bare.total - t.pod,
+			} {
+				r.Add("migrate."+figure+"_s", "s", d.Seconds())
+			}
+			for stage, d := range t.vmi.course.durations() {
+				r.Add("migrate."+stage+"_s", "s", d.Seconds())
+			}
+			r.Add("migrate.transfer_s", "s", told.duration)
+			r.Add("migrate.downtime_ms", "ms", told.downtime*inMs)
+			r.Add("migrate.qemu_downtime_ms", "ms", t.bare.downtime.Seconds()*inMs)
+			r.Add("migrate.downtime_ratio", "ratio", told.downtime/t.bare.downtime.Seconds())
+			r.Add("migrate.sent_mib", "MiB", told.sent/mib)
+			r.Add("migrate.qemu_sent_mib", "MiB", t.bare.sent/mib)
+			r.Add("migrate.writes", "requests", float64(t.vmi.writes))
+			r.Add("migrate.writes_all", "requests", float64(t.vmi.all))
+			r.Logf("bare pod %.2f s; QEMU to QEMU %.2f s, %.0f ms of them still; VMI %.2f s, of them transferred %.2f s, still %.0f ms; %d writes",
+				t.pod.Seconds(), t.bare.total.Seconds(), t.bare.downtime.Seconds()*inMs, total.Seconds(), told.duration, told.downtime*inMs, t.vmi.writes)
 		}
 	}
 	return nil
@@ -104,26 +123,3 @@ const (
 	mib  = 1 << 20
 	inMs = 1000
 )
-
-func (t *round) record(r *report.Report) {
-	total, told := t.vmi.course.total(), t.vmi.told
-	for figure, d := range map[string]time.Duration{
-		"total": total, "pod_running": t.pod, "qemu": t.bare.total, "qemu_start": t.bare.start, "source_gone": t.vmi.gone,
-		"total_minus_qemu": total - t.bare.total, "total_minus_qemu_and_pod": total - t.bare.total - t.pod,
-	} {
-		r.Add("migrate."+figure+"_s", "s", d.Seconds())
-	}
-	for stage, d := range t.vmi.course.durations() {
-		r.Add("migrate."+stage+"_s", "s", d.Seconds())
-	}
-	r.Add("migrate.transfer_s", "s", told.duration)
-	r.Add("migrate.downtime_ms", "ms", told.downtime*inMs)
-	r.Add("migrate.qemu_downtime_ms", "ms", t.bare.downtime.Seconds()*inMs)
-	r.Add("migrate.downtime_ratio", "ratio", told.downtime/t.bare.downtime.Seconds())
-	r.Add("migrate.sent_mib", "MiB", told.sent/mib)
-	r.Add("migrate.qemu_sent_mib", "MiB", t.bare.sent/mib)
-	r.Add("migrate.writes", "requests", float64(t.vmi.writes))
-	r.Add("migrate.writes_all", "requests", float64(t.vmi.all))
-	r.Logf("bare pod %.2f s; QEMU to QEMU %.2f s, %.0f ms of them still; VMI %.2f s, of them transferred %.2f s, still %.0f ms; %d writes",
-		t.pod.Seconds(), t.bare.total.Seconds(), t.bare.downtime.Seconds()*inMs, total.Seconds(), told.duration, told.downtime*inMs, t.vmi.writes)
-}

@@ -191,16 +191,12 @@ func (b *bare) migrate(ctx context.Context, source, target *end, uri string) err
 		return err
 	}
 	b.total, b.downtime = resumed.Sub(began), resumed.Sub(stopped)
-	return b.readSent(ctx, source.monitor)
-}
-
-func (b *bare) readSent(ctx context.Context, source *qmp.Client) error {
 	var info struct {
 		RAM struct {
 			Transferred float64 `json:"transferred"`
 		} `json:"ram"`
 	}
-	if err := source.Execute(ctx, "query-migrate", nil, &info); err != nil {
+	if err := source.monitor.Execute(ctx, "query-migrate", nil, &info); err != nil {
 		return err
 	}
 	b.sent = info.RAM.Transferred

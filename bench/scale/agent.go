@@ -139,16 +139,6 @@ func (a *agent) see(vmi *v1.VirtualMachineInstance, deleted bool) {
 	}
 }
 
-// again looks at a VMI again after a change of its pod.
-func (a *agent) again(ctx context.Context, name string) error {
-	var vmi v1.VirtualMachineInstance
-	if err := a.vmis.Get(ctx, client.ObjectKey{Namespace: a.namespace, Name: name}, &vmi); err != nil {
-		return client.IgnoreNotFound(err)
-	}
-	a.see(&vmi, false)
-	return nil
-}
-
 func (a *agent) fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -223,24 +213,19 @@ func (a *agent) write(ctx context.Context, instance *v1.VirtualMachineInstance) 
 		return fmt.Errorf("patching VMI %s as virt-handler: %w", instance.Name, err)
 	}
 	if status.Phase == v1.Running && instance.Status.Phase == v1.Scheduled {
-		return a.tellStarted(ctx, instance)
-	}
-	return nil
-}
-
-func (a *agent) tellStarted(ctx context.Context, instance *v1.VirtualMachineInstance) error {
-	err := a.client.Create(ctx, &eventsv1.Event{
-		ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, GenerateName: instance.Name + "-"},
-		EventTime:  metav1.NowMicro(), Type: corev1.EventTypeNormal,
-		Reason: v1.Started.String(), Action: v1.Started.String(), Note: "VirtualMachineInstance started.",
-		ReportingController: "virt-handler", ReportingInstance: "simulated",
-		Regarding: corev1.ObjectReference{
-			APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstance",
-			Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID,
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("making an event of VMI %s as virt-handler: %w", instance.Name, err)
+		err := a.client.Create(ctx, &eventsv1.Event{
+			ObjectMeta: metav1.ObjectMeta{Namespace: a.namespace, GenerateName: instance.Name + "-"},
+			EventTime:  metav1.NowMicro(), Type: corev1.EventTypeNormal,
+			Reason: v1.Started.String(), Action: v1.Started.String(), Note: "VirtualMachineInstance started.",
+			ReportingController: "virt-handler", ReportingInstance: "simulated",
+			Regarding: corev1.ObjectReference{
+				APIVersion: v1.GroupVersion.String(), Kind: "VirtualMachineInstance",
+				Namespace: instance.Namespace, Name: instance.Name, UID: instance.UID,
+			},
+		})
+		if err != nil {
+			return fmt.Errorf("making an event of VMI %s as virt-handler: %w", instance.Name, err)
+		}
 	}
 	return nil
 }

@@ -62,7 +62,12 @@ func (n *networks) attach(ctx context.Context, pod *corev1.Pod) error {
 	if err := n.client.Patch(ctx, pod.DeepCopy(), client.RawPatch(types.MergePatchType, patch)); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("saying what pod %s is attached to: %w", pod.Name, err)
 	}
-	return n.agent.again(ctx, launcherpod.VMIOf(pod))
+	var vmi v1.VirtualMachineInstance
+	if err := n.agent.vmis.Get(ctx, client.ObjectKey{Namespace: n.agent.namespace, Name: launcherpod.VMIOf(pod)}, &vmi); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	n.agent.see(&vmi, false)
+	return nil
 }
 
 func attached(asked string) (status string, interfaces map[string]bool, err error) {

@@ -112,11 +112,6 @@ func (r *rollout) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.tell(took, used, requests)
-	return r.delete(ctx)
-}
-
-func (r *rollout) tell(took time.Duration, used spent, requests []audit.Request) {
 	r.add(r.prefix+"_all_s", "s", took.Seconds())
 	for _, one := range r.times {
 		r.add(r.prefix+"_s", "s", one.Seconds())
@@ -127,6 +122,7 @@ func (r *rollout) tell(took time.Duration, used spent, requests []audit.Request)
 	for _, line := range audit.Sums(requests) {
 		r.report.Logf("%s, %d VMs: %s", r.prefix, r.n, line)
 	}
+	return r.delete(ctx)
 }
 
 func (r *rollout) vm(name string) *v1.VirtualMachine {
@@ -180,8 +176,12 @@ func (r *rollout) change(ctx context.Context, name string) error {
 		return fmt.Errorf("changing the NICs of VM %s: %w", name, err)
 	}
 	if r.strategy == v1.VMRolloutStrategyStage {
-		if err := r.restart(ctx, name, waits); err != nil {
-			return err
+		if err := <-waits; err != nil {
+			return fmt.Errorf("waiting for VM %s to say RestartRequired: %w", name, err)
+		}
+		ref := virtctl.Ref{Resource: virtctl.VirtualMachines, Namespace: r.namespace, Name: name}
+		if err := r.client.Put(ctx, ref, "restart", nil); err != nil {
+			return fmt.Errorf("restarting VM %s: %w", name, err)
 		}
 	}
 	if err := <-changed; err != nil {
@@ -190,17 +190,6 @@ func (r *rollout) change(ctx context.Context, name string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.times = append(r.times, time.Since(began))
-	return nil
-}
-
-func (r *rollout) restart(ctx context.Context, name string, waits <-chan error) error {
-	if err := <-waits; err != nil {
-		return fmt.Errorf("waiting for VM %s to say RestartRequired: %w", name, err)
-	}
-	ref := virtctl.Ref{Resource: virtctl.VirtualMachines, Namespace: r.namespace, Name: name}
-	if err := r.client.Put(ctx, ref, "restart", nil); err != nil {
-		return fmt.Errorf("restarting VM %s: %w", name, err)
-	}
 	return nil
 }
 

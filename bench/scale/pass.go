@@ -101,7 +101,20 @@ func (p *pass) lives(ctx context.Context) (float64, error) {
 		}
 		life = creation.plus(deletion)
 		p.add("creation_cpu_ms_per_vmi", "ms", p.perVMI(creation.controller))
-		return p.countRequests(ctx, began)
+		requests, err := p.cluster.RequestsSince(ctx, began)
+		if errors.Is(err, audit.ErrRotated) {
+			p.report.Logf("the requests of %d lives are not counted: %v", p.n, err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		p.add("writes_per_vmi", "requests", float64(audit.Count(requests, audit.Write))/float64(p.n))
+		p.add("reads_per_vmi", "requests", float64(audit.Count(requests, audit.Read)+audit.Count(requests, audit.List))/float64(p.n))
+		for _, line := range audit.Sums(requests) {
+			p.report.Logf("in the lives of %d: %s", p.n, line)
+		}
+		return nil
 	})
 	if err != nil {
 		return 0, err
@@ -347,21 +360,4 @@ func (p *pass) measureRestart(ctx context.Context) error {
 // away and back, once each for any number of VMIs.
 func aboutVMs(requests []audit.Request) []audit.Request {
 	return slices.DeleteFunc(slices.Clone(requests), func(r audit.Request) bool { return r.Resource == "kubevirts/status" })
-}
-
-func (p *pass) countRequests(ctx context.Context, began time.Time) error {
-	requests, err := p.cluster.RequestsSince(ctx, began)
-	if errors.Is(err, audit.ErrRotated) {
-		p.report.Logf("the requests of %d lives are not counted: %v", p.n, err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	p.add("writes_per_vmi", "requests", float64(audit.Count(requests, audit.Write))/float64(p.n))
-	p.add("reads_per_vmi", "requests", float64(audit.Count(requests, audit.Read)+audit.Count(requests, audit.List))/float64(p.n))
-	for _, line := range audit.Sums(requests) {
-		p.report.Logf("in the lives of %d: %s", p.n, line)
-	}
-	return nil
 }

@@ -81,7 +81,13 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		}
 		costs = append(costs, cost{n, perVMI})
 	}
-	addGrowth(r, costs)
+	if len(costs) > 1 {
+		r.Add("scale.cost_exponent", "exponent", exponent(costs))
+	}
+	first, last := at(costs, 500), at(costs, 5000)
+	if first > 0 && last > 0 {
+		r.Add("scale.cost_5000_over_500", "ratio", last/first)
+	}
 	if o.atRate > 0 {
 		p := &pass{Options: o, cluster: c, report: r, n: o.atRate}
 		if err := p.within(ctx, p.measureRate); err != nil {
@@ -98,16 +104,6 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		}
 	}
 	return nil
-}
-
-func addGrowth(r *report.Report, costs []cost) {
-	if len(costs) > 1 {
-		r.Add("scale.cost_exponent", "exponent", exponent(costs))
-	}
-	first, last := at(costs, 500), at(costs, 5000)
-	if first > 0 && last > 0 {
-		r.Add("scale.cost_5000_over_500", "ratio", last/first)
-	}
 }
 
 // cost is per VMI, in milliseconds.

@@ -39,13 +39,37 @@ var (
 // VolumeSnapshots of that snapshot, and for bare ones of the same disks. It measures first with a freeze by the
 // agent, then stopped without an agent.
 func (s *setting) live(ctx context.Context, r *report.Report, from int) error {
-	if err := s.start(ctx); err != nil {
+	// The pods with the VM's disks go first.
+	for _, name := range []string{"writer", "reader"} {
+		if err := s.cluster.DeleteAndAwait(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}); err != nil {
+			return err
+		}
+	}
+	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: vmName}}
+	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runStrategy":"Always"}}`))
+	if err := s.cluster.Client.Patch(ctx, vm, patch); err != nil {
+		return fmt.Errorf("starting the VM: %w", err)
+	}
+	if err := s.cluster.AwaitAgents(ctx, s.namespace); err != nil {
+		return err
+	}
+	if err := s.inGuest(ctx, "for d in /dev/vdb /dev/vdc; do mkfs.ext4 -q -F -b 1024 $d && mkdir /mnt/$(basename $d) && mount -t ext4 $d /mnt/$(basename $d) || break; done; "+
+		"[ $(mount | grep -c ext4) = 2 ]"); err != nil {
 		return err
 	}
 	if err := s.hold(ctx, r, frozen, from); err != nil {
 		return err
 	}
-	if err := s.endAgent(ctx); err != nil {
+	if err := s.inGuest(ctx, "mv /usr/sbin/qemu-ga /tmp && killall qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done"); err != nil {
+		return err
+	}
+	if err := cluster.Eventually(ctx, "the status to have no guest agent", func(ctx context.Context) (bool, error) {
+		var vmi v1.VirtualMachineInstance
+		err := s.cluster.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: vmName}, &vmi)
+		return !slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
+			return c.Type == v1.VirtualMachineInstanceAgentConnected && c.Status == corev1.ConditionTrue
+		}), err
+	}); err != nil {
 		return err
 	}
 	return s.hold(ctx, r, stopped, from+liveRounds)
@@ -69,38 +93,6 @@ func (s *setting) hold(ctx context.Context, r *report.Report, how way, from int)
 		r.Logf("%d: bare cuts %.3f s; those of the snapshot %.3f s, the guest was held for %.2f s", t.number, t.cut.Seconds(), t.driver.Seconds(), t.held.Seconds())
 	}
 	return s.countWrites(ctx, r, how.name, began, liveRounds)
-}
-
-// The pods with the VM's disks go first.
-func (s *setting) start(ctx context.Context) error {
-	for _, name := range []string{"writer", "reader"} {
-		if err := s.cluster.DeleteAndAwait(ctx, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: name}}); err != nil {
-			return err
-		}
-	}
-	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: s.namespace, Name: vmName}}
-	patch := client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"runStrategy":"Always"}}`))
-	if err := s.cluster.Client.Patch(ctx, vm, patch); err != nil {
-		return fmt.Errorf("starting the VM: %w", err)
-	}
-	if err := s.cluster.AwaitAgents(ctx, s.namespace); err != nil {
-		return err
-	}
-	return s.inGuest(ctx, "for d in /dev/vdb /dev/vdc; do mkfs.ext4 -q -F -b 1024 $d && mkdir /mnt/$(basename $d) && mount -t ext4 $d /mnt/$(basename $d) || break; done; "+
-		"[ $(mount | grep -c ext4) = 2 ]")
-}
-
-func (s *setting) endAgent(ctx context.Context) error {
-	if err := s.inGuest(ctx, "mv /usr/sbin/qemu-ga /tmp && killall qemu-ga; while pidof qemu-ga >/dev/null; do usleep 50000; done"); err != nil {
-		return err
-	}
-	return cluster.Eventually(ctx, "the status to have no guest agent", func(ctx context.Context) (bool, error) {
-		var vmi v1.VirtualMachineInstance
-		err := s.cluster.Client.Get(ctx, client.ObjectKey{Namespace: s.namespace, Name: vmName}, &vmi)
-		return !slices.ContainsFunc(vmi.Status.Conditions, func(c v1.VirtualMachineInstanceCondition) bool {
-			return c.Type == v1.VirtualMachineInstanceAgentConnected && c.Status == corev1.ConditionTrue
-		}), err
-	})
 }
 
 func (s *setting) inGuest(ctx context.Context, command string) error {

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
-	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/cluster"
@@ -27,21 +26,6 @@ var disks = []string{"one", "two"}
 type setting struct {
 	cluster   *cluster.Cluster
 	namespace string
-}
-
-func (s *setting) prepare(ctx context.Context) error {
-	vm := cluster.VM(cluster.VMI(s.namespace, vmName))
-	vm.Spec.RunStrategy = new(v1.RunStrategyHalted)
-	for _, name := range disks {
-		if err := s.cluster.Client.Create(ctx, cluster.BlockClaim(s.namespace, name)); err != nil {
-			return fmt.Errorf("making the claim %s: %w", name, err)
-		}
-		cluster.AddDisk(vm, name)
-	}
-	if err := s.cluster.Client.Create(ctx, vm); err != nil {
-		return fmt.Errorf("making the VM: %w", err)
-	}
-	return s.run(ctx, s.pod("writer", disks...))
 }
 
 func (s *setting) pod(name string, claims ...string) *corev1.Pod {
@@ -64,11 +48,6 @@ func (s *setting) run(ctx context.Context, pod *corev1.Pod) error {
 
 func (s *setting) exec(ctx context.Context, pod, command string) (string, error) {
 	return s.cluster.Run(ctx, "drydock", "kubectl", "-n", s.namespace, "exec", pod, "--", "sh", "-c", command)
-}
-
-func (s *setting) write(ctx context.Context, number int) error {
-	_, err := s.exec(ctx, "writer", fmt.Sprintf("for d in one two; do echo %d | dd of=/$d conv=notrunc,fsync || exit; done", number))
-	return err
 }
 
 // timeBare creates a VolumeSnapshot of each disk. It returns the times until all are taken and until all are ready

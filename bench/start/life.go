@@ -42,8 +42,27 @@ func startVMI(ctx context.Context, c *cluster.Cluster, ns, name string) (*life, 
 	if l.guest, err = readFirstLine(ctx, c, ns, name); err != nil {
 		return nil, err
 	}
-	if err := l.readProcesses(pod); err != nil {
+	processes, err := proc.OfPod(string(pod.UID))
+	if err != nil {
 		return nil, err
+	}
+	for _, p := range processes {
+		at, err := proc.Started(p.PID)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case baseline.IsQEMU(p):
+			l.qemu = at
+			if l.cpu, err = proc.CPU(p.PID); err != nil {
+				return nil, err
+			}
+		case p.Name() == "virt-launcher":
+			l.launcher = at
+		}
+	}
+	if l.qemu.IsZero() || l.launcher.IsZero() {
+		return nil, fmt.Errorf("looking for the processes of pod %s: QEMU or virt-launcher is not there", pod.Name)
 	}
 	began := time.Now()
 	err = c.DeleteAndAwait(ctx, vmi)
@@ -123,30 +142,4 @@ func awaitLine(ctx context.Context, conn io.ReadCloser) (time.Time, error) {
 		}
 	}
 	return time.Time{}, fmt.Errorf("waiting for the guest's first line: the console ended: %w", errors.Join(io.EOF, lines.Err(), ctx.Err()))
-}
-
-func (l *life) readProcesses(pod *corev1.Pod) error {
-	processes, err := proc.OfPod(string(pod.UID))
-	if err != nil {
-		return err
-	}
-	for _, p := range processes {
-		at, err := proc.Started(p.PID)
-		if err != nil {
-			return err
-		}
-		switch {
-		case baseline.IsQEMU(p):
-			l.qemu = at
-			if l.cpu, err = proc.CPU(p.PID); err != nil {
-				return err
-			}
-		case p.Name() == "virt-launcher":
-			l.launcher = at
-		}
-	}
-	if l.qemu.IsZero() || l.launcher.IsZero() {
-		return fmt.Errorf("looking for the processes of pod %s: QEMU or virt-launcher is not there", pod.Name)
-	}
-	return nil
 }

@@ -49,7 +49,28 @@ func (o *Options) Run(ctx context.Context, c *cluster.Cluster, r *report.Report)
 		if err := interleave.Run(ctx, i, t.startPod, t.startVMI, t.startBaseline, t.startVM); err != nil {
 			return errors.Join(err, hand.Forget())
 		}
-		t.record(r)
+		l := t.vmi
+		running, guest := l.running.Sub(l.created), l.guest.Sub(l.created)
+		for figure, d := range map[string]time.Duration{
+			"pod_running": t.pod, "qemu_guest": t.qemu.wall, "vm_running": t.vm,
+			"vmi_running": running, "vmi_guest": guest, "vmi_deleted": l.deleted,
+			"vmi_running_minus_pod":            running - t.pod,
+			"vmi_guest_minus_qemu_and_pod":     guest - t.qemu.wall - t.pod,
+			"vmi_guest_cpu_minus_qemu":         l.cpu - t.qemu.cpu,
+			"vmi_qemu_started_minus_pod":       l.qemu.Sub(l.created) - t.pod,
+			"stage_1_created_to_pod":           l.pod.Sub(l.created),
+			"stage_2_pod_to_bound":             l.bound.Sub(l.pod),
+			"stage_3_bound_to_launcher":        l.launcher.Sub(l.bound),
+			"stage_4_launcher_to_qemu":         l.qemu.Sub(l.launcher),
+			"stage_5_qemu_to_running":          l.running.Sub(l.qemu),
+			"stage_6_running_to_guest":         l.guest.Sub(l.running),
+			"stage_guest_after_qemu":           l.guest.Sub(l.qemu),
+			"stage_bound_to_scheduled_written": l.scheduled.Sub(l.bound),
+		} {
+			r.Add("start."+figure+"_s", "s", d.Seconds())
+		}
+		r.Logf("pod %.2f s; VMI running %.2f s, guest %.2f s (%.2f s of CPU); baseline %.2f s (%.2f s of CPU); VM running %.2f s",
+			t.pod.Seconds(), running.Seconds(), guest.Seconds(), l.cpu.Seconds(), t.qemu.wall.Seconds(), t.qemu.cpu.Seconds(), t.vm.Seconds())
 	}
 	return hand.Forget()
 }
@@ -78,31 +99,6 @@ type round struct {
 }
 
 type booted struct{ wall, cpu time.Duration }
-
-func (t *round) record(r *report.Report) {
-	l := t.vmi
-	running, guest := l.running.Sub(l.created), l.guest.Sub(l.created)
-	for figure, d := range map[string]time.Duration{
-		"pod_running": t.pod, "qemu_guest": t.qemu.wall, "vm_running": t.vm,
-		"vmi_running": running, "vmi_guest": guest, "vmi_deleted": l.deleted,
-		"vmi_running_minus_pod":            running - t.pod,
-		"vmi_guest_minus_qemu_and_pod":     guest - t.qemu.wall - t.pod,
-		"vmi_guest_cpu_minus_qemu":         l.cpu - t.qemu.cpu,
-		"vmi_qemu_started_minus_pod":       l.qemu.Sub(l.created) - t.pod,
-		"stage_1_created_to_pod":           l.pod.Sub(l.created),
-		"stage_2_pod_to_bound":             l.bound.Sub(l.pod),
-		"stage_3_bound_to_launcher":        l.launcher.Sub(l.bound),
-		"stage_4_launcher_to_qemu":         l.qemu.Sub(l.launcher),
-		"stage_5_qemu_to_running":          l.running.Sub(l.qemu),
-		"stage_6_running_to_guest":         l.guest.Sub(l.running),
-		"stage_guest_after_qemu":           l.guest.Sub(l.qemu),
-		"stage_bound_to_scheduled_written": l.scheduled.Sub(l.bound),
-	} {
-		r.Add("start."+figure+"_s", "s", d.Seconds())
-	}
-	r.Logf("pod %.2f s; VMI running %.2f s, guest %.2f s (%.2f s of CPU); baseline %.2f s (%.2f s of CPU); VM running %.2f s",
-		t.pod.Seconds(), running.Seconds(), guest.Seconds(), l.cpu.Seconds(), t.qemu.wall.Seconds(), t.qemu.cpu.Seconds(), t.vm.Seconds())
-}
 
 func (t *round) startBaseline(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cluster.Patience)

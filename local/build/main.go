@@ -39,8 +39,8 @@ func main() {
 type options struct {
 	// root is the folder of the module drydock.
 	root string
-	// version overrides the version of Drydock that hack/version finds. stamp and localStamp are
-	// the linker flags that put the version into the programs of the modules drydock and local.
+	// version overrides that of hack/version. stamp and localStamp are the linker flags that put it into the
+	// programs of the modules drydock and local.
 	version, stamp, localStamp string
 	// kubernetes is the Kubernetes version that the module local requires.
 	kubernetes string

@@ -17,9 +17,8 @@ const (
 	least = 768 * mebibyte
 )
 
-// collectorSettings returns settings of Go's garbage collector for the compilers and linkers, of
-// which one runs per core. They live for seconds and spend a quarter of their time on collections.
-// If the machine has enough memory, they collect rarely and use at most half of it.
+// collectorSettings returns the garbage collector's settings for compilers and linkers, one per core. They spend a
+// quarter of their time on collections: with enough memory they collect rarely and use at most half of it.
 func collectorSettings(memory uint64, cores int) []string {
 	limit := min(memory/2/uint64(cores), most)
 	if limit < least {

@@ -4,9 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
-	"os/exec"
-	"syscall"
 	"time"
 )
 
@@ -21,8 +18,7 @@ type result struct {
 	err    error
 }
 
-// runAll runs each step as soon as its needs are done. The first failure stops the others and
-// prints the whole output of the failed step.
+// runAll runs each step when its needs are done. The first failure stops the others and prints its step's output.
 func runAll(ctx context.Context, steps []step, p *progress) error {
 	if err := check(steps); err != nil {
 		return fmt.Errorf("planning the steps: %w", err)
@@ -77,16 +73,4 @@ func runStep(ctx context.Context, s step) result {
 		r.cpu = process.UserTime() + process.SystemTime()
 	}
 	return r
-}
-
-// inGroup gives the command its own process group, which is terminated with its context.
-func inGroup(cmd *exec.Cmd) {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = grace
-	cmd.Cancel = func() error {
-		if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
-			return os.ErrProcessDone
-		}
-		return nil
-	}
 }

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"drydock.dev/local/internal/layout"
 )
@@ -41,8 +42,8 @@ var (
 	multusPrograms = []string{"gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"}
 )
 
-// runc is the only program with C in it. Its tags keep the standard library's packages without C,
-// as in the other programs, so that they and their importers are not compiled again.
+// runc is the only program with C. Its tags keep the standard library's packages without C, so that they and their
+// importers are not compiled again.
 const (
 	runc     = "github.com/opencontainers/runc"
 	runcTags = "seccomp,netgo,osusergo"
@@ -53,7 +54,13 @@ const lint = "./lint"
 func steps(o options) []step {
 	switch o.goal {
 	case linter:
-		return linterSteps(o)
+		const fetch = "fetch the modules of the linter"
+		tools := filepath.Join(o.root, "tools")
+		return []step{
+			{name: fetch, do: command(tools, nil, list(lint))},
+			{name: "compile the linter", compiles: true, needs: []string{fetch},
+				do: command(tools, collector(), build(filepath.Join(o.root, "bin")+"/", "", "", lint))},
+		}
 	case all:
 		return append(imageSteps(o), programSteps(o)...)
 	default:
@@ -61,9 +68,8 @@ func steps(o options) []step {
 	}
 }
 
-// programSteps returns the steps in the order in which ready steps may compile: first those that
-// later steps need, the largest last. Modules are fetched one list after the other, so that
-// compilation starts after the first.
+// programSteps returns the steps in the order of compilation: first those that later steps need, the largest last.
+// Modules are fetched one list after the other, so that compilation starts after the first.
 func programSteps(o options) []step {
 	local := filepath.Join(o.root, "local")
 	runtime, multus := filepath.Join(local, "runtime"), filepath.Join(local, "multus")
@@ -101,16 +107,6 @@ func imageSteps(o options) []step {
 		{name: unpackPackages, needs: []string{compileBuilder}, do: command(o.root, nil, []string{builder, "-packages"})},
 		{name: compileKernel, compiles: true, needs: []string{unpackPackages}, do: command(o.root, nil, []string{builder, "-kernel"})},
 		{name: "make the container images", needs: []string{compileKernel, compileDrydock}, do: command(o.root, nil, []string{builder})},
-	}
-}
-
-func linterSteps(o options) []step {
-	const fetch = "fetch the modules of the linter"
-	tools := filepath.Join(o.root, "tools")
-	return []step{
-		{name: fetch, do: command(tools, nil, list(lint))},
-		{name: "compile the linter", compiles: true, needs: []string{fetch},
-			do: command(tools, collector(), build(filepath.Join(o.root, "bin")+"/", "", "", lint))},
 	}
 }
 
@@ -189,7 +185,15 @@ func command(dir string, env, argv []string) work {
 		cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 		cmd.Env = append(append(os.Environ(), "CGO_ENABLED=0"), env...)
-		inGroup(cmd)
+		// The command has its own process group, which is terminated with its context.
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+		cmd.WaitDelay = grace
+		cmd.Cancel = func() error {
+			if err := syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM); err != nil {
+				return os.ErrProcessDone
+			}
+			return nil
+		}
 		err := cmd.Run()
 		return cmd.ProcessState, err
 	}

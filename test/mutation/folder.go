@@ -39,8 +39,6 @@ func newWorkingFolder(root string) (*workingFolder, error) {
 	return f, nil
 }
 
-func (f *workingFolder) close() { f.lock.Close() }
-
 func (f *workingFolder) source() string { return filepath.Join(f.path, "source") }
 
 // The files are those that Git would commit.

@@ -54,8 +54,26 @@ func (f *workingFolder) test(ctx context.Context, gremlins, pkg string, workers 
 		return r, err
 	}
 	report := filepath.Join(scratch, "report.json")
-	if err := runGremlins(ctx, gremlins, run, report, workers); err != nil {
-		return r, err
+	// This program limits the time, so gremlins' own limit must never be reached.
+	args := []string{"unleash", "--output", report, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "10000"}
+	for _, mutator := range mutators {
+		args = append(args, "--"+mutator)
+	}
+	cmd := exec.CommandContext(ctx, gremlins, args...)
+	cmd.Dir = run.original()
+	cmd.Env = append(os.Environ(), runVariable+"="+run.file(), "TMPDIR="+run.temporary(),
+		"PATH="+run.commands()+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	var said bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &said, &said
+	// The tests of mutants are children of gremlins and must end with it.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	err = cmd.Run()
+	if trouble := run.trouble(); trouble != "" {
+		return r, errors.New(trouble)
+	}
+	if err != nil {
+		return r, fmt.Errorf("running gremlins: %w\n%s", err, said.String())
 	}
 	return readResult(run, report)
 }
@@ -137,31 +155,6 @@ func sourceFiles(folder string) ([]string, error) {
 		}
 	}
 	return names, nil
-}
-
-func runGremlins(ctx context.Context, gremlins string, run mutationRun, report string, workers int) error {
-	// This program limits the time, so gremlins' own limit must never be reached.
-	args := []string{"unleash", "--output", report, "--workers", strconv.Itoa(workers), "--timeout-coefficient", "10000"}
-	for _, mutator := range mutators {
-		args = append(args, "--"+mutator)
-	}
-	cmd := exec.CommandContext(ctx, gremlins, args...)
-	cmd.Dir = run.original()
-	cmd.Env = append(os.Environ(), runVariable+"="+run.file(), "TMPDIR="+run.temporary(),
-		"PATH="+run.commands()+string(filepath.ListSeparator)+os.Getenv("PATH"))
-	var said bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &said, &said
-	// The tests of mutants are children of gremlins and must end with it.
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	err := cmd.Run()
-	if trouble := run.trouble(); trouble != "" {
-		return errors.New(trouble)
-	}
-	if err != nil {
-		return fmt.Errorf("running gremlins: %w\n%s", err, said.String())
-	}
-	return nil
 }
 
 func readResult(run mutationRun, file string) (result, error) {

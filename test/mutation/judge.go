@@ -72,8 +72,6 @@ func (r result) outdated() []explanation {
 
 func (r result) compiled() int { return r.killed + len(r.survivors) }
 
-func (r result) enough() bool { return 100*r.killed >= threshold*r.compiled() }
-
 func (r result) percent() string {
 	if r.compiled() == 0 {
 		return "–"
@@ -98,7 +96,7 @@ func total(results []result) result {
 func judge(results []result) error {
 	var problems []error
 	for _, r := range append(slices.Clone(results), total(results)) {
-		if !r.enough() {
+		if 100*r.killed < threshold*r.compiled() {
 			problems = append(problems, fmt.Errorf("%s: %s %% of the mutants that compile are killed, %d %% must be", r.pkg, r.percent(), threshold))
 		}
 	}

@@ -43,7 +43,7 @@ func mutate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer folder.close()
+	defer folder.lock.Close()
 	if err := folder.copySource(ctx); err != nil {
 		return err
 	}

@@ -191,16 +191,11 @@ func (s sourceFile) declaration(line int) string {
 		}
 		return receiver(d.Recv.List[0].Type) + "." + d.Name.Name
 	case *ast.GenDecl:
-		return s.declared(d, line)
-	}
-	return ""
-}
-
-func (s sourceFile) declared(d *ast.GenDecl, line int) string {
-	for _, spec := range d.Specs {
-		value, ok := spec.(*ast.ValueSpec)
-		if ok && s.set.Position(value.Pos()).Line <= line && line <= s.set.Position(value.End()).Line {
-			return value.Names[0].Name
+		for _, spec := range d.Specs {
+			value, ok := spec.(*ast.ValueSpec)
+			if ok && s.set.Position(value.Pos()).Line <= line && line <= s.set.Position(value.End()).Line {
+				return value.Names[0].Name
+			}
 		}
 	}
 	return ""

@@ -22,7 +22,8 @@ const (
 	lintRule          = "rules"
 )
 
-// The folders are relative to the repository.
+// rulePackages returns folders, relative to the repository: those that end with a requested name, and all if none is
+// requested.
 func rulePackages(ctx context.Context, root string, asked []string) ([]string, error) {
 	root, err := filepath.Abs(root)
 	if err != nil {
@@ -36,11 +37,32 @@ func rulePackages(ctx context.Context, root string, asked []string) ([]string, e
 	if err != nil {
 		return nil, err
 	}
-	folders, err = withoutPrograms(ctx, root, folders)
-	if err != nil {
-		return nil, err
+	// Programs are not rules: they generate files of rule packages.
+	args := []string{"list", "-f", "{{.Name}} {{.Dir}}"}
+	for _, folder := range folders {
+		args = append(args, "./"+folder)
 	}
-	return chosen(folders, asked)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir, cmd.Stderr = root, os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing the rule packages: %w", err)
+	}
+	folders = slices.DeleteFunc(folders, func(folder string) bool {
+		return strings.Contains(string(out), "main "+filepath.Join(root, folder)+"\n")
+	})
+	if len(asked) == 0 {
+		return folders, nil
+	}
+	var unknown []error
+	for _, name := range asked {
+		if !slices.ContainsFunc(folders, func(folder string) bool { return isNamed(folder, name) }) {
+			unknown = append(unknown, fmt.Errorf("%q is no rule package; these are: %s", name, strings.Join(folders, ", ")))
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(folders), func(folder string) bool {
+		return !slices.ContainsFunc(asked, func(name string) bool { return isNamed(folder, name) })
+	}), errors.Join(unknown...)
 }
 
 // Excluding patterns don't count.
@@ -104,39 +126,6 @@ func foldersOf(root string, patterns []string) ([]string, error) {
 
 func isSource(file string) bool {
 	return strings.HasSuffix(file, ".go") && !strings.HasSuffix(file, "_test.go")
-}
-
-// withoutPrograms drops programs, which generate files of rule packages.
-func withoutPrograms(ctx context.Context, root string, folders []string) ([]string, error) {
-	args := []string{"list", "-f", "{{.Name}} {{.Dir}}"}
-	for _, folder := range folders {
-		args = append(args, "./"+folder)
-	}
-	cmd := exec.CommandContext(ctx, "go", args...)
-	cmd.Dir, cmd.Stderr = root, os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("listing the rule packages: %w", err)
-	}
-	return slices.DeleteFunc(folders, func(folder string) bool {
-		return strings.Contains(string(out), "main "+filepath.Join(root, folder)+"\n")
-	}), nil
-}
-
-// chosen returns the folders that end with a requested name, and all if none is requested.
-func chosen(folders, asked []string) ([]string, error) {
-	if len(asked) == 0 {
-		return folders, nil
-	}
-	var unknown []error
-	for _, name := range asked {
-		if !slices.ContainsFunc(folders, func(folder string) bool { return isNamed(folder, name) }) {
-			unknown = append(unknown, fmt.Errorf("%q is no rule package; these are: %s", name, strings.Join(folders, ", ")))
-		}
-	}
-	return slices.DeleteFunc(slices.Clone(folders), func(folder string) bool {
-		return !slices.ContainsFunc(asked, func(name string) bool { return isNamed(folder, name) })
-	}), errors.Join(unknown...)
 }
 
 // isNamed reports whether a folder's path ends with a name, by whole elements.

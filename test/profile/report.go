@@ -140,10 +140,6 @@ func (s *sums) print(out io.Writer) {
 			fmt.Fprintf(out, "%9.0f  %s\n", s.packages[folder], shortened(folder))
 		}
 	}
-	s.printTests(out)
-}
-
-func (s *sums) printTests(out io.Writer) {
 	if len(s.tests) == 0 {
 		return
 	}

@@ -91,17 +91,13 @@ func readEvents(file, cluster string) ([]*test, error) {
 			known[e.Package+" "+e.Test] = t
 			tests = append(tests, t)
 		}
-		t.note(e)
-	}
-}
-
-func (t *test) note(e event) {
-	switch e.Action {
-	case "run", "cont":
-		t.spans = append(t.spans, span{from: e.Time})
-	case "pause", "pass", "fail", "skip":
-		if last := len(t.spans) - 1; last >= 0 && t.spans[last].to.IsZero() {
-			t.spans[last].to = e.Time
+		switch e.Action {
+		case "run", "cont":
+			t.spans = append(t.spans, span{from: e.Time})
+		case "pause", "pass", "fail", "skip":
+			if last := len(t.spans) - 1; last >= 0 && t.spans[last].to.IsZero() {
+				t.spans[last].to = e.Time
+			}
 		}
 	}
 }

@@ -19,7 +19,6 @@ import (
 
 	"drydock.dev/drydock/images/archive"
 	"drydock.dev/drydock/images/rootfs"
-	"drydock.dev/drydock/test/guest"
 )
 
 // The suite asks for PREFIX/NAME:TAG.
@@ -46,24 +45,6 @@ var diskImages = []diskImage{
 	{"fedora-with-test-tooling-container-disk", "fedora", usualDisk},
 }
 
-func makeDisks(ctx context.Context, cache, folder string) (map[string]string, error) {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
-		return nil, fmt.Errorf("making the guests' disks: %w", err)
-	}
-	disks := map[string]string{}
-	for _, image := range diskImages {
-		if disks[image.distribution] != "" {
-			continue
-		}
-		disk := filepath.Join(folder, image.distribution+".qcow2")
-		if err := guest.WriteDiskAs(ctx, cache, image.distribution, disk); err != nil {
-			return nil, err
-		}
-		disks[image.distribution] = disk
-	}
-	return disks, nil
-}
-
 // QEMU must be able to read the file.
 func assembleImage(image diskImage, prefix, file string) (archive.Image, error) {
 	root := rootfs.New()
@@ -87,21 +68,6 @@ func serveRegistry(ctx context.Context, address string) (string, error) {
 	return listener.Addr().String(), nil
 }
 
-func push(ctx context.Context, image archive.Image) error {
-	ref, err := name.NewTag(image.Name+":"+image.Tag, name.Insecure)
-	if err != nil {
-		return fmt.Errorf("naming the image %s: %w", image.Name, err)
-	}
-	content, err := image.Assemble()
-	if err != nil {
-		return fmt.Errorf("assembling the image %s: %w", image.Name, err)
-	}
-	if err := remote.Write(ref, content, remote.WithContext(ctx)); err != nil {
-		return fmt.Errorf("putting the image %s into the registry: %w", image.Name, err)
-	}
-	return nil
-}
-
 // provideImages puts all images into the registry and returns archives of them, which nodes load.
 func provideImages(ctx context.Context, prefix, folder string, disks map[string]string) ([]string, error) {
 	var archives []string
@@ -110,8 +76,16 @@ func provideImages(ctx context.Context, prefix, folder string, disks map[string]
 		if err != nil {
 			return nil, err
 		}
-		if err := push(ctx, made); err != nil {
-			return nil, err
+		ref, err := name.NewTag(made.Name+":"+made.Tag, name.Insecure)
+		if err != nil {
+			return nil, fmt.Errorf("naming the image %s: %w", made.Name, err)
+		}
+		content, err := made.Assemble()
+		if err != nil {
+			return nil, fmt.Errorf("assembling the image %s: %w", made.Name, err)
+		}
+		if err := remote.Write(ref, content, remote.WithContext(ctx)); err != nil {
+			return nil, fmt.Errorf("putting the image %s into the registry: %w", made.Name, err)
 		}
 		file := filepath.Join(folder, image.name+".tar")
 		if err := made.Write(file); err != nil {

@@ -139,11 +139,18 @@ func merge(list []entry, specs, ran []spec) []entry {
 		case s.state == passedState:
 			listed[s.name] = verdictPassed
 		case verdict == "" || verdict == verdictPassed || verdict == verdictNotRun:
-			listed[s.name] = "unexplained: " + shortened(s.failure)
+			failure := s.failure
+			if runes := []rune(failure); len(runes) > most {
+				failure = string(runes[:most]) + "…"
+			}
+			listed[s.name] = "unexplained: " + failure
 		}
 	}
+	ordered := slices.SortedFunc(slices.Values(specs), func(a, b spec) int {
+		return cmp.Or(a.group()-b.group(), strings.Compare(a.name, b.name))
+	})
 	var merged []entry
-	for _, s := range sorted(specs) {
+	for _, s := range ordered {
 		verdict := listed[s.name]
 		if verdict == "" {
 			verdict = verdictNotRun
@@ -155,19 +162,6 @@ func merge(list []entry, specs, ran []spec) []entry {
 
 // most is the maximum length of a failure's text in the list, in characters.
 const most = 120
-
-func shortened(text string) string {
-	if runes := []rune(text); len(runes) > most {
-		return string(runes[:most]) + "…"
-	}
-	return text
-}
-
-func sorted(specs []spec) []spec {
-	return slices.SortedFunc(slices.Values(specs), func(a, b spec) int {
-		return cmp.Or(a.group()-b.group(), strings.Compare(a.name, b.name))
-	})
-}
 
 // listHead is the list's first lines.
 const listHead = `# The specs of KubeVirt's functional tests that are in scope, with what came of each: verdict, tab, name. CONTRIBUTING.md, "Tests",

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"drydock.dev/drydock/test/guest"
 )
 
 type options struct {
@@ -134,9 +136,19 @@ func (o options) runOn(ctx context.Context, w workshop, chosen []spec) ([]spec, 
 		return nil, nil, err
 	}
 	folder := filepath.Join(string(w), "run")
-	disks, err := makeDisks(ctx, filepath.Join(o.repository, "build", "cache"), folder)
-	if err != nil {
-		return nil, nil, err
+	if err := os.MkdirAll(folder, 0o755); err != nil {
+		return nil, nil, fmt.Errorf("making the guests' disks: %w", err)
+	}
+	disks := map[string]string{}
+	for _, image := range diskImages {
+		if disks[image.distribution] != "" {
+			continue
+		}
+		disk := filepath.Join(folder, image.distribution+".qcow2")
+		if err := guest.WriteDiskAs(ctx, filepath.Join(o.repository, "build", "cache"), image.distribution, disk); err != nil {
+			return nil, nil, err
+		}
+		disks[image.distribution] = disk
 	}
 	if _, err := serveRegistry(ctx, c.host+":"+registryPort); err != nil {
 		return nil, nil, err

@@ -37,7 +37,12 @@ func (w workshop) noted() string  { return filepath.Join(string(w), "key") }
 
 // An up-to-date suite stays.
 func (w workshop) build(ctx context.Context) error {
-	key := editsKey()
+	sum := sha256.New()
+	fmt.Fprintf(sum, "%s %s\n%s", release, releaseSum, sums)
+	for _, e := range edits {
+		fmt.Fprintf(sum, "%s\x00%s\x00%s\x00", e.file, e.old, e.new)
+	}
+	key := hex.EncodeToString(sum.Sum(nil))
 	if noted, err := os.ReadFile(w.noted()); err == nil && string(noted) == key {
 		return nil
 	}
@@ -55,15 +60,6 @@ func (w workshop) build(ctx context.Context) error {
 		return fmt.Errorf("noting what the suite was built from: %w", err)
 	}
 	return nil
-}
-
-func editsKey() string {
-	sum := sha256.New()
-	fmt.Fprintf(sum, "%s %s\n%s", release, releaseSum, sums)
-	for _, e := range edits {
-		fmt.Fprintf(sum, "%s\x00%s\x00%s\x00", e.file, e.old, e.new)
-	}
-	return hex.EncodeToString(sum.Sum(nil))
 }
 
 func download(ctx context.Context) (string, error) {

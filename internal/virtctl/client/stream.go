@@ -118,22 +118,18 @@ func (u *upgrader) RoundTrip(request *http.Request) (*http.Response, error) {
 		if response == nil {
 			return nil, fmt.Errorf("connecting to %s: %w", request.URL.Host, err)
 		}
-		return nil, refusal(response)
+		body, _ := io.ReadAll(response.Body) // gorilla returns the body's beginning; an error only shortens it
+		_ = response.Body.Close()
+		var status metav1.Status
+		if err := json.Unmarshal(body, &status); err == nil && status.Message != "" {
+			return nil, apierrors.FromObject(&status)
+		}
+		message := strings.TrimSpace(string(bytes.ToValidUTF8(body, nil)))
+		kind := schema.GroupResource{Group: v1.SubresourceGroupName}
+		return nil, apierrors.NewGenericServerResponse(response.StatusCode, "connect", kind, "", message, 0, true)
 	}
 	u.conn = conn
 	return response, nil
-}
-
-func refusal(response *http.Response) error {
-	body, _ := io.ReadAll(response.Body) // gorilla returns the body's beginning; an error only shortens it
-	_ = response.Body.Close()
-	var status metav1.Status
-	if err := json.Unmarshal(body, &status); err == nil && status.Message != "" {
-		return apierrors.FromObject(&status)
-	}
-	message := strings.TrimSpace(string(bytes.ToValidUTF8(body, nil)))
-	kind := schema.GroupResource{Group: v1.SubresourceGroupName}
-	return apierrors.NewGenericServerResponse(response.StatusCode, "connect", kind, "", message, 0, true)
 }
 
 // stream is a WebSocket as a net.Conn. Each Write is one binary message, which preserves the boundaries of

@@ -38,7 +38,10 @@ func (c *Client) Attach(ctx context.Context, namespace, pod, container string, s
 	}
 	t := &terminal{stream: newStream(conn)}
 	if size.Width > 0 && size.Height > 0 {
-		err = t.resize(size)
+		var text []byte
+		if text, err = json.Marshal(size); err == nil {
+			err = t.WriteMessage(websocket.BinaryMessage, append([]byte{resizeChannel}, text...))
+		}
 	}
 	if err != nil {
 		_ = t.Close()
@@ -50,14 +53,6 @@ func (c *Client) Attach(ctx context.Context, namespace, pod, container string, s
 type terminal struct {
 	*stream
 	left []byte
-}
-
-func (t *terminal) resize(size Size) error {
-	text, err := json.Marshal(size)
-	if err != nil {
-		return err
-	}
-	return t.WriteMessage(websocket.BinaryMessage, append([]byte{resizeChannel}, text...))
 }
 
 // Read skips other messages: the exit status is also in the pod's status.

@@ -4,7 +4,6 @@
 package configuration
 
 import (
-	"context"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -24,24 +23,23 @@ func newDevices(e *env.Env) *cobra.Command {
 		Short:   "List the GPUs and other devices of nodes that machines may have",
 		Example: e.Example("# What may stand in a machine's gpus and hostDevices:", "permitted-devices"),
 		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return showDevices(cmd.Context(), e) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx := cmd.Context()
+			c, err := e.Client()
+			if err != nil {
+				return err
+			}
+			kubevirts, err := c.KubeVirts(ctx)
+			if err != nil {
+				return fmt.Errorf("reading the KubeVirt object: %w", err)
+			}
+			if len(kubevirts) == 0 {
+				return fmt.Errorf("the cluster has no KubeVirt object, which says what is permitted")
+			}
+			_, err = fmt.Fprint(e.Out, list(kubevirts[0].Spec.Configuration.PermittedHostDevices))
+			return err
+		},
 	}
-}
-
-func showDevices(ctx context.Context, e *env.Env) error {
-	c, err := e.Client()
-	if err != nil {
-		return err
-	}
-	kubevirts, err := c.KubeVirts(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the KubeVirt object: %w", err)
-	}
-	if len(kubevirts) == 0 {
-		return fmt.Errorf("the cluster has no KubeVirt object, which says what is permitted")
-	}
-	_, err = fmt.Fprint(e.Out, list(kubevirts[0].Spec.Configuration.PermittedHostDevices))
-	return err
 }
 
 func list(permitted *v1.PermittedHostDevices) string {

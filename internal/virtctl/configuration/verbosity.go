@@ -91,8 +91,17 @@ func newVerbosity(e *env.Env) *cobra.Command {
 			"# Back to where nothing is set, but for virt-api:", "adm log-verbosity --reset --virt-api=3"),
 		Args: noLevelApart,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.check(); err != nil {
-				return err
+			shows, sets := o.all.isShow, o.reset || o.all.set != nil
+			for _, l := range o.levels {
+				shows, sets = shows || l.isShow, sets || l.set != nil
+			}
+			switch {
+			case o.reset && (o.all.isShow || o.all.set != nil):
+				return errors.New("--reset and --all contradict each other: leave one away")
+			case shows && sets:
+				return errors.New("either show verbosities, with flags without values, or set and reset them, not both at once")
+			case !shows && !sets:
+				return errors.New("say whose verbosity: --all, or that of components, for example --virt-api; with a value it is set")
 			}
 			return o.run(cmd.Context(), e)
 		},
@@ -112,22 +121,6 @@ func newVerbosity(e *env.Env) *cobra.Command {
 func noLevelApart(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("argument %q is one too many; a verbosity stands behind '=': --virt-api=5", args[0])
-	}
-	return nil
-}
-
-func (o *verbosityOptions) check() error {
-	shows, sets := o.all.isShow, o.reset || o.all.set != nil
-	for _, l := range o.levels {
-		shows, sets = shows || l.isShow, sets || l.set != nil
-	}
-	switch {
-	case o.reset && (o.all.isShow || o.all.set != nil):
-		return errors.New("--reset and --all contradict each other: leave one away")
-	case shows && sets:
-		return errors.New("either show verbosities, with flags without values, or set and reset them, not both at once")
-	case !shows && !sets:
-		return errors.New("say whose verbosity: --all, or that of components, for example --virt-api; with a value it is set")
 	}
 	return nil
 }
@@ -156,7 +149,17 @@ func (o *verbosityOptions) run(ctx context.Context, e *env.Env) error {
 	if err != nil {
 		return err
 	}
-	o.warn(e)
+	wanted := o.wanted()
+	for _, c := range components {
+		value, isSet := wanted[c.field]
+		switch {
+		case !isSet:
+		case c.unfollowed != "":
+			fmt.Fprintf(e.Err, "%s: set, without effect: %s\n", c.name, c.unfollowed)
+		case value > drydockMax:
+			fmt.Fprintf(e.Err, "%s: set; Drydock's takes more than %d for %d\n", c.name, drydockMax, drydockMax)
+		}
+	}
 	fmt.Fprintf(e.Out, "Log verbosity of KubeVirt %s/%s changed\n", changed.Namespace, changed.Name)
 	return nil
 }
@@ -230,18 +233,4 @@ func (o *verbosityOptions) patch(ctx context.Context, c *client.Client, kv *clie
 		return fmt.Errorf("setting the log verbosity of KubeVirt %s/%s: %w", kv.Namespace, kv.Name, err)
 	}
 	return nil
-}
-
-func (o *verbosityOptions) warn(e *env.Env) {
-	wanted := o.wanted()
-	for _, c := range components {
-		value, isSet := wanted[c.field]
-		switch {
-		case !isSet:
-		case c.unfollowed != "":
-			fmt.Fprintf(e.Err, "%s: set, without effect: %s\n", c.name, c.unfollowed)
-		case value > drydockMax:
-			fmt.Fprintf(e.Err, "%s: set; Drydock's takes more than %d for %d\n", c.name, drydockMax, drydockMax)
-		}
-	}
 }

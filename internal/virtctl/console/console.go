@@ -90,24 +90,6 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return watch(ctx, e.Out, conn, o.until)
 	}
 	fmt.Fprintf(e.Err, "Successfully connected to %s console. Press Ctrl+] or Ctrl+5 to exit console.\n", o.name)
-	return attach(ctx, e, conn)
-}
-
-func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, timeout time.Duration) error {
-	late := fmt.Errorf("it did not run within %s", timeout)
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
-	defer cancel()
-	var last v1.VirtualMachineInstancePhase
-	return c.AwaitRunning(ctx, ref.Namespace, ref.Name, func(phase v1.VirtualMachineInstancePhase) {
-		if phase != last && phase != "" && phase != v1.Running {
-			fmt.Fprintf(e.Err, "Waiting for VMI %s to run: it is in phase %s\n", ref.Name, phase)
-		}
-		last = phase
-	})
-}
-
-// Raw mode lasts until one side ends.
-func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	fd, isTerminal := e.Terminal()
 	if !isTerminal {
 		return dictate(ctx, e.In, e.Out, conn)
@@ -124,11 +106,27 @@ func attach(ctx context.Context, e *env.Env, conn net.Conn) error {
 	return err
 }
 
+func await(ctx context.Context, e *env.Env, c *client.Client, ref client.Ref, timeout time.Duration) error {
+	late := fmt.Errorf("it did not run within %s", timeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, late)
+	defer cancel()
+	var last v1.VirtualMachineInstancePhase
+	return c.AwaitRunning(ctx, ref.Namespace, ref.Name, func(phase v1.VirtualMachineInstancePhase) {
+		if phase != last && phase != "" && phase != v1.Running {
+			fmt.Fprintf(e.Err, "Waiting for VMI %s to run: it is in phase %s\n", ref.Name, phase)
+		}
+		last = phase
+	})
+}
+
 // dictate is converse for input that is not typed.
 func dictate(ctx context.Context, in io.Reader, out io.Writer, conn net.Conn) error {
 	ctx, leave := context.WithCancel(ctx)
 	defer leave()
-	d := newDictation(ctx, in, out)
+	d := &dictation{
+		done: ctx.Done(), in: in, out: out, heard: make(chan struct{}, 1),
+		guest: speech{at: time.Now(), expected: true},
+	}
 	return converse(ctx, d, d, conn)
 }
 

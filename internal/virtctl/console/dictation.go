@@ -2,7 +2,6 @@ package console
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"sync"
 	"time"
@@ -87,13 +86,6 @@ func (s *speech) patience() time.Duration {
 		return promptPatience
 	}
 	return linePatience
-}
-
-func newDictation(ctx context.Context, in io.Reader, out io.Writer) *dictation {
-	return &dictation{
-		done: ctx.Done(), in: in, out: out, heard: make(chan struct{}, 1),
-		guest: speech{at: time.Now(), expected: true},
-	}
 }
 
 // Write prints the guest's output.

@@ -112,7 +112,11 @@ func (l *lasting) Read(p []byte) (int, error) {
 	for {
 		n, err := l.current().Read(p)
 		if n > 0 {
-			l.broughtData()
+			l.since = time.Time{}
+			if l.untold {
+				l.note(fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", l.ref.Name))
+			}
+			l.untold = false
 		}
 		var timeout net.Error
 		if n > 0 || err == nil || l.ctx.Err() != nil || errors.As(err, &timeout) && timeout.Timeout() {
@@ -122,14 +126,6 @@ func (l *lasting) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
-}
-
-func (l *lasting) broughtData() {
-	l.since = time.Time{}
-	if l.untold {
-		l.note(fmt.Sprintf("[The connection to VM %s was interrupted; its console goes on]", l.ref.Name))
-	}
-	l.untold = false
 }
 
 // Write waits for a connection.

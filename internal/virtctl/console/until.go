@@ -27,7 +27,20 @@ func watch(ctx context.Context, out io.Writer, conn net.Conn, until *regexp.Rege
 	defer stop()
 	w := watcher{out: out, until: until}
 	reads := make(chan heard)
-	go listen(conn, reads, done)
+	go func() { // its last read ends with the connection, which the caller closes
+		for {
+			chunk := make([]byte, 4096)
+			n, err := conn.Read(chunk)
+			select {
+			case reads <- heard{chunk[:n], err}:
+			case <-done:
+				return
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
 	silence := time.NewTimer(pause)
 	for {
 		select {
@@ -47,23 +60,6 @@ func watch(ctx context.Context, out io.Writer, conn net.Conn, until *regexp.Rege
 				}
 				return fmt.Errorf("no line matched %q before the console ended: %w", until, cause(ctx, h.err))
 			}
-		}
-	}
-}
-
-// listen forwards the results of reads until the first error, or until done. Its last read ends with the
-// connection, which the caller closes.
-func listen(conn net.Conn, reads chan<- heard, done <-chan struct{}) {
-	for {
-		chunk := make([]byte, 4096)
-		n, err := conn.Read(chunk)
-		select {
-		case reads <- heard{chunk[:n], err}:
-		case <-done:
-			return
-		}
-		if err != nil {
-			return
 		}
 	}
 }

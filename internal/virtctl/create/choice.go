@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
-	"kubevirt.io/api/instancetype"
 )
 
 type choice struct {
@@ -20,14 +19,6 @@ type choice struct {
 	from  string
 	// The user has requested inference, which is otherwise optional.
 	asked bool
-}
-
-func newInstancetypeChoice() choice {
-	return choice{flag: "instancetype", kinds: []string{instancetype.SingularResourceName, instancetype.ClusterSingularResourceName}}
-}
-
-func newPreferenceChoice() choice {
-	return choice{flag: "preference", kinds: []string{instancetype.SingularPreferenceResourceName, instancetype.ClusterSingularPreferenceResourceName}}
 }
 
 func (r *choice) inferFlag() string { return "infer-" + r.flag }
@@ -50,7 +41,18 @@ type matcher struct {
 func (r *choice) resolve(disks []disk, given bool) (*matcher, error) {
 	switch {
 	case r.name != "":
-		return r.named()
+		kind, name, found := strings.Cut(r.name, "/")
+		if !found {
+			kind, name = "", r.name
+		}
+		kind = strings.ToLower(kind)
+		if found && !slices.Contains(r.kinds, kind) {
+			return nil, fmt.Errorf("--%s: the kind must be %s, not %q", r.flag, strings.Join(r.kinds, " or "), kind)
+		}
+		if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
+			return nil, fmt.Errorf("--%s must be [KIND/]NAME, not %q: %s", r.flag, r.name, problems[0])
+		}
+		return &matcher{kind: kind, name: name}, nil
 	case !r.infer && r.from == "", given && !r.asked:
 		return nil, nil
 	}
@@ -64,28 +66,19 @@ func (r *choice) resolve(disks []disk, given bool) (*matcher, error) {
 	return &matcher{from: source, optional: !r.asked}, nil
 }
 
-func (r *choice) named() (*matcher, error) {
-	kind, name, found := strings.Cut(r.name, "/")
-	if !found {
-		kind, name = "", r.name
-	}
-	kind = strings.ToLower(kind)
-	if found && !slices.Contains(r.kinds, kind) {
-		return nil, fmt.Errorf("--%s: the kind must be %s, not %q", r.flag, strings.Join(r.kinds, " or "), kind)
-	}
-	if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-		return nil, fmt.Errorf("--%s must be [KIND/]NAME, not %q: %s", r.flag, r.name, problems[0])
-	}
-	return &matcher{kind: kind, name: name}, nil
-}
-
 // The default is the boot disk.
 func (r *choice) source(disks []disk) (string, error) {
 	flag := r.inferFlag()
 	if r.from != "" {
 		flag = r.fromFlag()
 	}
-	chosen := bootDisk(disks)
+	var chosen *disk
+	for i := range disks {
+		d := &disks[i]
+		if chosen == nil || d.bootOrder != nil && (chosen.bootOrder == nil || *d.bootOrder < *chosen.bootOrder) {
+			chosen = d
+		}
+	}
 	if r.from != "" {
 		at := slices.IndexFunc(disks, func(d disk) bool { return d.volume.Name == r.from })
 		if at < 0 {
@@ -100,18 +93,6 @@ func (r *choice) source(disks []disk) (string, error) {
 		return "", fmt.Errorf("--%s: nothing can be inferred from volume %q: %w", flag, chosen.volume.Name, err)
 	}
 	return chosen.volume.Name, nil
-}
-
-func bootDisk(disks []disk) *disk {
-	var first *disk
-	for i := range disks {
-		d := &disks[i]
-		switch {
-		case first == nil, d.bootOrder != nil && (first.bootOrder == nil || *d.bootOrder < *first.bootOrder):
-			first = d
-		}
-	}
-	return first
 }
 
 // inferable returns an error for a disk that has no labels, neither its own nor a source's.

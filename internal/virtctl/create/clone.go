@@ -56,7 +56,18 @@ func newClone(e *env.Env) *cobra.Command {
 			if cmd.Flags().Changed("new-smbios-serial") {
 				o.spec.NewSMBiosSerial = &o.serial
 			}
-			return runClone(e, o)
+			if err := env.CheckFormat(o.output); err != nil {
+				return err
+			}
+			clone, err := o.clone()
+			if err != nil {
+				return err
+			}
+			return printManifest(e, o.output, clone, func(manifest map[string]any) {
+				if template, ok := manifest["spec"].(map[string]any)["template"].(map[string]any); ok && len(template) == 0 {
+					delete(manifest["spec"].(map[string]any), "template")
+				}
+			})
 		},
 	}
 	o.addFlags(cmd)
@@ -79,21 +90,6 @@ func (o *cloneOptions) addFlags(cmd *cobra.Command) {
 	flags.StringArrayVar(&o.spec.Patches, "patch", nil, "JSON patch of the machine, one operation; may be repeated")
 	flags.StringVar(&o.volumeNames, "volume-name-policy", "", "names of the claims: RandomizeNames or PrefixTargetName")
 	flags.StringVarP(&o.output, "output", "o", "yaml", "json or yaml")
-}
-
-func runClone(e *env.Env, o cloneOptions) error {
-	if err := env.CheckFormat(o.output); err != nil {
-		return err
-	}
-	clone, err := o.clone()
-	if err != nil {
-		return err
-	}
-	return printManifest(e, o.output, clone, func(manifest map[string]any) {
-		if template, ok := manifest["spec"].(map[string]any)["template"].(map[string]any); ok && len(template) == 0 {
-			delete(manifest["spec"].(map[string]any), "template")
-		}
-	})
 }
 
 // clone builds the object. Without the target's name it has no target, and the cluster chooses one.

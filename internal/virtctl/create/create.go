@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
+	"kubevirt.io/api/instancetype"
 
 	"drydock.dev/drydock/internal/virtctl/env"
 )
@@ -28,7 +29,10 @@ func NewCommand(e *env.Env) *cobra.Command {
 }
 
 func newVM(e *env.Env) *cobra.Command {
-	o := options{instancetype: newInstancetypeChoice(), preference: newPreferenceChoice()}
+	o := options{
+		instancetype: choice{flag: "instancetype", kinds: []string{instancetype.SingularResourceName, instancetype.ClusterSingularResourceName}},
+		preference:   choice{flag: "preference", kinds: []string{instancetype.SingularPreferenceResourceName, instancetype.ClusterSingularPreferenceResourceName}},
+	}
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Write the manifest of a VirtualMachine to standard output",

@@ -80,8 +80,20 @@ func (o *options) machine() (*v1.VirtualMachine, error) {
 	domain.CPU = &v1.CPU{Sockets: o.cpus}
 	domain.Devices.Interfaces = []v1.Interface{*v1.DefaultMasqueradeNetworkInterface()}
 	domain.Devices.Rng = &v1.Rng{}
-	vm.Spec.Template.Spec.AccessCredentials = credentials
-	attach(&vm.Spec, disks)
+	spec := &vm.Spec.Template.Spec
+	spec.AccessCredentials = credentials
+	for _, d := range disks {
+		if d.template != nil {
+			vm.Spec.DataVolumeTemplates = append(vm.Spec.DataVolumeTemplates, *d.template)
+		}
+		spec.Volumes = append(spec.Volumes, d.volume)
+		target := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
+		if d.isCDRom {
+			target = v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}
+		}
+		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks,
+			v1.Disk{Name: d.volume.Name, BootOrder: d.bootOrder, DiskDevice: target})
+	}
 	return vm, o.applyReferences(vm, disks)
 }
 
@@ -113,7 +125,13 @@ func (o *options) strategy() (v1.VirtualMachineRunStrategy, error) {
 func (o *options) disks(machine string) ([]disk, error) {
 	var disks []disk
 	for i, text := range o.containerDisks {
-		d, err := parseContainerDisk(text, i)
+		const flag = "volume-containerdisk" // its position is in the default name
+		values, err := params(flag, text)
+		if err != nil {
+			return nil, err
+		}
+		source := v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: values["src"]}}
+		d, err := newDisk(flag, values, fmt.Sprintf("containerdisk-%d", i), source)
 		if err != nil {
 			return nil, err
 		}
@@ -166,20 +184,4 @@ func checkDisks(disks []disk) error {
 		orders[*d.bootOrder] = d.volume.Name
 	}
 	return nil
-}
-
-func attach(machine *v1.VirtualMachineSpec, disks []disk) {
-	spec := &machine.Template.Spec
-	for _, d := range disks {
-		if d.template != nil {
-			machine.DataVolumeTemplates = append(machine.DataVolumeTemplates, *d.template)
-		}
-		spec.Volumes = append(spec.Volumes, d.volume)
-		target := v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}
-		if d.isCDRom {
-			target = v1.DiskDevice{CDRom: &v1.CDRomTarget{Bus: v1.DiskBusSATA}}
-		}
-		spec.Domain.Devices.Disks = append(spec.Domain.Devices.Disks,
-			v1.Disk{Name: d.volume.Name, BootOrder: d.bootOrder, DiskDevice: target})
-	}
 }

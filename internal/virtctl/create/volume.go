@@ -57,17 +57,6 @@ func params(flag, text string) (map[string]string, error) {
 	return values, checkKeys(flag, values, []string{"src", "name", "bootorder"}, []string{"src"})
 }
 
-// position is in the default name.
-func parseContainerDisk(text string, position int) (disk, error) {
-	const flag = "volume-containerdisk"
-	values, err := params(flag, text)
-	if err != nil {
-		return disk{}, err
-	}
-	source := v1.VolumeSource{ContainerDisk: &v1.ContainerDiskSource{Image: values["src"]}}
-	return newDisk(flag, values, fmt.Sprintf("containerdisk-%d", position), source)
-}
-
 // The volume has its claim's name.
 func parsePVC(text string) (disk, error) {
 	const flag = "volume-pvc"

@@ -5,10 +5,10 @@ package expose
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"drydock.dev/drydock/internal/virtctl/client"
@@ -140,9 +140,15 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		return fmt.Errorf("exposing %s %s: %w", o.kind, o.name, err)
 	}
 	if o.dryRun != "client" {
-		if service, err = create(ctx, c, o, service); err != nil {
-			return err
+		var createOptions metav1.CreateOptions
+		if o.dryRun == "server" {
+			createOptions.DryRun = []string{metav1.DryRunAll}
 		}
+		created, err := c.Core().Services(service.Namespace).Create(ctx, service, createOptions)
+		if err != nil {
+			return fmt.Errorf("creating Service %s: %w", service.Name, err)
+		}
+		service = created
 	}
 	if o.output != "" {
 		service.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}
@@ -154,18 +160,6 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	}
 	fmt.Fprintf(e.Out, message+"\n", o.serviceName, o.kind, o.name)
 	return nil
-}
-
-func create(ctx context.Context, c *client.Client, o options, service *corev1.Service) (*corev1.Service, error) {
-	var createOptions metav1.CreateOptions
-	if o.dryRun == "server" {
-		createOptions.DryRun = []string{metav1.DryRunAll}
-	}
-	created, err := c.Core().Services(service.Namespace).Create(ctx, service, createOptions)
-	if err != nil {
-		return nil, fmt.Errorf("creating Service %s: %w", service.Name, err)
-	}
-	return created, nil
 }
 
 func look(ctx context.Context, c *client.Client, namespace string, o options) (subject, error) {
@@ -190,6 +184,17 @@ func look(ctx context.Context, c *client.Client, namespace string, o options) (s
 		if err != nil {
 			return subject{}, err
 		}
-		return ofReplicaSet(rs)
+		// The launcher pods of its VMIs inherit its labels. A Service supports labels only, no expressions.
+		if rs.Spec.Selector == nil || len(rs.Spec.Selector.MatchLabels) == 0 {
+			return subject{}, fmt.Errorf("replica set %s has no selector.matchLabels that a Service could use", rs.Name)
+		}
+		if len(rs.Spec.Selector.MatchExpressions) > 0 {
+			return subject{}, fmt.Errorf("replica set %s selects by matchExpressions, which a Service cannot: use labels", rs.Name)
+		}
+		s := subject{selector: maps.Clone(rs.Spec.Selector.MatchLabels)}
+		if rs.Spec.Template != nil {
+			s.interfaces = rs.Spec.Template.Spec.Domain.Devices.Interfaces
+		}
+		return s, nil
 	}
 }

@@ -2,7 +2,6 @@ package expose
 
 import (
 	"fmt"
-	"maps"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,22 +23,6 @@ type subject struct {
 func ofMachine(name string, spec *v1.VirtualMachineInstanceSpec) (subject, error) {
 	selector := map[string]string{v1.DeprecatedVirtualMachineNameLabel: layout.LabelValue(name)}
 	return subject{selector, spec.Domain.Devices.Interfaces}, nil
-}
-
-// ofReplicaSet selects the launcher pods of all VMIs of a replica set, which inherit its labels. A Service
-// supports labels only, no expressions.
-func ofReplicaSet(rs *v1.VirtualMachineInstanceReplicaSet) (subject, error) {
-	if rs.Spec.Selector == nil || len(rs.Spec.Selector.MatchLabels) == 0 {
-		return subject{}, fmt.Errorf("replica set %s has no selector.matchLabels that a Service could use", rs.Name)
-	}
-	if len(rs.Spec.Selector.MatchExpressions) > 0 {
-		return subject{}, fmt.Errorf("replica set %s selects by matchExpressions, which a Service cannot: use labels", rs.Name)
-	}
-	s := subject{selector: maps.Clone(rs.Spec.Selector.MatchLabels)}
-	if rs.Spec.Template != nil {
-		s.interfaces = rs.Spec.Template.Spec.Domain.Devices.Interfaces
-	}
-	return s, nil
 }
 
 func (o options) service(namespace string, s subject) (*corev1.Service, error) {

@@ -3,7 +3,6 @@
 package guest
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 
@@ -41,26 +40,24 @@ func newCommand(e *env.Env, q question) *cobra.Command {
 		Example: e.Example("# Ask the guest of 'vm-cirros':", q.use+" vm-cirros"),
 		Args:    env.ExactArgs("VMI"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return q.ask(cmd.Context(), e, args[0], output)
+			ctx := cmd.Context()
+			name := args[0]
+			if err := env.CheckFormat(output); err != nil {
+				return err
+			}
+			c, namespace, err := e.Connect()
+			if err != nil {
+				return err
+			}
+			ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: name}
+			body, err := c.Get(ctx, ref, q.verb)
+			if err != nil {
+				return fmt.Errorf("asking the guest of VMI %s for its %s: %w", name, q.verb, err)
+			}
+			// Decoding would lose fields of a newer server.
+			return env.Print(e.Out, output, json.RawMessage(body))
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "json", "json or yaml")
 	return cmd
-}
-
-func (q question) ask(ctx context.Context, e *env.Env, name, output string) error {
-	if err := env.CheckFormat(output); err != nil {
-		return err
-	}
-	c, namespace, err := e.Connect()
-	if err != nil {
-		return err
-	}
-	ref := client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: name}
-	body, err := c.Get(ctx, ref, q.verb)
-	if err != nil {
-		return fmt.Errorf("asking the guest of VMI %s for its %s: %w", name, q.verb, err)
-	}
-	// Decoding would lose fields of a newer server.
-	return env.Print(e.Out, output, json.RawMessage(body))
 }

@@ -192,10 +192,28 @@ func (u *upload) sendOnce(ctx context.Context) error {
 	request.Header.Set("Expect", "100-continue")
 	response, err := u.http.Do(request)
 	if err != nil {
-		return explain(err)
+		var authority x509.UnknownAuthorityError
+		var hostname x509.HostnameError
+		if errors.As(err, &authority) || errors.As(err, &hostname) {
+			return &refusal{fmt.Sprintf("%v; --insecure trusts the upload proxy nevertheless", err)}
+		}
+		return err
 	}
 	defer response.Body.Close()
-	return verdict(response)
+	// An error about the image or the volume is final; one about the connection may not be.
+	if response.StatusCode == http.StatusOK {
+		return nil
+	}
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the status code is enough
+	words := strings.TrimSpace(string(text))
+	if words == "" {
+		words = "the upload proxy answers " + response.Status
+	}
+	again := response.StatusCode >= 500 && response.StatusCode != http.StatusInsufficientStorage
+	if again || response.StatusCode == http.StatusTooManyRequests {
+		return errors.New(words)
+	}
+	return &refusal{words}
 }
 
 func (u *upload) request(ctx context.Context, method, path, token string, body io.Reader) (*http.Request, error) {
@@ -228,32 +246,6 @@ func (u *upload) progress() (body io.Reader, finish func()) {
 	}
 	bar := pb.Full.New(0).SetTotal(u.length).Set(pb.Bytes, true).SetWriter(u.env.Out).Start()
 	return io.NopCloser(bar.NewProxyReader(u.image)), func() { bar.Finish() }
-}
-
-func explain(err error) error {
-	var authority x509.UnknownAuthorityError
-	var hostname x509.HostnameError
-	if errors.As(err, &authority) || errors.As(err, &hostname) {
-		return &refusal{fmt.Sprintf("%v; --insecure trusts the upload proxy nevertheless", err)}
-	}
-	return err
-}
-
-// An error about the image or the volume is final; one about the connection may not be.
-func verdict(response *http.Response) error {
-	if response.StatusCode == http.StatusOK {
-		return nil
-	}
-	text, _ := io.ReadAll(io.LimitReader(response.Body, 4<<10)) // the status code is enough
-	words := strings.TrimSpace(string(text))
-	if words == "" {
-		words = "the upload proxy answers " + response.Status
-	}
-	again := response.StatusCode >= 500 && response.StatusCode != http.StatusInsufficientStorage
-	if again || response.StatusCode == http.StatusTooManyRequests {
-		return errors.New(words)
-	}
-	return &refusal{words}
 }
 
 // point creates or updates the DataSource.

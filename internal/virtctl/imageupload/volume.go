@@ -121,23 +121,7 @@ func (u *upload) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) 
 	if u.dataVolume || claim == nil {
 		return nil
 	}
-	annotations := u.marking(claim)
-	if len(annotations) == 0 {
-		return nil
-	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion, "annotations": annotations}})
-	if err != nil {
-		return fmt.Errorf("encoding the annotations of PVC %s/%s: %w", u.namespace, u.name, err)
-	}
-	_, err = u.client.Core().PersistentVolumeClaims(u.namespace).Patch(ctx, u.name, types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil {
-		return fmt.Errorf("marking PVC %s/%s as an upload's target: %w", u.namespace, u.name, err)
-	}
-	return nil
-}
-
-// An earlier upload's permission and result must not apply to this one.
-func (u *upload) marking(claim *corev1.PersistentVolumeClaim) map[string]any {
+	// An earlier upload's permission and result must not apply to this one.
 	annotations := map[string]any{}
 	_, marked := claim.Annotations[layout.AnnUploadTarget]
 	if !marked {
@@ -154,7 +138,18 @@ func (u *upload) marking(claim *corev1.PersistentVolumeClaim) map[string]any {
 		// The earlier upload has ended: this starts another worker.
 		annotations[layout.AnnPodPhase], annotations[layout.AnnPodReady] = nil, nil
 	}
-	return annotations
+	if len(annotations) == 0 {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": claim.ResourceVersion, "annotations": annotations}})
+	if err != nil {
+		return fmt.Errorf("encoding the annotations of PVC %s/%s: %w", u.namespace, u.name, err)
+	}
+	_, err = u.client.Core().PersistentVolumeClaims(u.namespace).Patch(ctx, u.name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("marking PVC %s/%s as an upload's target: %w", u.namespace, u.name, err)
+	}
+	return nil
 }
 
 func (u *upload) create(ctx context.Context) error {
@@ -311,11 +306,6 @@ func (s state) failed() error {
 	return fmt.Errorf("%s has failed: %s", name, words)
 }
 
-func (s state) done() bool {
-	return s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded ||
-		s.dv == nil && s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded)
-}
-
 func (s state) restarts() int32 {
 	if s.dv == nil {
 		return 0
@@ -336,6 +326,7 @@ func (u *upload) awaitDone(ctx context.Context, before int32) error {
 		case s.restarts() > before:
 			return false, fmt.Errorf("the upload was received and then failed: %s", s.words())
 		}
-		return s.done(), nil
+		return s.dv != nil && s.dv.Status.Phase == cdiv1.Succeeded ||
+			s.dv == nil && s.claim != nil && s.claim.Annotations[layout.AnnPodPhase] == string(corev1.PodSucceeded), nil
 	})
 }

@@ -105,7 +105,13 @@ func (s *session) onClaim(ctx context.Context, e *env.Env, claim string) error {
 	if err != nil {
 		return fmt.Errorf("making a pod with PVC %s: %w", claim, err)
 	}
-	defer s.drop(ctx, e, made.Name)
+	defer func() {
+		ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+		defer done()
+		if err := remove(ctx, s.c, s.namespace, made.Name); err != nil {
+			fmt.Fprintf(e.Err, "the pod %s is left: %v\n", made.Name, err)
+		}
+	}()
 	if _, err := started(ctx, e, c, namespace, made.Name, false); err != nil {
 		return err
 	}
@@ -113,14 +119,6 @@ func (s *session) onClaim(ctx context.Context, e *env.Env, claim string) error {
 		return err
 	}
 	return ended(ctx, e, c, namespace, made.Name)
-}
-
-func (s *session) drop(ctx context.Context, e *env.Env, pod string) {
-	ctx, done := context.WithTimeout(context.WithoutCancel(ctx), cleanup)
-	defer done()
-	if err := remove(ctx, s.c, s.namespace, pod); err != nil {
-		fmt.Fprintf(e.Err, "the pod %s is left: %v\n", pod, err)
-	}
 }
 
 // diskOn returns the volume of a VM that is on a claim, "" for none.

@@ -8,7 +8,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
 	"text/tabwriter"
 	"time"
@@ -70,7 +69,26 @@ func newList(e *env.Env) *cobra.Command {
 			case output != "":
 				return env.Print(e.Out, output, rows)
 			}
-			return printRows(e.Out, rows, time.Now())
+			now := time.Now()
+			if len(rows) == 0 {
+				_, err := fmt.Fprintln(e.Out, "no pod has the disks of a machine, or waits for them")
+				return err
+			}
+			table := tabwriter.NewWriter(e.Out, 0, 0, 2, ' ', 0)
+			fmt.Fprintln(table, "VM\tPOD\tDISKS\tNODE\tAGE")
+			for _, r := range rows {
+				disks := "waits"
+				switch {
+				case r.Holds && r.Phase == "":
+					disks = "holds, and is gone"
+				case r.Holds && r.Deleting:
+					disks = "holds, and is ending"
+				case r.Holds:
+					disks = "holds"
+				}
+				fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.VM, r.Name, disks, cmp.Or(r.Node, "-"), age(r.Since, now))
+			}
+			return table.Flush()
 		},
 	}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json or yaml instead of a table")
@@ -129,28 +147,6 @@ func all(ctx context.Context, c *client.Client, namespace string) ([]machine, er
 	}
 	slices.SortFunc(machines, func(a, b machine) int { return cmp.Compare(a.String(), b.String()) })
 	return machines, nil
-}
-
-func printRows(out io.Writer, rows []row, now time.Time) error {
-	if len(rows) == 0 {
-		_, err := fmt.Fprintln(out, "no pod has the disks of a machine, or waits for them")
-		return err
-	}
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "VM\tPOD\tDISKS\tNODE\tAGE")
-	for _, r := range rows {
-		disks := "waits"
-		switch {
-		case r.Holds && r.Phase == "":
-			disks = "holds, and is gone"
-		case r.Holds && r.Deleting:
-			disks = "holds, and is ending"
-		case r.Holds:
-			disks = "holds"
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", r.VM, r.Name, disks, cmp.Or(r.Node, "-"), age(r.Since, now))
-	}
-	return table.Flush()
 }
 
 func age(since string, now time.Time) string {

@@ -189,9 +189,40 @@ func others(state *contract.State, pod string) string {
 
 func (s *session) use(ctx context.Context, e *env.Env, pod string) error {
 	if s.request.Interactive {
-		return attach(ctx, e, s.c, s.namespace, pod)
+		size := client.Size{}
+		if fd, is := e.OutTerminal(); is {
+			size.Width, size.Height, _ = term.GetSize(fd) // a terminal of unknown size is not resized
+		}
+		conn, err := s.c.Attach(ctx, s.namespace, pod, layout.MaintenanceContainer, size)
+		if err != nil {
+			return fmt.Errorf("attaching to pod %s: %w", pod, err)
+		}
+		defer func() { _ = conn.Close() }()
+		fmt.Fprintln(e.Err, "Attached. Press Enter for a prompt; 'exit' ends the session and releases the disks.")
+		fd, isTerminal := e.Terminal()
+		if !isTerminal {
+			return converse(ctx, e, conn)
+		}
+		previous, err := term.MakeRaw(fd)
+		if err != nil {
+			return fmt.Errorf("putting the terminal into raw mode: %w", err)
+		}
+		err = converse(ctx, e, conn)
+		if restoreErr := term.Restore(fd, previous); restoreErr != nil {
+			err = errors.Join(err, fmt.Errorf("restoring the terminal: %w", restoreErr))
+		}
+		fmt.Fprintln(e.Err)
+		return err
 	}
-	return follow(ctx, e, s.c, s.namespace, pod)
+	log, err := s.c.Core().Pods(s.namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the log of pod %s: %w", pod, err)
+	}
+	defer func() { _ = log.Close() }()
+	if _, err := io.Copy(e.Out, log); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("reading the log of pod %s: %w", pod, err)
+	}
+	return ctx.Err()
 }
 
 // leave deletes the pod and waits until the machine is unlocked, so that anybody can start it. It also runs
@@ -337,45 +368,6 @@ func remove(ctx context.Context, c *client.Client, namespace, pod string) error 
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return err
-}
-
-func follow(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
-	log, err := c.Core().Pods(namespace).GetLogs(pod, &corev1.PodLogOptions{Follow: true}).Stream(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the log of pod %s: %w", pod, err)
-	}
-	defer func() { _ = log.Close() }()
-	if _, err := io.Copy(e.Out, log); err != nil && ctx.Err() == nil {
-		return fmt.Errorf("reading the log of pod %s: %w", pod, err)
-	}
-	return ctx.Err()
-}
-
-func attach(ctx context.Context, e *env.Env, c *client.Client, namespace, pod string) error {
-	size := client.Size{}
-	if fd, is := e.OutTerminal(); is {
-		size.Width, size.Height, _ = term.GetSize(fd) // a terminal of unknown size is not resized
-	}
-	conn, err := c.Attach(ctx, namespace, pod, layout.MaintenanceContainer, size)
-	if err != nil {
-		return fmt.Errorf("attaching to pod %s: %w", pod, err)
-	}
-	defer func() { _ = conn.Close() }()
-	fmt.Fprintln(e.Err, "Attached. Press Enter for a prompt; 'exit' ends the session and releases the disks.")
-	fd, isTerminal := e.Terminal()
-	if !isTerminal {
-		return converse(ctx, e, conn)
-	}
-	previous, err := term.MakeRaw(fd)
-	if err != nil {
-		return fmt.Errorf("putting the terminal into raw mode: %w", err)
-	}
-	err = converse(ctx, e, conn)
-	if restoreErr := term.Restore(fd, previous); restoreErr != nil {
-		err = errors.Join(err, fmt.Errorf("restoring the terminal: %w", restoreErr))
-	}
-	fmt.Fprintln(e.Err)
 	return err
 }
 

@@ -55,31 +55,27 @@ func cancelEvacuation(ctx context.Context, e *env.Env, kind, name string, dryRun
 	case "vmi":
 		return of("VMI", client.Ref{Resource: client.VirtualMachineInstances, Namespace: namespace, Name: name})
 	case "node":
-		return cancelOnNode(ctx, e, c, name, of)
+		// VMIs are marked with the node. A failure does not stop the others.
+		vmis, err := c.VMIs(ctx)
+		if err != nil {
+			return fmt.Errorf("reading the VMIs of all namespaces: %w", err)
+		}
+		var failed error
+		found := 0
+		for i := range vmis {
+			if vmis[i].Status.EvacuationNodeName != name {
+				continue
+			}
+			found++
+			if err := of("VMI", client.Ref{Resource: client.VirtualMachineInstances, Namespace: vmis[i].Namespace, Name: vmis[i].Name}); err != nil {
+				failed = err
+				fmt.Fprintf(e.Err, "%v\n", err)
+			}
+		}
+		if found == 0 {
+			fmt.Fprintf(e.Out, "no VMI is being evacuated from node %s\n", name)
+		}
+		return failed
 	}
 	return fmt.Errorf("evacuations are those of a vm, a vmi or a node, not of a %s", kind)
-}
-
-// cancelOnNode cancels the evacuation of every VMI that is marked for a node. It continues after a failure.
-func cancelOnNode(ctx context.Context, e *env.Env, c *client.Client, node string, of func(string, client.Ref) error) error {
-	vmis, err := c.VMIs(ctx)
-	if err != nil {
-		return fmt.Errorf("reading the VMIs of all namespaces: %w", err)
-	}
-	var failed error
-	found := 0
-	for i := range vmis {
-		if vmis[i].Status.EvacuationNodeName != node {
-			continue
-		}
-		found++
-		if err := of("VMI", client.Ref{Resource: client.VirtualMachineInstances, Namespace: vmis[i].Namespace, Name: vmis[i].Name}); err != nil {
-			failed = err
-			fmt.Fprintf(e.Err, "%v\n", err)
-		}
-	}
-	if found == 0 {
-		fmt.Fprintf(e.Out, "no VMI is being evacuated from node %s\n", node)
-	}
-	return failed
 }

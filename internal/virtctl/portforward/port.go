@@ -2,7 +2,6 @@ package portforward
 
 import (
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 )
@@ -56,12 +55,4 @@ func parseRemote(text string) (port, error) {
 		return port{}, fmt.Errorf("port %q: with --stdio there is no local port: write [PROTOCOL/]PORT", text)
 	}
 	return parsePort(text)
-}
-
-func (p port) verb() string {
-	return "portforward/" + strconv.Itoa(int(p.remote)) + "/" + p.protocol
-}
-
-func (p port) listenAddress(host string) string {
-	return net.JoinHostPort(host, strconv.Itoa(int(p.local)))
 }

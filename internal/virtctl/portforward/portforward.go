@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os/signal"
+	"strconv"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -111,7 +112,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 		if p.protocol == "udp" {
 			listen = f.listenUDP
 		}
-		bound, serve, err := listen(ctx, p, p.listenAddress(o.address))
+		bound, serve, err := listen(ctx, p, net.JoinHostPort(o.address, strconv.Itoa(int(p.local))))
 		if err != nil {
 			return err
 		}
@@ -122,7 +123,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 }
 
 func (f *forwarder) dial(ctx context.Context, p port) (net.Conn, error) {
-	remote, err := f.client.Stream(ctx, f.ref, p.verb())
+	remote, err := f.client.Stream(ctx, f.ref, "portforward/"+strconv.Itoa(int(p.remote))+"/"+p.protocol)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s port %d of VMI %s: %w", p.protocol, p.remote, f.ref.Name, err)
 	}

@@ -86,27 +86,24 @@ func (u *udpPort) flow(ctx context.Context, from netip.AddrPort) (net.Conn, erro
 	u.mu.Lock()
 	u.flows[from] = flow
 	u.mu.Unlock()
-	u.tasks.Go(func() { u.answer(from, flow) })
+	u.tasks.Go(func() {
+		datagram := make([]byte, maxDatagram)
+		for {
+			n, err := flow.Read(datagram)
+			if err != nil {
+				break
+			}
+			_ = flow.SetReadDeadline(time.Now().Add(udpIdle))
+			if _, err := u.local.WriteToUDPAddrPort(datagram[:n], from); err != nil {
+				break
+			}
+		}
+		u.mu.Lock()
+		delete(u.flows, from)
+		u.mu.Unlock()
+		_ = flow.Close()
+	})
 	return flow, nil
-}
-
-// answer sends the guest's datagrams back until udpIdle has passed.
-func (u *udpPort) answer(to netip.AddrPort, flow net.Conn) {
-	datagram := make([]byte, maxDatagram)
-	for {
-		n, err := flow.Read(datagram)
-		if err != nil {
-			break
-		}
-		_ = flow.SetReadDeadline(time.Now().Add(udpIdle))
-		if _, err := u.local.WriteToUDPAddrPort(datagram[:n], to); err != nil {
-			break
-		}
-	}
-	u.mu.Lock()
-	delete(u.flows, to)
-	u.mu.Unlock()
-	_ = flow.Close()
 }
 
 func (u *udpPort) closeAll() {

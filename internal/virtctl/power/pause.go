@@ -2,6 +2,7 @@ package power
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	v1 "kubevirt.io/api/core/v1"
@@ -33,7 +34,7 @@ func newFreezing(e *env.Env, verb string, options func(dryRun []string) any) *co
 			"# By the name of the virtual machine instance:", verb+" vmi vm-cirros"),
 		Args: env.ExactArgs("vm or vmi", "NAME"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if !isMachineKind(args[0]) {
+			if !slices.Contains(machineKinds, args[0]) {
 				return fmt.Errorf("the first argument must be vm or vmi, not %q", args[0])
 			}
 			o := order{client.VirtualMachineInstances, args[1], verb, verb, options(stages(dryRun)), dryRun}
@@ -44,12 +45,6 @@ func newFreezing(e *env.Env, verb string, options func(dryRun []string) any) *co
 	return cmd
 }
 
-func isMachineKind(word string) bool {
-	switch word {
-	case "vm", "vms", "virtualmachine", "virtualmachines",
-		"vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances":
-		return true
-	default:
-		return false
-	}
+var machineKinds = []string{
+	"vm", "vms", "virtualmachine", "virtualmachines", "vmi", "vmis", "virtualmachineinstance", "virtualmachineinstances",
 }

@@ -46,7 +46,9 @@ func (o order) give(ctx context.Context, e *env.Env) error {
 	}
 	ref := client.Ref{Resource: o.resource, Namespace: namespace, Name: o.name}
 	if err := c.Put(ctx, ref, o.verb, o.options); err != nil {
-		if said, is := inMaintenance(err, o.name); is {
+		// Users know a machine in maintenance by KubeVirt's sentence alone.
+		said := fmt.Sprintf("Failed to start %s as it is in maintenance mode", o.name)
+		if apierrors.IsConflict(err) && strings.Contains(err.Error(), said) {
 			fmt.Fprintln(e.Err, said)
 			return &env.Ended{Program: "the API server", Code: 1}
 		}
@@ -54,13 +56,6 @@ func (o order) give(ctx context.Context, e *env.Env) error {
 	}
 	fmt.Fprintf(e.Out, "%s %s was scheduled to %s\n", o.kind(), o.name, o.said)
 	return nil
-}
-
-// inMaintenance returns KubeVirt's sentence about a machine in maintenance if it is in the error. Users know it
-// by that sentence alone.
-func inMaintenance(err error, name string) (string, bool) {
-	said := fmt.Sprintf("Failed to start %s as it is in maintenance mode", name)
-	return said, apierrors.IsConflict(err) && strings.Contains(err.Error(), said)
 }
 
 func (o order) kind() string {

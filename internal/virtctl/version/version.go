@@ -44,9 +44,17 @@ func run(ctx context.Context, e *env.Env, clientOnly bool, output string) error 
 	}
 	versions := answer{Client: version.Get()}
 	if !clientOnly {
-		server, err := serverVersion(ctx, e)
+		c, err := e.Client()
 		if err != nil {
 			return err
+		}
+		body, err := c.ServerVersion(ctx)
+		if err != nil {
+			return fmt.Errorf("asking the server for its version: %w", err)
+		}
+		server := &version.Info{}
+		if err := json.Unmarshal(body, server); err != nil {
+			return fmt.Errorf("reading the server's version: %w", err)
 		}
 		versions.Server = server
 	}
@@ -58,20 +66,4 @@ func run(ctx context.Context, e *env.Env, clientOnly bool, output string) error 
 		fmt.Fprintf(e.Out, "Server Version: version.Info%+v\n", *versions.Server)
 	}
 	return nil
-}
-
-func serverVersion(ctx context.Context, e *env.Env) (*version.Info, error) {
-	c, err := e.Client()
-	if err != nil {
-		return nil, err
-	}
-	body, err := c.ServerVersion(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("asking the server for its version: %w", err)
-	}
-	server := &version.Info{}
-	if err := json.Unmarshal(body, server); err != nil {
-		return nil, fmt.Errorf("reading the server's version: %w", err)
-	}
-	return server, nil
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"image"
 	"image/png"
 	"os"
 	"time"
@@ -69,19 +68,15 @@ func screenshot(ctx context.Context, e *env.Env, o screenshotOptions) error {
 		}
 		return fmt.Errorf("taking a picture of the screen of VMI %s: %w", o.name, err)
 	}
-	return save(e, o.file, picture)
-}
-
-func save(e *env.Env, file string, picture image.Image) error {
 	var encoded bytes.Buffer
 	if err := png.Encode(&encoded, picture); err != nil {
 		return fmt.Errorf("encoding the picture: %w", err)
 	}
-	if file == "-" {
+	if o.file == "-" {
 		_, err := e.Out.Write(encoded.Bytes())
 		return err
 	}
-	if err := os.WriteFile(file, encoded.Bytes(), 0o644); err != nil {
+	if err := os.WriteFile(o.file, encoded.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("saving the picture: %w", err)
 	}
 	return nil

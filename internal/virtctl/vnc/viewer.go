@@ -3,7 +3,6 @@ package vnc
 import (
 	"fmt"
 	"net"
-	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -56,17 +55,4 @@ func find(system string, lookPath func(string) (string, error)) (viewer, error) 
 	}
 	return viewer{}, fmt.Errorf("finding a VNC viewer: none of %s is installed: install one, name one with --vnc-path, "+
 		"or use --proxy-only and connect a viewer of your own", strings.Join(tried, ", "))
-}
-
-// The file's name determines the form of the address.
-func named(path string) (viewer, error) {
-	found, err := exec.LookPath(path)
-	if err != nil {
-		return viewer{}, fmt.Errorf("finding the VNC viewer of --vnc-path: %w", err)
-	}
-	base := filepath.Base(path)
-	if strings.HasPrefix(base, "remote-viewer") || strings.HasPrefix(base, "vinagre") {
-		return viewer{found, url}, nil
-	}
-	return viewer{found, doubleColon}, nil
 }

@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
@@ -72,7 +74,13 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	if p.first, err = p.dial(ctx); err != nil {
 		return err
 	}
-	defer p.closeFirst()
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.first != nil {
+			_ = p.first.Close()
+		}
+	}()
 	address := net.JoinHostPort(o.address, strconv.Itoa(o.port))
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
@@ -97,18 +105,6 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	return group.Wait()
 }
 
-// The viewer is found before a connection is opened.
-func viewerFor(o options) (viewer, error) {
-	switch {
-	case o.proxyOnly:
-		return viewer{}, nil
-	case o.viewer != "":
-		return named(o.viewer)
-	default:
-		return find(runtime.GOOS, exec.LookPath)
-	}
-}
-
 func show(ctx context.Context, e *env.Env, v viewer, arguments []string) error {
 	command := exec.CommandContext(ctx, v.program, arguments...)
 	command.Stdout, command.Stderr = e.Err, e.Err
@@ -116,6 +112,27 @@ func show(ctx context.Context, e *env.Env, v viewer, arguments []string) error {
 		return fmt.Errorf("running the VNC viewer %s: %w", v.program, err)
 	}
 	return nil
+}
+
+// The viewer is found before a connection is opened.
+func viewerFor(o options) (viewer, error) {
+	switch {
+	case o.proxyOnly:
+		return viewer{}, nil
+	case o.viewer != "":
+		// The file's name determines the form of the address.
+		found, err := exec.LookPath(o.viewer)
+		if err != nil {
+			return viewer{}, fmt.Errorf("finding the VNC viewer of --vnc-path: %w", err)
+		}
+		base := filepath.Base(o.viewer)
+		if strings.HasPrefix(base, "remote-viewer") || strings.HasPrefix(base, "vinagre") {
+			return viewer{found, url}, nil
+		}
+		return viewer{found, doubleColon}, nil
+	default:
+		return find(runtime.GOOS, exec.LookPath)
+	}
 }
 
 // proxy gives each connecting viewer its own stream.
@@ -145,14 +162,6 @@ func (p *proxy) take(ctx context.Context) (net.Conn, error) {
 		return first, nil
 	}
 	return p.dial(ctx)
-}
-
-func (p *proxy) closeFirst() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.first != nil {
-		_ = p.first.Close()
-	}
 }
 
 func (p *proxy) serve(ctx context.Context, listener net.Listener) error {

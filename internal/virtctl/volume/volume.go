@@ -144,7 +144,18 @@ func newAdd(e *env.Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return a.run(cmd.Context(), e, disk)
+			ctx := cmd.Context()
+			c, namespace, err := e.Connect()
+			if err != nil {
+				return err
+			}
+			source, err := find(ctx, c, namespace, a.volume)
+			if err != nil {
+				return err
+			}
+			return a.give(ctx, e, c, namespace, "add", &v1.AddVolumeOptions{
+				Name: a.volume, Disk: disk, VolumeSource: source, DryRun: a.stages(),
+			})
 		},
 	}
 	a.addFlags(cmd)
@@ -176,20 +187,6 @@ func (a *addition) disk() (*v1.Disk, error) {
 		return nil, fmt.Errorf("--cache must be none, writethrough or writeback, not %q", a.cache)
 	}
 	return d, nil
-}
-
-func (a *addition) run(ctx context.Context, e *env.Env, disk *v1.Disk) error {
-	c, namespace, err := e.Connect()
-	if err != nil {
-		return err
-	}
-	source, err := find(ctx, c, namespace, a.volume)
-	if err != nil {
-		return err
-	}
-	return a.give(ctx, e, c, namespace, "add", &v1.AddVolumeOptions{
-		Name: a.volume, Disk: disk, VolumeSource: source, DryRun: a.stages(),
-	})
 }
 
 // A DataVolume comes first, since its claim has the same name.

@@ -40,8 +40,21 @@ func serve() error {
 		return fmt.Errorf("reading the configuration of %s: %w", podnetwork.Program, err)
 	}
 	if !podnetwork.Announces(configuration) {
-		// become returns only on failure.
-		return become(configuration, os.Getenv("CNI_PATH"))
+		call, err := podnetwork.Choose(configuration)
+		if err != nil {
+			return err
+		}
+		program, err := find(call.Program, os.Getenv("CNI_PATH"))
+		if err != nil {
+			return err
+		}
+		if err := feed(call.Config); err != nil {
+			return fmt.Errorf("handing %s its configuration: %w", program, err)
+		}
+		if err := unix.Exec(program, []string{program}, os.Environ()); err != nil {
+			return fmt.Errorf("starting the network plugin %s: %w", program, err)
+		}
+		return nil
 	}
 	result, err := podnetwork.Announce(configuration, os.Getenv)
 	if err == nil {
@@ -54,24 +67,6 @@ func answer(what map[string]any) {
 	if err := json.NewEncoder(os.Stdout).Encode(what); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n", podnetwork.Program, err)
 	}
-}
-
-func become(configuration []byte, folders string) error {
-	call, err := podnetwork.Choose(configuration)
-	if err != nil {
-		return err
-	}
-	program, err := find(call.Program, folders)
-	if err != nil {
-		return err
-	}
-	if err := feed(call.Config); err != nil {
-		return fmt.Errorf("handing %s its configuration: %w", program, err)
-	}
-	if err := unix.Exec(program, []string{program}, os.Environ()); err != nil {
-		return fmt.Errorf("starting the network plugin %s: %w", program, err)
-	}
-	return nil
 }
 
 func find(plugin, folders string) (string, error) {

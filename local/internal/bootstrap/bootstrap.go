@@ -84,28 +84,21 @@ func (b *Cluster) applyAll(ctx context.Context, of, manifest string) error {
 		if object.GetKind() == "" {
 			continue // a document of comments
 		}
-		if err := b.apply(ctx, &object); err != nil {
-			return err
+		gvk := object.GroupVersionKind()
+		resource, ok := resources[gvk.Kind]
+		if !ok {
+			return fmt.Errorf("applying %s %s: its resource is not known here", gvk.Kind, object.GetName())
+		}
+		gvr := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: resource}
+		var client dynamic.ResourceInterface = b.dynamic.Resource(gvr)
+		if ns := object.GetNamespace(); ns != "" {
+			client = b.dynamic.Resource(gvr).Namespace(ns)
+		}
+		_, err = client.Apply(ctx, object.GetName(), &object, metav1.ApplyOptions{FieldManager: manager, Force: true})
+		if err != nil {
+			return fmt.Errorf("applying %s %s: %w", gvk.Kind, object.GetName(), err)
 		}
 	}
-}
-
-func (b *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	gvk := object.GroupVersionKind()
-	resource, ok := resources[gvk.Kind]
-	if !ok {
-		return fmt.Errorf("applying %s %s: its resource is not known here", gvk.Kind, object.GetName())
-	}
-	gvr := schema.GroupVersionResource{Group: gvk.Group, Version: gvk.Version, Resource: resource}
-	var client dynamic.ResourceInterface = b.dynamic.Resource(gvr)
-	if ns := object.GetNamespace(); ns != "" {
-		client = b.dynamic.Resource(gvr).Namespace(ns)
-	}
-	_, err := client.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: manager, Force: true})
-	if err != nil {
-		return fmt.Errorf("applying %s %s: %w", gvk.Kind, object.GetName(), err)
-	}
-	return nil
 }
 
 // AwaitNode waits until a node has been ready since a point in time: an older condition is from the node's

@@ -73,8 +73,19 @@ const attempts = 100
 
 func (t Tree) createIn(root, path string) error {
 	if t.unified {
-		if err := t.delegate(path); err != nil {
-			return err
+		// In the unified hierarchy, children can't use controllers that an ancestor lacks.
+		dir := t.roots[0]
+		elements := strings.Split(strings.Trim(path, "/"), "/")
+		for i := range elements {
+			if i > 0 {
+				dir = filepath.Join(dir, elements[i-1])
+				if err := os.MkdirAll(dir, 0o755); err != nil {
+					return fmt.Errorf("making the cgroup %s: %w", dir, err)
+				}
+			}
+			if err := enableControllers(dir); err != nil {
+				return err
+			}
 		}
 	}
 	if err := os.MkdirAll(filepath.Join(root, path), 0o755); err != nil {
@@ -82,24 +93,6 @@ func (t Tree) createIn(root, path string) error {
 	}
 	if filepath.Base(root) == "cpuset" {
 		return inheritCpuset(root, path)
-	}
-	return nil
-}
-
-// In the unified hierarchy, children can't use controllers that an ancestor lacks.
-func (t Tree) delegate(path string) error {
-	dir := t.roots[0]
-	elements := strings.Split(strings.Trim(path, "/"), "/")
-	for i := range elements {
-		if i > 0 {
-			dir = filepath.Join(dir, elements[i-1])
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				return fmt.Errorf("making the cgroup %s: %w", dir, err)
-			}
-		}
-		if err := enableControllers(dir); err != nil {
-			return err
-		}
 	}
 	return nil
 }
@@ -167,7 +160,7 @@ func inheritCpuset(root, path string) error {
 	return nil
 }
 
-// Join moves the calling process into a new cgroup.
+// Join moves this process into a new cgroup.
 func (t Tree) Join(path string) error {
 	if err := t.Create(path); err != nil {
 		return err
@@ -268,8 +261,8 @@ func (t Tree) Destroy(ctx context.Context, path string) error {
 	return nil
 }
 
-// killAll kills processes of a cgroup and waits until they are gone. A number may have been given to another process
-// since it was listed, so the cgroup must still have it when the process is open.
+// killAll waits until the processes are gone. A number may have been given to another process since it was listed, so
+// the cgroup must still have it when the process is open.
 func (t Tree) killAll(ctx context.Context, path string, pids []int) (err error) {
 	opened := map[int]int{}
 	defer func() {

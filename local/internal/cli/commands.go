@@ -102,7 +102,22 @@ func newImage(o *options) *cobra.Command {
 		Use:   "list",
 		Short: "List the images that were loaded",
 		Args:  cobra.NoArgs,
-		RunE:  func(*cobra.Command, []string) error { return o.listImages() },
+		RunE: func(*cobra.Command, []string) error {
+			c, err := o.cluster()
+			if err != nil {
+				return err
+			}
+			archives, err := image.NewStore(c.Images()).List()
+			if err != nil {
+				return err
+			}
+			for _, a := range archives {
+				for _, ref := range a.Refs {
+					fmt.Fprintf(o.out, "%s\t%.12s\n", ref, a.Digest)
+				}
+			}
+			return nil
+		},
 	})
 	return cmd
 }
@@ -132,23 +147,6 @@ func (o *options) loadImages(ctx context.Context, files []string) error {
 		return err
 	}
 	fmt.Fprintf(o.out, "Loaded into %d nodes after %.1fs.\n", len(c.Nodes), time.Since(began).Seconds())
-	return nil
-}
-
-func (o *options) listImages() error {
-	c, err := o.cluster()
-	if err != nil {
-		return err
-	}
-	archives, err := image.NewStore(c.Images()).List()
-	if err != nil {
-		return err
-	}
-	for _, a := range archives {
-		for _, ref := range a.Refs {
-			fmt.Fprintf(o.out, "%s\t%.12s\n", ref, a.Digest)
-		}
-	}
 	return nil
 }
 

@@ -44,10 +44,17 @@ only accelerator that guests get; without it each node's probe chooses.`,
 }
 
 func (o *options) deploy(ctx context.Context, c layout.Cluster, paths []string, tell func(string)) error {
-	digest, err := loadedDigests(c)
+	archives, err := image.NewStore(c.Images()).List()
 	if err != nil {
 		return err
 	}
+	digests := map[string]string{}
+	for _, archive := range archives {
+		for _, ref := range archive.Refs {
+			digests[ref] = archive.Digest[:12]
+		}
+	}
+	digest := func(name string) string { return digests[image.FullName(name)] }
 	accelerator, err := deploy.ParseAccelerator(os.Getenv(deploy.AcceleratorVariable))
 	if err != nil {
 		return err
@@ -95,20 +102,4 @@ func adapt(objects []*unstructured.Unstructured, digest func(string) string, a d
 		probes = probes || handler
 	}
 	return probes, nil
-}
-
-// loadedDigests returns a function from an image's name to the digest of its archive, empty for an
-// image that was not loaded.
-func loadedDigests(c layout.Cluster) (func(name string) string, error) {
-	archives, err := image.NewStore(c.Images()).List()
-	if err != nil {
-		return nil, err
-	}
-	digests := map[string]string{}
-	for _, archive := range archives {
-		for _, ref := range archive.Refs {
-			digests[ref] = archive.Digest[:12]
-		}
-	}
-	return func(name string) string { return digests[image.FullName(name)] }, nil
 }

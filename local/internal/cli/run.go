@@ -79,7 +79,12 @@ func (o *options) run(ctx context.Context, r runOptions) error {
 			return err
 		}
 	}
-	return s.tellWhatToTry()
+	c, err := s.cluster()
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprint(s.out, whatToTry(filepath.Dir(s.parts.Virtctl), c, time.Since(s.began)))
+	return err
 }
 
 func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts, error) {
@@ -97,31 +102,22 @@ func (o *options) prepare(ctx context.Context, r runOptions) (distribution.Parts
 	}
 	packages := prerequisites.Packages(missing)
 	if _, err := exec.LookPath("apt-get"); err != nil || r.noInstall || os.Geteuid() != 0 {
-		return parts, lacks(missing)
+		var names []string
+		for _, p := range missing {
+			names = append(names, p.String())
+		}
+		return parts, fmt.Errorf("checking this machine: not installed:\n  %s\non Debian and Ubuntu, as root:\n  apt-get update && %s",
+			strings.Join(names, "\n  "), strings.Join(prerequisites.InstallCommand(packages), " "))
 	}
 	fmt.Fprintf(o.out, "installing %s\n", strings.Join(packages, ", "))
-	return parts, o.installPackages(ctx, packages)
-}
-
-func lacks(missing []prerequisites.Program) error {
-	var names []string
-	for _, p := range missing {
-		names = append(names, p.String())
-	}
-	return fmt.Errorf("checking this machine: not installed:\n  %s\non Debian and Ubuntu, as root:\n  apt-get update && %s",
-		strings.Join(names, "\n  "), strings.Join(prerequisites.InstallCommand(prerequisites.Packages(missing)), " "))
-}
-
-// apt-get's output is shown only on failure.
-func (o *options) installPackages(ctx context.Context, packages []string) error {
 	for _, args := range [][]string{{"apt-get", "update"}, prerequisites.InstallCommand(packages)} {
 		cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 		cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("running %s: %w\n%s", strings.Join(args, " "), err, out)
+			return parts, fmt.Errorf("running %s: %w\n%s", strings.Join(args, " "), err, out)
 		}
 	}
-	return nil
+	return parts, nil
 }
 
 type session struct {
@@ -186,10 +182,19 @@ func (s session) console(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	booted, err := s.bootedEarlier(ctx, c)
+	cluster, err := deploy.Connect(c.Kubeconfig())
 	if err != nil {
 		return err
 	}
+	instance := &unstructured.Unstructured{}
+	instance.SetAPIVersion("kubevirt.io/v1")
+	instance.SetKind("VirtualMachineInstance")
+	instance.SetName(machine)
+	made, err := cluster.Created(ctx, instance)
+	if err != nil {
+		return err
+	}
+	booted := made.Before(s.began.Truncate(time.Second)) // times in the API have no fractions of a second
 	if booted {
 		// The guest has printed the line already, perhaps to a console that is not kept any more.
 		var cancel context.CancelFunc
@@ -209,39 +214,12 @@ func (s session) console(ctx context.Context) error {
 	return nil
 }
 
-func (s session) bootedEarlier(ctx context.Context, c layout.Cluster) (bool, error) {
-	cluster, err := deploy.Connect(c.Kubeconfig())
-	if err != nil {
-		return false, err
-	}
-	made, err := cluster.Created(ctx, instanceOf(machine))
-	// Times in the API have no fractions of a second.
-	return made.Before(s.began.Truncate(time.Second)), err
-}
-
-func instanceOf(name string) *unstructured.Unstructured {
-	instance := &unstructured.Unstructured{}
-	instance.SetAPIVersion("kubevirt.io/v1")
-	instance.SetKind("VirtualMachineInstance")
-	instance.SetName(name)
-	return instance
-}
-
 // At the end of the context the program gets SIGTERM and, 5 s later, SIGKILL.
 func (s session) pass(cmd *exec.Cmd) error {
 	cmd.Stdout, cmd.Stderr = s.out, s.err
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 5 * time.Second
 	return cmd.Run()
-}
-
-func (s session) tellWhatToTry() error {
-	c, err := s.cluster()
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprint(s.out, whatToTry(filepath.Dir(s.parts.Virtctl), c, time.Since(s.began)))
-	return err
 }
 
 func whatToTry(programs string, c layout.Cluster, took time.Duration) string {

@@ -52,7 +52,12 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return fmt.Errorf("making the data folder: %w", err)
 	}
-	if err := o.warnOfLittleSpace(); err != nil {
+	// Nodes don't evict pods for a full disk, so a program would only fail at a write.
+	little, err := host.LittleSpace([]host.Need{{Dir: o.dir, Bytes: host.ClusterSpace, For: "a cluster takes"}})
+	for _, problem := range little {
+		fmt.Fprintf(o.err, "drydock: warning: %s (--dir)\n", problem)
+	}
+	if err != nil {
 		return err
 	}
 	c, err := o.record(nodes)
@@ -77,15 +82,6 @@ func (o *options) up(ctx context.Context, nodes int) error {
 	fmt.Fprintf(o.out, "Cluster %s with %d nodes is up after %.1fs.\nexport KUBECONFIG=%s\n",
 		c.Name, len(c.Nodes), time.Since(began).Seconds(), c.Kubeconfig())
 	return nil
-}
-
-// Nodes don't evict pods for a full disk, so a program would only fail at a write.
-func (o *options) warnOfLittleSpace() error {
-	little, err := host.LittleSpace([]host.Need{{Dir: o.dir, Bytes: host.ClusterSpace, For: "a cluster takes"}})
-	for _, problem := range little {
-		fmt.Fprintf(o.err, "drydock: warning: %s (--dir)\n", problem)
-	}
-	return err
 }
 
 // A timeout's error gets the missing parts and the place of the logs.

@@ -64,8 +64,13 @@ func (c *Cluster) Deploy(ctx context.Context, objects []*unstructured.Unstructur
 				return err
 			}
 		}
-		if err := c.apply(ctx, object); err != nil {
+		resource, err := c.resource(ctx, object)
+		if err != nil {
 			return err
+		}
+		_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: manager, Force: true})
+		if err != nil {
+			return fmt.Errorf("applying %s: %w", manifest.Name(object), err)
 		}
 		waiting = append(waiting, object)
 	}
@@ -93,18 +98,6 @@ func (c *Cluster) awaitDefinitions(ctx context.Context, waiting *[]*unstructured
 		}
 	}
 	*waiting = others
-	return nil
-}
-
-func (c *Cluster) apply(ctx context.Context, object *unstructured.Unstructured) error {
-	resource, err := c.resource(ctx, object)
-	if err != nil {
-		return err
-	}
-	_, err = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: manager, Force: true})
-	if err != nil {
-		return fmt.Errorf("applying %s: %w", manifest.Name(object), err)
-	}
 	return nil
 }
 

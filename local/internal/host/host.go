@@ -55,7 +55,7 @@ func Gather() (Facts, error) {
 		return f, err
 	}
 	_, err = os.Stat(BridgeFilter)
-	f.BridgeFilter = err == nil || load("br_netfilter")
+	f.BridgeFilter = err == nil || exec.Command("modprobe", "br_netfilter").Run() == nil
 	var uts unix.Utsname
 	if err := unix.Uname(&uts); err != nil {
 		return f, fmt.Errorf("asking for the kernel's version: %w", err)
@@ -96,24 +96,18 @@ func (f Facts) Missing() []string {
 	}
 	var missing []string
 	if len(f.Absent) > 0 {
-		missing = append(missing, notInstalled(f.Absent))
+		var names []string
+		for _, p := range f.Absent {
+			names = append(names, p.String())
+		}
+		missing = append(missing, fmt.Sprintf("%s: not installed; install with: %s", strings.Join(names, ", "),
+			strings.Join(prerequisites.InstallCommand(prerequisites.Packages(f.Absent)), " ")))
 	}
 	if !f.BridgeFilter {
 		missing = append(missing, "the kernel has no br_netfilter (a pod reaches a service whose pod is on its own node by it): install the distribution's kernel and modules, then modprobe br_netfilter")
 	}
 	return missing
 }
-
-func notInstalled(programs []prerequisites.Program) string {
-	var names []string
-	for _, p := range programs {
-		names = append(names, p.String())
-	}
-	return fmt.Sprintf("%s: not installed; install with: %s", strings.Join(names, ", "),
-		strings.Join(prerequisites.InstallCommand(prerequisites.Packages(programs)), " "))
-}
-
-func load(module string) bool { return exec.Command("modprobe", module).Run() == nil }
 
 // ProxyMode returns kube-proxy's mode: nftables needs Linux 5.13.
 func (f Facts) ProxyMode() string {

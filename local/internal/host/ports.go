@@ -9,8 +9,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// TakenPorts returns the ports of the control plane on which another program listens at all
-// addresses. The control plane could not listen there at its own address.
+// TakenPorts returns the control plane's ports on which another program listens at all addresses, which include the
+// control plane's.
 func TakenPorts() []string { return takenPorts(layout.Ports) }
 
 func takenPorts(ports []int) []string {
@@ -23,8 +23,8 @@ func takenPorts(ports []int) []string {
 	return taken
 }
 
-// All of 127.0.0.0/8 is ours. An unused address conflicts only with a program that listens at all addresses. It is
-// bound without listening, so that clusters that start at the same time don't take each other for that program.
+// An unused address of 127.0.0.0/8 conflicts only with a program that listens at all addresses. It is bound without
+// listening, so that clusters that start at the same time don't take each other for that program.
 func bind(port int) error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -27,11 +27,19 @@ func FromBinary(ref, binary, archive string) error {
 	if err != nil {
 		return fmt.Errorf("reading the program of image %s: %w", ref, err)
 	}
-	layer, err := oneFile(filepath.Base(binary), program)
-	if err != nil {
+	var layer bytes.Buffer
+	w := tar.NewWriter(&layer)
+	var errs []error
+	// These are the mount points that a read-only root must have.
+	for _, dir := range []string{"dev", "etc", "proc", "sys", "tmp"} {
+		errs = append(errs, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}))
+	}
+	errs = append(errs, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: filepath.Base(binary), Mode: 0o755, Size: int64(len(program))}))
+	_, err = w.Write(program)
+	if err := errors.Join(append(errs, err, w.Close())...); err != nil {
 		return fmt.Errorf("packing the program of image %s: %w", ref, err)
 	}
-	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer, types.DockerUncompressedLayer))
+	img, err := mutate.AppendLayers(empty.Image, static.NewLayer(layer.Bytes(), types.DockerUncompressedLayer))
 	if err != nil {
 		return fmt.Errorf("putting image %s together: %w", ref, err)
 	}
@@ -53,18 +61,4 @@ func FromBinary(ref, binary, archive string) error {
 		return fmt.Errorf("writing the archive of image %s: %w", ref, err)
 	}
 	return nil
-}
-
-// The layer has the mount points that a read-only root must have.
-func oneFile(file string, program []byte) ([]byte, error) {
-	var out bytes.Buffer
-	w := tar.NewWriter(&out)
-	var errs []error
-	for _, dir := range []string{"dev", "etc", "proc", "sys", "tmp"} {
-		errs = append(errs, w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: dir + "/", Mode: 0o755}))
-	}
-	errs = append(errs, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: file, Mode: 0o755, Size: int64(len(program))}))
-	_, err := w.Write(program)
-	err = errors.Join(append(errs, err, w.Close())...)
-	return out.Bytes(), err
 }

@@ -74,8 +74,20 @@ func (s Store) Add(file string) (Archive, error) {
 	if err != nil {
 		return Archive{}, err
 	}
-	kept, dropped := merge(old, added)
-	data, err := json.MarshalIndent(kept, "", "  ")
+	// A name belongs to the last archive that has it.
+	var kept, dropped []Archive
+	for _, a := range old {
+		if a.Digest == added.Digest {
+			continue
+		}
+		a.Refs = slices.DeleteFunc(slices.Clone(a.Refs), func(ref string) bool { return slices.Contains(added.Refs, ref) })
+		if len(a.Refs) == 0 {
+			dropped = append(dropped, a)
+		} else {
+			kept = append(kept, a)
+		}
+	}
+	data, err := json.MarshalIndent(append(kept, added), "", "  ")
 	if err != nil {
 		return Archive{}, fmt.Errorf("encoding the list of loaded images: %w", err)
 	}
@@ -88,22 +100,6 @@ func (s Store) Add(file string) (Archive, error) {
 		}
 	}
 	return added, nil
-}
-
-// A name belongs to the last archive that has it.
-func merge(old []Archive, added Archive) (kept, dropped []Archive) {
-	for _, a := range old {
-		if a.Digest == added.Digest {
-			continue
-		}
-		a.Refs = slices.DeleteFunc(slices.Clone(a.Refs), func(ref string) bool { return slices.Contains(added.Refs, ref) })
-		if len(a.Refs) == 0 {
-			dropped = append(dropped, a)
-		} else {
-			kept = append(kept, a)
-		}
-	}
-	return append(kept, added), dropped
 }
 
 func (s Store) copyIn(file string) (Archive, error) {

@@ -36,9 +36,8 @@ func foreign(dir string, known []string) ([]string, error) {
 	return names, nil
 }
 
-// Claim prepares the folder of a new cluster, and marks that of an existing one whose record lacks
-// the mark Alone. found is Load's result. A new cluster needs an empty folder: otherwise a later
-// purge could not tell which files are the cluster's.
+// Claim prepares the folder of a new cluster, and marks that of an existing one without the mark Alone. found is
+// Load's result. A new cluster needs an empty folder: a purge could not tell which files are the cluster's.
 func (c Cluster) Claim(found bool) (Cluster, error) {
 	if c.Alone {
 		return c, nil

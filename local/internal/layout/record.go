@@ -18,8 +18,7 @@ const (
 	netCount = 64
 )
 
-// Load reads a cluster's record; found is false if there is none. Dir in the result is the recorded
-// folder, or the given one if none is recorded.
+// Load reads a cluster's record; found is false if there is none. Dir is the recorded folder, or the given one.
 func Load(name, dir string) (c Cluster, found bool, err error) {
 	if err := Check(name, dir); err != nil {
 		return Cluster{}, false, err
@@ -46,9 +45,8 @@ func Load(name, dir string) (c Cluster, found bool, err error) {
 	return c, true, nil
 }
 
-// firstName returns the recorded name of a cluster's folder if it is the same folder as the given
-// one, because the names of kernel objects derive from it. It returns the given name for a folder
-// that was moved, and an error for a copy.
+// firstName returns the recorded name of the given folder, because the names of kernel objects derive from it. It
+// returns the given name for a folder that was moved, and an error for a copy.
 func firstName(recorded, given string) (string, error) {
 	if recorded == "" || recorded == given {
 		return given, nil
@@ -112,8 +110,8 @@ func (c Cluster) WithNodes(count int) (Cluster, error) {
 	return c, nil
 }
 
-// ChooseNet finds a range that overlaps none of the host's routes. Its search starts at a hash of
-// the cluster, so that a cluster that is down rarely loses its range to another.
+// ChooseNet finds a range that overlaps no route of the host. It starts at a hash of the cluster, so that a cluster
+// that is down rarely loses its range.
 func ChooseNet(c Cluster, taken []netip.Prefix) (int, error) {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.hash())) // Write of a hash never fails

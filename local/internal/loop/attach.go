@@ -21,8 +21,8 @@ type Mode struct {
 // attempts limits the retries after losing a free device to another program.
 const attempts = 64
 
-// Attach creates a loop device for a file, with direct I/O if the file's filesystem supports it.
-// The result keeps the device open: with AutoClear it would otherwise be freed before its use.
+// Attach creates a loop device, with direct I/O if the file's filesystem supports it. The result keeps it open: with
+// AutoClear it would be freed before its use.
 func Attach(file string, mode Mode) (*os.File, error) {
 	if len(mode.Tag) >= len(unix.LoopInfo64{}.File_name) {
 		return nil, fmt.Errorf("making a loop device of %s: the tag %q is too long for the kernel", file, mode.Tag)

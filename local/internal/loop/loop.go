@@ -107,8 +107,8 @@ func under(tag, dir string) ([]device, error) {
 	return append(stacked, lower...), nil
 }
 
-// patience is the wait for a device after its last user: a mount namespace is removed a moment after its last
-// process, and its file systems write what they hold before.
+// patience is the wait for a device after its last user: a mount namespace outlives its last process by a moment, in
+// which its file systems write back.
 const patience = time.Minute
 
 // Detach frees the devices that Under lists and waits until they are gone.

@@ -97,9 +97,8 @@ func Name(object *unstructured.Unstructured) string {
 	return object.GetKind() + " " + name
 }
 
-// MarkImages annotates the pod template of a Deployment or DaemonSet with its images' digests, so
-// that pods restart when an image was loaded with new content under the same name. It skips images
-// without a digest.
+// MarkImages annotates the pod template of a Deployment or DaemonSet with its images' digests, if any, so that pods
+// restart when an image of the same name has new content.
 func MarkImages(object *unstructured.Unstructured, digest func(image string) string) error {
 	if kind := object.GetKind(); kind != "Deployment" && kind != "DaemonSet" {
 		return nil

@@ -11,13 +11,12 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// The firewall of a cluster has two halves. Our own table masquerades the cluster's addresses and
-// drops unwanted packets to the cluster. But a packet that one table accepts can be dropped by
-// another, so the host's own firewall, if any, needs rules that accept the cluster's packets. Their
-// comment is the name of our table, by which they are found again after any change of the policies.
+// The firewall of a cluster has two halves. Our own table masquerades the cluster's addresses and drops unwanted
+// packets to it. But a packet that one table accepts can be dropped by another, so the host's own firewall needs
+// rules that accept the cluster's packets. They are found again by their comment, the name of our table.
 
-// ownTable drops packets from elsewhere to nodes and pods, except replies and the administrator's own
-// DNAT. It also drops packets to etcd that are not from the host itself.
+// ownTable drops packets from elsewhere to nodes and pods, except replies and the administrator's own DNAT, and
+// packets to etcd that are not from the host.
 func ownTable(c layout.Cluster) string {
 	return fmt.Sprintf(`table ip %[1]s
 delete table ip %[1]s

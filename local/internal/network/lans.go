@@ -15,8 +15,8 @@ import (
 	"drydock.dev/local/internal/layout"
 )
 
-// Lans are bridges that every node has beside the pods'. Those of one name form one layer 2 network: a veth pair
-// connects each two nodes. If the kernel can, each carries all VLAN tags (decision 410).
+// Lans are bridges of every node beside the pods'. A veth pair between each two nodes makes those of one name one
+// layer 2 network, which carries all VLAN tags if the kernel can (decision 410).
 var Lans = []string{"lan1", "lan2", "lan3", "lan4"}
 
 // The tagged VLANs of a cable. VLAN 1 is untagged.
@@ -183,9 +183,8 @@ func (m *nodeNet) plug(end, lan string) error {
 	return nil
 }
 
-// KeepOutOfLans makes the node neither answer nor route on its lans. It runs on a node whose lans
-// exist. Packets between a lan's ports pass the node's netfilter rules, which are meant for pods.
-// Without connection tracking none of them applies, such as the translation of service addresses.
+// KeepOutOfLans makes the node neither answer nor route on its lans, which exist. Packets between a lan's ports pass
+// the node's netfilter rules for pods; without connection tracking none of them applies.
 func KeepOutOfLans() error {
 	for _, lan := range Lans {
 		for path, value := range map[string]string{
@@ -202,11 +201,7 @@ func KeepOutOfLans() error {
 			}
 		}
 	}
-	return nft(lansTable())
-}
-
-func lansTable() string {
-	return fmt.Sprintf(`table inet drydock-lans
+	return nft(fmt.Sprintf(`table inet drydock-lans
 delete table inet drydock-lans
 table inet drydock-lans {
 	chain prerouting {
@@ -214,5 +209,5 @@ table inet drydock-lans {
 		iifname { %s } notrack
 	}
 }
-`, strings.Join(Lans, ", "))
+`, strings.Join(Lans, ", ")))
 }

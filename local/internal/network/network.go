@@ -149,10 +149,6 @@ func AttachNode(c layout.Cluster, node string, pid, mtu int) error {
 	if err := inside.LinkSetUp(link); err != nil {
 		return fmt.Errorf("bringing the interface of %s up: %w", node, err)
 	}
-	return nodeRoutes(c, node, inside, link)
-}
-
-func nodeRoutes(c layout.Cluster, node string, inside *netlink.Handle, link netlink.Link) error {
 	if err := addRoute(inside.RouteReplace, link, netip.PrefixFrom(netip.IPv4Unspecified(), 0), c.HostIP()); err != nil {
 		return err
 	}

@@ -19,8 +19,8 @@ type baseChain struct {
 // firewalldTable is owned by firewalld, which may forbid changes by others.
 const firewalldTable = "firewalld"
 
-// throughNFTables replaces our rules in every chain that filters the cluster's packets, whoever
-// owns it. It skips chains that iptables manages: iptables could not read native nft rules in them.
+// throughNFTables replaces our rules in every chain that filters the cluster's packets, except in those that iptables
+// manages: it could not read native nft rules.
 func throughNFTables(c layout.Cluster, rules []accepted, iptables bool) error {
 	chains, err := filterChains()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -97,8 +98,19 @@ func (n *machine) enter() error {
 	if err := mountAll(n.cluster, n.name); err != nil {
 		return err
 	}
-	if err := installPlugins(filepath.Dir(n.self), render.CNIBin); err != nil {
-		return err
+	// Other writers to the folder must not touch the originals.
+	from := filepath.Dir(n.self)
+	for _, plugin := range plugins {
+		data, err := os.ReadFile(filepath.Join(from, plugin))
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("looking for the CNI plugin %s: it is not beside the drydock binary in %s: build it with: make build", plugin, from)
+		}
+		if err != nil {
+			return fmt.Errorf("reading the CNI plugin %s: %w", plugin, err)
+		}
+		if err := layout.WriteFile(filepath.Join(render.CNIBin, plugin), data, 0o755); err != nil {
+			return err
+		}
 	}
 	for _, file := range []string{"/proc/sys/net/ipv4/ip_forward", host.BridgeFilter, host.BridgeFilter6} {
 		if err := os.WriteFile(file, []byte("1"), 0o644); err != nil {
@@ -111,8 +123,8 @@ func (n *machine) enter() error {
 	return network.KeepOutOfLans()
 }
 
-// awaitNetwork blocks until the supervisor has connected the node and written to the pipe. If the supervisor dies,
-// the pipe is closed without data, and the node ends.
+// awaitNetwork blocks until the supervisor has connected the node and written to the pipe. If it dies, the pipe is
+// closed without data, and the node ends.
 func awaitNetwork() error {
 	pipe := os.NewFile(GoFD, "go")
 	defer pipe.Close()

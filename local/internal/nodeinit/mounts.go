@@ -3,9 +3,7 @@ package nodeinit
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 
@@ -16,24 +14,9 @@ import (
 
 type bind struct{ from, to string }
 
-func binds(c layout.Cluster, node string) []bind {
-	return []bind{
-		{c.Node(node, "kubelet"), render.KubeletRoot},
-		{c.Node(node, "containerd"), render.ContainerdRoot},
-		{c.Node(node, "log", "pods"), "/var/log/pods"},
-		{c.Node(node, "log", "containers"), "/var/log/containers"},
-		{c.Node(node, "cni", "net.d"), render.CNIConfig},
-		{c.Node(node, "cni", "bin"), render.CNIBin},
-		{c.Node(node, "srv"), "/srv"},
-		{c.Shared(), "/srv/shared"},
-	}
-}
-
-// The mounts are invisible outside of the node's mount namespace.
 func mountAll(c layout.Cluster, node string) error {
-	// First hide the node's mounts from the host, then share them within the node, because a
-	// privileged pod may use mount propagation Bidirectional. Unmounts on the host propagate to the
-	// node: a remaining copy would keep its device in use as long as the node runs.
+	// First hide the node's mounts from the host, then share them within the node, because a privileged pod may use
+	// mount propagation Bidirectional. Unmounts on the host propagate to the node: a copy would keep its device in use.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		return fmt.Errorf("separating the mounts of %s from the host's: %w", node, err)
 	}
@@ -49,7 +32,16 @@ func mountAll(c layout.Cluster, node string) error {
 	if err := os.MkdirAll("/run/lock", 0o1777); err != nil {
 		return fmt.Errorf("making /run/lock on %s: %w", node, err)
 	}
-	for _, b := range binds(c, node) {
+	for _, b := range []bind{
+		{c.Node(node, "kubelet"), render.KubeletRoot},
+		{c.Node(node, "containerd"), render.ContainerdRoot},
+		{c.Node(node, "log", "pods"), "/var/log/pods"},
+		{c.Node(node, "log", "containers"), "/var/log/containers"},
+		{c.Node(node, "cni", "net.d"), render.CNIConfig},
+		{c.Node(node, "cni", "bin"), render.CNIBin},
+		{c.Node(node, "srv"), "/srv"},
+		{c.Shared(), "/srv/shared"},
+	} {
 		if err := errors.Join(makeDir(b.from), makeDir(b.to)); err != nil {
 			return err
 		}
@@ -70,20 +62,3 @@ func makeDir(path string) error {
 // plugins are the CNI plugins that network configurations name. Multus is not among them and is not
 // copied.
 var plugins = []string{podnetwork.Program, "bridge", "host-local", "loopback", "portmap", "static"}
-
-// Other writers to the folder must not touch the originals.
-func installPlugins(from, to string) error {
-	for _, plugin := range plugins {
-		data, err := os.ReadFile(filepath.Join(from, plugin))
-		if errors.Is(err, fs.ErrNotExist) {
-			return fmt.Errorf("looking for the CNI plugin %s: it is not beside the drydock binary in %s: build it with: make build", plugin, from)
-		}
-		if err != nil {
-			return fmt.Errorf("reading the CNI plugin %s: %w", plugin, err)
-		}
-		if err := layout.WriteFile(filepath.Join(to, plugin), data, 0o755); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -42,9 +42,8 @@ var authorities = map[string]string{
 // never checked, so it can't expire.
 const serviceAccounts = "sa"
 
-// Unusable returns a reason for each authority that must be replaced: it expires soon, or was created with a
-// wrong clock. Meanwhile no component that trusts it may run. No component can trust a missing authority, which
-// is not included.
+// Unusable returns a reason for each authority that must be replaced: it expires soon, or was created with a wrong
+// clock. Meanwhile no component that trusts it may run. Missing ones, which none can trust, are not included.
 func Unusable(c layout.Cluster, now time.Time) ([]string, error) {
 	if err := checkClock(now); err != nil {
 		return nil, err

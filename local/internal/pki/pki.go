@@ -149,15 +149,6 @@ func newAuthority(name, certFile, keyFile string, now time.Time) (*Authority, er
 	return load(name, certFile, keyFile)
 }
 
-func (a *Authority) sign(leaf Leaf, now time.Time) (Pair, error) {
-	config := a.config(leaf, now)
-	cert, key, err := pkiutil.NewCertAndKey(a.cert, a.key, &config)
-	if err != nil {
-		return Pair{}, fmt.Errorf("making the certificate of %s: %w", leaf.Name, err)
-	}
-	return encode(cert, key)
-}
-
 // ensure replaces a certificate and its key unless they are good.
 func (a *Authority) ensure(leaf Leaf, certFile, keyFile string, now time.Time) (renewed bool, err error) {
 	old, err := readPair(certFile, keyFile)
@@ -167,7 +158,12 @@ func (a *Authority) ensure(leaf Leaf, certFile, keyFile string, now time.Time) (
 	if a.stale(old, leaf, now) == nil {
 		return false, nil
 	}
-	pair, err := a.sign(leaf, now)
+	config := a.config(leaf, now)
+	cert, key, err := pkiutil.NewCertAndKey(a.cert, a.key, &config)
+	if err != nil {
+		return false, fmt.Errorf("making the certificate of %s: %w", leaf.Name, err)
+	}
+	pair, err := encode(cert, key)
 	if err != nil {
 		return false, err
 	}

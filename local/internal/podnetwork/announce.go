@@ -49,9 +49,8 @@ func Announces(configuration []byte) bool {
 	return json.Unmarshal(configuration, &a) == nil && a.Policies != ""
 }
 
-// Announce is the last plugin of the chain. For a new pod it waits until the node's agent enforces the
-// pod's policies, so that no container of the pod starts before. It returns the result of the previous
-// plugins. env has the CNI variables.
+// Announce is the last plugin of the chain. For a new pod it waits until the node's agent enforces its policies, so
+// that no container starts before. It returns the previous plugins' result. env has the CNI variables.
 func Announce(configuration []byte, env func(string) string) (string, error) {
 	var a announcement
 	if err := json.Unmarshal(configuration, &a); err != nil {
@@ -77,7 +76,12 @@ func Announce(configuration []byte, env func(string) string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	args := arguments(env("CNI_ARGS"))
+	args := map[string]string{}
+	for pair := range strings.SplitSeq(env("CNI_ARGS"), ";") {
+		if name, value, ok := strings.Cut(pair, "="); ok {
+			args[name] = value
+		}
+	}
 	err = tell(a.Policies, Sandbox{
 		Container: container, Addresses: addresses,
 		Namespace: args["K8S_POD_NAMESPACE"], Name: args["K8S_POD_NAME"], UID: args["K8S_POD_UID"],
@@ -101,16 +105,6 @@ func addressesOf(result json.RawMessage) ([]netip.Addr, error) {
 		}
 	}
 	return addresses, nil
-}
-
-func arguments(text string) map[string]string {
-	args := map[string]string{}
-	for pair := range strings.SplitSeq(text, ";") {
-		if name, value, ok := strings.Cut(pair, "="); ok {
-			args[name] = value
-		}
-	}
-	return args
 }
 
 func tell(folder string, sandbox Sandbox) error {

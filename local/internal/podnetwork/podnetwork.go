@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 )
 
 // Program is the deciding plugin.
@@ -60,7 +61,7 @@ func Choose(configuration []byte) (Call, error) {
 	if err := json.Unmarshal(c.Own["type"], &own); err != nil || own == "" {
 		return Call{}, errors.Join(fmt.Errorf("reading the configuration of %s: it does not name the node's own plugin", Program), err)
 	}
-	if !asks(c.RuntimeConfig.Annotations) {
+	if !slices.ContainsFunc(asking, func(name string) bool { return c.RuntimeConfig.Annotations[name] != "" }) {
 		return call(own, c, c.Own, Object{"prevResult": c.PrevResult})
 	}
 	delegate, err := complete(c, c.Own, nil)
@@ -72,15 +73,6 @@ func Choose(configuration []byte) (Call, error) {
 		return Call{}, fmt.Errorf("writing the configuration of Multus: %w", err)
 	}
 	return call(c.MultusProgram, c, c.Multus, Object{"delegates": delegates})
-}
-
-func asks(annotations map[string]string) bool {
-	for _, name := range asking {
-		if annotations[name] != "" {
-			return true
-		}
-	}
-	return false
 }
 
 func call(program string, c Config, base, more Object) (Call, error) {

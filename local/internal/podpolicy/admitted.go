@@ -197,9 +197,9 @@ func (b *builder) ports(namespace string, direction networkingv1.PolicyType, por
 	return conditions
 }
 
-// named returns the name of the set of receivers with a port of that name. Its elements pair the pod's address
-// with the port's number, because each receiver defines the number of a name. For ingress the receivers are in the
-// policy's namespace, so pods of other namespaces don't count against its limit.
+// named returns the name of the set of receivers with a port of that name. Its elements pair address and number,
+// because each receiver defines the number of a name. For ingress the receivers are in the policy's namespace, so
+// other namespaces' pods don't count against its limit.
 func (b *builder) named(namespace string, direction networkingv1.PolicyType, name string, protocol corev1.Protocol) string {
 	within := namespace
 	if direction == networkingv1.PolicyTypeEgress {

@@ -13,14 +13,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// most limits the cost of one namespace's policies in a node's rules: the rules evaluated for each group of pods,
-// and the resulting nft statements. nft takes a tenth of a second for as many. Rules above the limit are left out,
-// so the pods stay isolated.
+// most limits the rules of one namespace's policies, evaluated for each group of pods, and the resulting nft
+// statements. nft takes a tenth of a second for as many. Rules above the limit are left out: the pods stay isolated.
 const most = 5_000
 
-// mostSelectors limits the selectors of one namespace's policies, counted in requirements and values, those of
-// peers once per group of pods. Every rendering matches each of them against pods. The number of pods does not
-// count, because they may be other tenants'.
+// mostSelectors limits the selectors of one namespace's policies, counted in requirements and values, those of peers
+// once per group of pods: each rendering matches them against pods, which don't count, as they may be other tenants'.
 const mostSelectors = 5_000
 
 // group has the pods of one namespace that the same policies isolate in one direction.
@@ -113,9 +111,8 @@ type selecting struct {
 	pods labels.Selector
 }
 
-// read parses the selectors of a namespace's policies. An invalid selector selects all pods, so that they are
-// isolated rather than open. Policies above the limit are replaced by one that selects all pods and permits nothing
-// in their directions.
+// read parses the selectors of a namespace's policies. An invalid selector selects all pods, which are then isolated
+// rather than open. One that selects all pods and permits nothing replaces the policies above the limit.
 func (b *builder) read(namespace string, policies []selecting) []selecting {
 	for i := range policies {
 		p := &policies[i]
@@ -158,7 +155,12 @@ func (b *builder) afford(namespace string, selector *metav1.LabelSelector) bool 
 func (b *builder) groups(direction networkingv1.PolicyType) []group {
 	var groups []group
 	for _, namespace := range slices.Sorted(maps.Keys(b.policies)) {
-		policies := governing(b.policies[namespace], direction)
+		var policies []selecting
+		for _, policy := range b.policies[namespace] {
+			if governs(policy.NetworkPolicy, direction) {
+				policies = append(policies, policy)
+			}
+		}
 		found := map[string]int{}
 		for _, pod := range b.byNamespace[namespace] {
 			if !pod.Local {
@@ -185,16 +187,6 @@ func (b *builder) groups(direction networkingv1.PolicyType) []group {
 		}
 	}
 	return groups
-}
-
-func governing(all []selecting, direction networkingv1.PolicyType) []selecting {
-	var policies []selecting
-	for _, policy := range all {
-		if governs(policy.NetworkPolicy, direction) {
-			policies = append(policies, policy)
-		}
-	}
-	return policies
 }
 
 func (b *builder) chain(name string, side side, g group) {

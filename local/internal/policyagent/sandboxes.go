@@ -82,7 +82,11 @@ func (s *sandboxes) forget(container string) error {
 func (s *sandboxes) pods(objects []*corev1.Pod, node string) []podpolicy.Pod {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.dropDeleted()
+	for container := range s.known {
+		if _, err := os.Stat(s.file(container)); errors.Is(err, fs.ErrNotExist) {
+			delete(s.known, container)
+		}
+	}
 	byUID := map[types.UID]*corev1.Pod{}
 	for _, object := range objects {
 		byUID[object.UID] = object
@@ -100,12 +104,4 @@ func (s *sandboxes) pods(objects []*corev1.Pod, node string) []podpolicy.Pod {
 		})
 	}
 	return pods
-}
-
-func (s *sandboxes) dropDeleted() {
-	for container := range s.known {
-		if _, err := os.Stat(s.file(container)); errors.Is(err, fs.ErrNotExist) {
-			delete(s.known, container)
-		}
-	}
 }

@@ -47,20 +47,6 @@ func Run(ctx context.Context, c Config, kubeconfig string) error {
 	case <-ready:
 	}
 	ending.Go(func() { a.run(ctx) })
-	return a.serve(ctx)
-}
-
-// One transaction: no packet passes without the table.
-func loadRules(script string) error {
-	cmd := exec.Command("nft", "-f", "-")
-	cmd.Stdin = strings.NewReader(script)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("nft: %w: %s", err, out[:min(len(out), 1000)])
-	}
-	return nil
-}
-
-func (a *agent) serve(ctx context.Context) error {
 	path := podnetwork.AgentSocket(a.Folder)
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("removing the socket of an earlier agent: %w", err)
@@ -83,6 +69,16 @@ func (a *agent) serve(ctx context.Context) error {
 		}
 		answering.Go(func() { a.answer(ctx, conn) })
 	}
+}
+
+// One transaction: no packet passes without the table.
+func loadRules(script string) error {
+	cmd := exec.Command("nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("nft: %w: %s", err, out[:min(len(out), 1000)])
+	}
+	return nil
 }
 
 func (a *agent) answer(ctx context.Context, conn net.Conn) {

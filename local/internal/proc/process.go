@@ -166,8 +166,8 @@ func openLog(path string) (*os.File, error) {
 	return f, nil
 }
 
-// Find returns the process with exactly this executable and these arguments. One whose executable was replaced
-// since, by a new build, must be restarted and does not count.
+// Find returns the process with exactly this executable and these arguments. One whose executable a new build has
+// replaced must be restarted and does not count.
 func Find(pids []int, path string, argv []string) (pid int, found bool) {
 	return FindWhere(pids, func(pid int) bool {
 		exe, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
@@ -178,22 +178,20 @@ func Find(pids []int, path string, argv []string) (pid int, found bool) {
 // FindWhere returns the process among pids that matches and is not a fresh fork of another match.
 func FindWhere(pids []int, matches func(pid int) bool) (pid int, found bool) {
 	matching := slices.DeleteFunc(slices.Clone(pids), func(pid int) bool { return !matches(pid) })
-	i := slices.IndexFunc(matching, func(pid int) bool { return ofItsOwn(pid, matching) })
+	// A forked child has its parent's executable and arguments until it calls exec; a process that is gone may have been
+	// one.
+	i := slices.IndexFunc(matching, func(pid int) bool {
+		process, err := procfs.NewProc(pid)
+		if err != nil {
+			return false
+		}
+		stat, err := process.Stat()
+		return err == nil && !slices.Contains(matching, stat.PPID)
+	})
 	if i < 0 {
 		return 0, false
 	}
 	return matching[i], true
-}
-
-// ofItsOwn is false for a forked child, which has its parent's executable and arguments until it calls exec, and for a
-// process that is gone, which may have been one.
-func ofItsOwn(pid int, alike []int) bool {
-	process, err := procfs.NewProc(pid)
-	if err != nil {
-		return false
-	}
-	stat, err := process.Stat()
-	return err == nil && !slices.Contains(alike, stat.PPID)
 }
 
 // Argv returns the command line of a process, nil if it is gone.

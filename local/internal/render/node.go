@@ -79,10 +79,9 @@ state = %q
 `, ContainerdRoot, ContainerdState, ContainerdSocket, PauseImage, !f.SysResource, CNIBin, CNIConfig, runc)
 }
 
-// CNI returns the network configuration of a node. It has no masquerading: pod addresses are routed
-// inside the cluster and masqueraded by the host. Multus connects a pod with secondary networks; it
-// runs from the given path and uses the credentials of the node's kubelet (decision 410). The last
-// plugin waits until the pod's NetworkPolicies are enforced (decision 650).
+// CNI returns the network configuration of a node. Pod addresses are routed inside the cluster and masqueraded by the
+// host. Multus, at the given path, connects a pod with secondary networks, with the credentials of the node's kubelet
+// (decision 410). The last plugin waits until the pod's NetworkPolicies are enforced (decision 650).
 func CNI(c layout.Cluster, node string, mtu int, multus string) string {
 	bridge := map[string]any{
 		"type": "bridge", "bridge": PodBridge, "isDefaultGateway": true, "hairpinMode": true,
@@ -142,10 +141,9 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		NodeLeaseDurationSeconds:  10,
 		NodeStatusUpdateFrequency: metav1.Duration{Duration: 5 * time.Second},
 		NodeStatusReportFrequency: metav1.Duration{Duration: time.Minute},
-		// SyncFrequency stays at the default of a minute, because each sync of a pod with an image
-		// volume costs an event. Package podsync syncs pods whose claims have grown. The machine's
-		// owner watches the disk space. Images were loaded by hand, so the kubelet must not delete
-		// images that it can't pull again.
+		// SyncFrequency stays at a minute, because each sync of a pod with an image volume costs an event; package
+		// podsync syncs pods whose claims have grown. The machine's owner watches the disk space: the kubelet must not
+		// delete loaded images, which it can't pull again.
 		ImageGCHighThresholdPercent:      ptr.To[int32](100),
 		ImageGCLowThresholdPercent:       ptr.To[int32](99),
 		EvictionHard:                     map[string]string{"memory.available": "64Mi", "nodefs.available": "0%", "imagefs.available": "0%", "nodefs.inodesFree": "0%", "imagefs.inodesFree": "0%"},

@@ -155,7 +155,11 @@ func (c Cluster) Text() string {
 	}
 	fmt.Fprintf(&b, "Cluster %s in %s, API server %s\nKubeconfig: %s\n\n", c.Name, c.Dir, c.APIServer, c.Kubeconfig)
 	row := func(where, what, state string, pid int) {
-		fmt.Fprintf(&b, "%-14s %-24s %-9s %s\n", where, what, state, number(pid))
+		number := ""
+		if pid != 0 {
+			number = strconv.Itoa(pid)
+		}
+		fmt.Fprintf(&b, "%-14s %-24s %-9s %s\n", where, what, state, number)
 	}
 	row("WHERE", "WHAT", "STATE", 0)
 	row("control plane", "supervisor", state(c.Supervisor), c.Supervisor)
@@ -180,11 +184,4 @@ func state(pid int) string {
 		return "stopped"
 	}
 	return "running"
-}
-
-func number(pid int) string {
-	if pid == 0 {
-		return ""
-	}
-	return strconv.Itoa(pid)
 }

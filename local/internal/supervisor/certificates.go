@@ -29,36 +29,29 @@ func (s *Supervisor) ensureCertificates(c layout.Cluster, now time.Time, say rep
 	}
 	if len(reasons) > 0 {
 		say("%s; it is made anew, and kubeconfigs that were copied elsewhere are void", strings.Join(reasons, "; "))
-		if err := s.endClients(c); err != nil {
+		// First the control plane, then its clients on the nodes, which restart them when there is an API server. Pods
+		// keep running.
+		s.mu.Lock()
+		control := s.control
+		s.control = nil
+		s.mu.Unlock()
+		for _, task := range slices.Backward(control) {
+			task.Stop()
+		}
+		if err := s.endStrays(c, nil); err != nil {
 			return err
+		}
+		for _, node := range c.Nodes {
+			pids, err := s.tree.Procs(c.NodeSystemCgroup(node))
+			if err != nil {
+				return err
+			}
+			if err := endPrograms(pids, apiClients); err != nil {
+				return fmt.Errorf("ending what trusts the old authority on %s: %w", node, err)
+			}
 		}
 	}
 	return pki.Ensure(c, now)
-}
-
-// endClients ends the control plane and then its clients on the nodes. The nodes restart these when
-// there is an API server. Pods keep running.
-func (s *Supervisor) endClients(c layout.Cluster) error {
-	s.mu.Lock()
-	control := s.control
-	s.control = nil
-	s.mu.Unlock()
-	for _, task := range slices.Backward(control) {
-		task.Stop()
-	}
-	if err := s.endStrays(c, nil); err != nil {
-		return err
-	}
-	for _, node := range c.Nodes {
-		pids, err := s.tree.Procs(c.NodeSystemCgroup(node))
-		if err != nil {
-			return err
-		}
-		if err := endPrograms(pids, apiClients); err != nil {
-			return fmt.Errorf("ending what trusts the old authority on %s: %w", node, err)
-		}
-	}
-	return nil
 }
 
 // apiClients are the components of a node that use the API server.
@@ -128,10 +121,9 @@ func (s *Supervisor) renewCertificates(ctx context.Context, now time.Time) error
 	return nil
 }
 
-// restarts returns the components to restart after a renewal, in order. All components reload their
-// certificate files. But these three also have a certificate in memory for connections to
-// themselves, valid for three years from their start. They restart whenever the API server's is
-// renewed.
+// restarts returns the components to restart after a renewal, in order. All components reload their certificate
+// files. But these three also have one in memory for connections to themselves, valid for three years from their
+// start: they restart whenever the API server's is renewed.
 func restarts(renewed []string) []string {
 	if !slices.Contains(renewed, "apiserver") {
 		return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -81,7 +82,11 @@ func (s *Supervisor) endStrays(c layout.Cluster, components []proc.Component) er
 		return err
 	}
 	for _, pid := range pids {
-		if pid == os.Getpid() || wanted(pid, components) {
+		runsIt := func(c proc.Component) bool {
+			_, found := proc.Find([]int{pid}, c.Spec.Path, c.Spec.Argv)
+			return found
+		}
+		if pid == os.Getpid() || slices.ContainsFunc(components, runsIt) {
 			continue
 		}
 		p, err := proc.Open(pid)
@@ -96,13 +101,4 @@ func (s *Supervisor) endStrays(c layout.Cluster, components []proc.Component) er
 		}
 	}
 	return nil
-}
-
-func wanted(pid int, components []proc.Component) bool {
-	for _, c := range components {
-		if _, ok := proc.Find([]int{pid}, c.Spec.Path, c.Spec.Argv); ok {
-			return true
-		}
-	}
-	return false
 }

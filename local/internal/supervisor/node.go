@@ -88,7 +88,11 @@ func (s *Supervisor) ensureNode(life context.Context, c layout.Cluster, name str
 	s.mu.Lock()
 	s.nodes[name] = n
 	s.mu.Unlock()
-	s.watchers.Go(func() { watch(n) })
+	s.watchers.Go(func() { // stopAll ends all nodes
+		err := n.process.Wait(context.Background())
+		fmt.Fprintf(os.Stderr, "%s has ended: %s %v\n", n.name, n.process.Close(), err)
+		close(n.dead)
+	})
 	return nil
 }
 
@@ -130,13 +134,6 @@ func (s *Supervisor) node(name string) *node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.nodes[name]
-}
-
-// watch waits for the death of a node. stopAll ends all nodes and thus their watches.
-func watch(n *node) {
-	err := n.process.Wait(context.Background())
-	fmt.Fprintf(os.Stderr, "%s has ended: %s %v\n", n.name, n.process.Close(), err)
-	close(n.dead)
 }
 
 func (s *Supervisor) bootNode(ctx context.Context, c layout.Cluster, name string) (*proc.Process, error) {

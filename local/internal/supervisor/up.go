@@ -35,8 +35,17 @@ func (s *Supervisor) bringUp(ctx, life context.Context, say report) error {
 		}
 	}
 	say("%d nodes are starting", len(c.Nodes))
-	if err := s.awaitControlPlane(ctx, say); err != nil {
-		return err
+	s.mu.Lock()
+	control := s.control
+	s.mu.Unlock()
+	for _, task := range control {
+		if task.Name == Storage {
+			continue // it waits for an API that bringUp has yet to define
+		}
+		if err := task.Await(ctx); err != nil {
+			return err
+		}
+		say("%s serves", task.Name)
 	}
 	boot, err := bootstrap.New(c)
 	if err != nil {
@@ -91,22 +100,6 @@ func (s *Supervisor) prepare(c layout.Cluster, say report) error {
 }
 
 func (s *Supervisor) beside(file string) string { return filepath.Join(filepath.Dir(s.self), file) }
-
-func (s *Supervisor) awaitControlPlane(ctx context.Context, say report) error {
-	s.mu.Lock()
-	control := s.control
-	s.mu.Unlock()
-	for _, task := range control {
-		if task.Name == Storage {
-			continue // it waits for an API that bringUp has yet to define
-		}
-		if err := task.Await(ctx); err != nil {
-			return err
-		}
-		say("%s serves", task.Name)
-	}
-	return nil
-}
 
 // awaitNode waits until a node is ready or has died.
 func (s *Supervisor) awaitNode(ctx context.Context, boot *bootstrap.Cluster, name string, say report) error {

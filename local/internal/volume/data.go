@@ -67,7 +67,10 @@ func (s *Source) copyTo(ctx context.Context, data string, want Volume) error {
 	}
 	// The source may have been mounted: apply its journal, and grow the filesystem to the new size, before it is
 	// mounted.
-	if err := repair(ctx, data); err != nil {
+	err := run(ctx, "e2fsck", "-f", "-y", data)
+	var exit *exec.ExitError
+	corrected := errors.As(err, &exit) && exit.ExitCode() == 1
+	if err != nil && !corrected {
 		return err
 	}
 	return run(ctx, "resize2fs", data)
@@ -85,15 +88,6 @@ func (s *Source) copyAtRest(ctx context.Context, data string) error {
 	return errors.Join(clone(ctx, s.path, data, s.Kind), release())
 }
 
-func repair(ctx context.Context, data string) error {
-	err := run(ctx, "e2fsck", "-f", "-y", data)
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 1 { // errors were corrected
-		return nil
-	}
-	return err
-}
-
 func blank(ctx context.Context, data string, v Volume) error {
 	if v.Kind == Folder {
 		return os.Mkdir(data, 0o755)
@@ -105,9 +99,8 @@ func blank(ctx context.Context, data string, v Volume) error {
 	if err := errors.Join(f.Truncate(v.fileBytes()), f.Close()); err != nil || v.Kind == Block {
 		return err
 	}
-	// Page-sized blocks make direct I/O of disk images efficient, also on a small filesystem, whose default is
-	// smaller. No blocks are reserved for root. The file is all zeros, so inode tables and journal need no
-	// initialization.
+	// Page-sized blocks, larger than a small filesystem's default, make direct I/O of disk images efficient. No blocks
+	// are reserved for root. The file is all zeros, so inode tables and journal need no initialization.
 	return run(ctx, "mkfs.ext4", "-q", "-F", "-m", "0", "-b", strconv.Itoa(blockSize), "-i", "16384",
 		"-J", fmt.Sprintf("size=%d", journalBytes(v.Bytes)/unit), "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1,root_owner=0:0", data)
 }

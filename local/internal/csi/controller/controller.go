@@ -78,13 +78,16 @@ func (s *Server) CreateVolume(ctx context.Context, r *spec.CreateVolumeRequest) 
 	if limit := r.GetCapacityRange().GetLimitBytes(); limit > 0 && made.Bytes > limit {
 		return nil, status.Errorf(codes.AlreadyExists, "volume %s exists with %d bytes, over the limit of %d", made.Name, made.Bytes, limit)
 	}
-	return &spec.CreateVolumeResponse{Volume: &spec.Volume{
-		VolumeId:           made.ID(),
-		CapacityBytes:      made.Bytes,
-		VolumeContext:      map[string]string{"kind": string(made.Kind)},
-		ContentSource:      r.GetVolumeContentSource(),
-		AccessibleTopology: topology(made.Disk),
-	}}, nil
+	response := &spec.CreateVolumeResponse{Volume: &spec.Volume{
+		VolumeId:      made.ID(),
+		CapacityBytes: made.Bytes,
+		VolumeContext: map[string]string{"kind": string(made.Kind)},
+		ContentSource: r.GetVolumeContentSource(),
+	}}
+	if made.Disk != volume.Shared {
+		response.Volume.AccessibleTopology = []*spec.Topology{{Segments: map[string]string{csi.Topology: made.Disk}}}
+	}
+	return response, nil
 }
 
 func (s *Server) wanted(r *spec.CreateVolumeRequest) (volume.Volume, error) {
@@ -133,13 +136,6 @@ func (s *Server) chooseDisk(r *spec.TopologyRequirement) (string, error) {
 	}
 	disk, err := s.store.Emptiest()
 	return disk, coded(err)
-}
-
-func topology(disk string) []*spec.Topology {
-	if disk == volume.Shared {
-		return nil
-	}
-	return []*spec.Topology{{Segments: map[string]string{csi.Topology: disk}}}
 }
 
 func kindOf(capabilities []*spec.VolumeCapability, scope string) volume.Kind {

@@ -16,8 +16,8 @@ const (
 	thaw   = 0xC0045878
 )
 
-// Hold freezes a volume's filesystem: all writes are in its file, and writers wait. Until release the volume is
-// neither mounted nor unmounted. One that is not mounted here needs no freeze.
+// Hold freezes a volume's filesystem, if it is mounted here: all writes are in its file, and writers wait. Until
+// release it is neither mounted nor unmounted.
 func (s *Server) Hold(id string) (release func(), err error) {
 	unlock, err := s.locks.Lock(id, "")
 	if err != nil {

@@ -191,14 +191,12 @@ func (s *Server) NodeUnstageVolume(_ context.Context, r *spec.NodeUnstageVolumeR
 		return nil, err
 	}
 	defer unlock()
-	if err := errors.Join(unmount(r.GetStagingTargetPath()), s.detach(r.GetVolumeId())); err != nil {
+	// The unmount frees the loop device of a filesystem.
+	if err := errors.Join(unmount(r.GetStagingTargetPath()), loop.Free(s.tag(r.GetVolumeId()))); err != nil {
 		return nil, status.Error(codes.Internal, err.Error())
 	}
 	return &spec.NodeUnstageVolumeResponse{}, nil
 }
-
-// detach frees a block volume's loop device; a filesystem's was freed by the unmount.
-func (s *Server) detach(id string) error { return loop.Free(s.tag(id)) }
 
 // NodePublishVolume mounts a staged volume for a pod.
 func (s *Server) NodePublishVolume(_ context.Context, r *spec.NodePublishVolumeRequest) (*spec.NodePublishVolumeResponse, error) {

@@ -59,8 +59,20 @@ func Run(ctx context.Context, kubeconfig, socket string) error {
 		return err
 	}
 	defer func() { _ = c.conn.Close() }() // nothing is sent any more
-	if err := c.awaitSnapshotAPI(ctx); err != nil {
-		return err
+	// A watch that fails at first retries only after a delay: `up` installs the CRDs.
+	err = wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
+		found, err := c.core.Discovery().ServerResourcesForGroupVersion("snapshot.storage.k8s.io/v1")
+		if err != nil {
+			return false, nil
+		}
+		served := map[string]bool{}
+		for _, r := range found.APIResources {
+			served[r.Kind] = true
+		}
+		return served["VolumeSnapshot"] && served["VolumeSnapshotContent"] && served["VolumeSnapshotClass"], nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for the snapshot API: %w", err)
 	}
 	var controllers []func(context.Context)
 	for _, make := range []func(context.Context) (func(context.Context), error){c.provisioner, c.resizer, c.podSync, c.snapshotter} {
@@ -107,23 +119,4 @@ func connect(ctx context.Context, kubeconfig, socket string) (*clients, error) {
 	c.coreInformers = informers.NewSharedInformerFactory(c.core, resync)
 	c.snapshotInformers = snapinformers.NewSharedInformerFactory(c.snapshots, resync)
 	return c, nil
-}
-
-// A watch that fails at first retries only after a delay: `up` installs the CRDs.
-func (c *clients) awaitSnapshotAPI(ctx context.Context) error {
-	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(context.Context) (bool, error) {
-		found, err := c.core.Discovery().ServerResourcesForGroupVersion("snapshot.storage.k8s.io/v1")
-		if err != nil {
-			return false, nil
-		}
-		served := map[string]bool{}
-		for _, r := range found.APIResources {
-			served[r.Kind] = true
-		}
-		return served["VolumeSnapshot"] && served["VolumeSnapshotContent"] && served["VolumeSnapshotClass"], nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the snapshot API: %w", err)
-	}
-	return nil
 }

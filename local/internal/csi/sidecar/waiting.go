@@ -11,9 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// waitingSnapshots is the VolumeSnapshot informer for snapshot-controller. The controller ignores a deleted
-// snapshot while a claim is being created from it, and gets no event when the claim is done: the snapshot and its
-// namespace would stay until the next resync.
+// waitingSnapshots is the informer for snapshot-controller, which ignores a deleted snapshot while a claim is being
+// created from it, and gets no event when that is done: snapshot and namespace would stay until the next resync.
 type waitingSnapshots struct {
 	snapinformers.VolumeSnapshotInformer
 	informer *retold

@@ -45,7 +45,19 @@ func Go(files []string) ([]Call, error) {
 			return nil, fmt.Errorf("looking for what %s executes: %w", file, err)
 		}
 		p.files = append(p.files, parsed)
-		p.collectConsts(parsed)
+		// Constants in functions count, too.
+		ast.Inspect(parsed, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, name := range spec.Names {
+				if i < len(spec.Values) {
+					p.consts[name.Name] = spec.Values[i]
+				}
+			}
+			return true
+		})
 	}
 	// Each round finds wrappers of the previous round's.
 	for known := -1; known != len(p.wrappers); {
@@ -56,22 +68,6 @@ func Go(files []string) ([]Call, error) {
 		}
 	}
 	return p.calls, nil
-}
-
-// Constants in functions count, too.
-func (p *goPackage) collectConsts(file *ast.File) {
-	ast.Inspect(file, func(n ast.Node) bool {
-		spec, ok := n.(*ast.ValueSpec)
-		if !ok {
-			return true
-		}
-		for i, name := range spec.Names {
-			if i < len(spec.Values) {
-				p.consts[name.Name] = spec.Values[i]
-			}
-		}
-		return true
-	})
 }
 
 func (p *goPackage) visitFile(file *ast.File) {
