@@ -26,7 +26,7 @@ type step struct {
 
 const (
 	anew = "virtctl ssh $SSH root@vm/vm-cirros --command='test ! -e /tmp/before && touch /tmp/before && echo booted anew'"
-	// The image has drivers for SATA, because `create vm` sets no bus for its disks.
+	// The image has drivers for SATA, because `create vm` sets no bus for its disks. Its guest needs 160 MiB.
 	createVM = "virtctl create vm --name=vm-cirros --instancetype=virtualmachineinstancetype/small --preference=virtualmachinepreference/plain" +
 		" --volume-containerdisk=src:drydock.dev/test-guest-full:devel --user=guest --ssh-key=\"$(cat key.pub)\"" +
 		" --access-cred=type:ssh,src:keys,user:root --access-cred=type:password,src:passwords"
@@ -38,15 +38,15 @@ var session = []step{
 	{line: "kubectl create -f $TESTDATA/objects.yaml && kubectl create secret generic keys --from-file=key.pub"},
 	{line: "virtctl version", says: `Client Version: version\.Info\{GitVersion:"v1\.[^\n]*\nServer Version: version\.Info\{GitVersion:"v`},
 
-	{line: "virtctl create instancetype --namespaced --name=small --cpu=1 --memory=128Mi | kubectl create -f -", says: "small created"},
+	{line: "virtctl create instancetype --namespaced --name=small --cpu=1 --memory=192Mi | kubectl create -f -", says: "small created"},
 	{line: "virtctl create preference --namespaced --name=plain --cpu-topology=sockets | kubectl create -f -", says: "plain created"},
-	{line: "virtctl create instancetype --cpu=1 --memory=128Mi | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
+	{line: "virtctl create instancetype --cpu=1 --memory=192Mi | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
 	{line: "virtctl create preference | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
 	{line: "virtctl create vm | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
 	{line: createVM + " | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
 	{line: createVM + " | kubectl create -f -", says: "vm-cirros created"},
 	{line: "virtctl create clone --source-name=vm-cirros | kubectl create --dry-run=server -f -", says: `created \(server dry run\)`},
-	{line: "virtctl expand --vm=vm-cirros", says: "guest: 128Mi"}, // from the instance type
+	{line: "virtctl expand --vm=vm-cirros", says: "guest: 192Mi"}, // from the instance type
 
 	{line: "head -c 1M /dev/zero >disk.img"},
 	{line: "virtctl image-upload dv uploaded --size=16Mi --image-path=disk.img --force-bind --insecure --uploadproxy-url=$UPLOADPROXY",
