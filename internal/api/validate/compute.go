@@ -5,12 +5,15 @@ import (
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/object/quantity"
@@ -33,7 +36,7 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, machineType(domain.Machine.Type, path.Child("machine", "type"))...)
 	}
 	if p := domain.RebootPolicy; p != nil {
-		errs = append(errs, oneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
+		errs = append(errs, fieldcheck.OneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
 	}
 	errs = append(errs, ioThreads(domain, path.Child("ioThreads", "supplementalPoolThreadCount"))...)
 	return append(errs, hyperv(domain, path)...)
@@ -64,16 +67,25 @@ func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		at, q := path.Child(string(name)), list[name]
 		errs = append(errs, resourceName(name, at)...)
-		errs = append(errs, amount(q, at, quantity.Share(name, q, launcherpod.Countable(name)))...)
+		errs = append(errs, fieldcheck.Quantity(q, at, quantity.Share(name, q, launcherpod.Countable(name)))...)
 	}
 	return errs
 }
 
-func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList {
-	if wrong == nil {
+func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	switch {
+	case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage:
 		return nil
+	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+		size := strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if pages, err := quantity.Pages(size); err != nil || pages.String() != size {
+			return field.ErrorList{field.Invalid(path, name, "must be hugepages-2Mi or hugepages-1Gi")}
+		}
+		return nil
+	case !strings.Contains(string(name), "/"):
+		return field.ErrorList{field.Invalid(path, name, "must be cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/device")}
 	}
-	return field.ErrorList{field.Invalid(path, q.String(), wrong.Error())}
+	return fieldcheck.Problems(string(name), path, validation.IsQualifiedName(string(name)))
 }
 
 func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
@@ -88,13 +100,13 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 			fmt.Sprintf("must be less than or equal to the memory limit of %s", limit.String())))
 	}
 	if most, at := m.MaxGuest, path.Child("memory", "maxGuest"); most != nil {
-		errs = append(errs, amount(*most, at, quantity.Memory(*most))...)
+		errs = append(errs, fieldcheck.Quantity(*most, at, quantity.Memory(*most))...)
 		if guest != nil && most.Cmp(*guest) < 0 {
 			errs = append(errs, field.Invalid(at, most.String(), fmt.Sprintf("must be at least the guest's memory, %s", guest.String())))
 		}
 	}
 	if o := m.ReservedOverhead; o != nil && o.AddedOverhead != nil {
-		errs = append(errs, amount(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
+		errs = append(errs, fieldcheck.Quantity(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
 			quantity.Share(corev1.ResourceMemory, *o.AddedOverhead, false))...)
 	}
 	if m.Hugepages == nil {
@@ -120,7 +132,7 @@ func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, f
 	}
 	guest := domain.Memory.Guest
 	if err := quantity.Memory(*guest); err != nil {
-		return nil, amount(*guest, at, err)
+		return nil, fieldcheck.Quantity(*guest, at, err)
 	}
 	if guest.Cmp(minGuestMemory) < 0 {
 		return nil, field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
@@ -137,7 +149,7 @@ func noMemory(path *field.Path) string {
 var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
 func cpuModel(model string, path *field.Path) field.ErrorList {
-	return pattern(model, path, cpuName, "must be host-model, host-passthrough or the name of a CPU model")
+	return fieldcheck.Pattern(model, path, cpuName, "must be host-model, host-passthrough or the name of a CPU model")
 }
 
 func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
@@ -158,8 +170,8 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 		if feature.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "names a CPU feature"))
 		}
-		errs = append(errs, pattern(feature.Name, at.Child("name"), cpuName, "must be the name of a CPU feature")...)
-		errs = append(errs, oneOf(feature.Policy, at.Child("policy"), "force", "require", "optional", "disable", "forbid")...)
+		errs = append(errs, fieldcheck.Pattern(feature.Name, at.Child("name"), cpuName, "must be the name of a CPU feature")...)
+		errs = append(errs, fieldcheck.OneOf(feature.Policy, at.Child("policy"), "force", "require", "optional", "disable", "forbid")...)
 	}
 	return errs
 }

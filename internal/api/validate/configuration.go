@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 	"drydock.dev/drydock/internal/rules/object/quantity"
@@ -20,13 +20,13 @@ import (
 )
 
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
-	errs := pullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
+	errs := fieldcheck.PullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
 	errs = append(errs, ownWorkloads(spec, path)...)
 	errs = append(errs, workloadUpdate(&spec.WorkloadUpdateStrategy, path.Child("workloadUpdateStrategy"))...)
 	c, path := &spec.Configuration, path.Child("configuration")
-	errs = append(errs, pullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
+	errs = append(errs, fieldcheck.PullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
 	if s := c.VMRolloutStrategy; s != nil {
-		errs = append(errs, oneOf(*s, path.Child("vmRolloutStrategy"),
+		errs = append(errs, fieldcheck.OneOf(*s, path.Child("vmRolloutStrategy"),
 			v1.VMRolloutStrategyStage, v1.VMRolloutStrategyLiveUpdate)...)
 	}
 	if r := c.AdditionalGuestMemoryOverheadRatio; r != nil {
@@ -57,22 +57,22 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q := c.CPURequest; q != nil {
-		errs = append(errs, amount(*q, path.Child("cpuRequest"), quantity.CPUs(*q))...)
+		errs = append(errs, fieldcheck.Quantity(*q, path.Child("cpuRequest"), quantity.CPUs(*q))...)
 	}
 	if l := c.LiveUpdateConfiguration; l != nil && l.MaxGuest != nil {
-		errs = append(errs, amount(*l.MaxGuest, path.Child("liveUpdateConfiguration", "maxGuest"), quantity.Memory(*l.MaxGuest))...)
+		errs = append(errs, fieldcheck.Quantity(*l.MaxGuest, path.Child("liveUpdateConfiguration", "maxGuest"), quantity.Memory(*l.MaxGuest))...)
 	}
 	if d, at := c.DeveloperConfiguration, path.Child("developerConfiguration"); d != nil {
 		if m := d.MemoryOvercommit; m != 0 && m < minOvercommit {
 			errs = append(errs, field.Invalid(at.Child("memoryOvercommit"), m, fmt.Sprintf("must be at least %d", minOvercommit)))
 		}
-		errs = append(errs, labelSet(d.NodeSelectors, at.Child("nodeSelectors"))...)
+		errs = append(errs, fieldcheck.Labels(d.NodeSelectors, at.Child("nodeSelectors"))...)
 	}
 	if c.DefaultRuntimeClass != "" {
-		errs = append(errs, subdomain(c.DefaultRuntimeClass, path.Child("defaultRuntimeClass"))...)
+		errs = append(errs, fieldcheck.DNSSubdomain(c.DefaultRuntimeClass, path.Child("defaultRuntimeClass"))...)
 	}
 	if t, at := c.TLSConfiguration, path.Child("tlsConfiguration"); t != nil {
-		errs = append(errs, oneOf(t.MinTLSVersion, at.Child("minTLSVersion"), v1.VersionTLS10, v1.VersionTLS11, v1.VersionTLS12, v1.VersionTLS13)...)
+		errs = append(errs, fieldcheck.OneOf(t.MinTLSVersion, at.Child("minTLSVersion"), v1.VersionTLS10, v1.VersionTLS11, v1.VersionTLS12, v1.VersionTLS13)...)
 		if t.MinTLSVersion == v1.VersionTLS13 && len(t.Ciphers) > 0 {
 			errs = append(errs, field.Forbidden(at.Child("ciphers"), "can't be chosen where minTLSVersion is VersionTLS13"))
 		}
@@ -116,7 +116,7 @@ func networkBindings(list networkbinding.Registered, path *field.Path) field.Err
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		at, plugin := path.Key(name), list[name]
-		errs = append(errs, sentences(name, at, validation.IsDNS1123Label(name))...)
+		errs = append(errs, fieldcheck.DNSLabel(name, at)...)
 		var problem *networkbinding.Problem
 		if errors.As(networkbinding.Check(&plugin), &problem) {
 			errs = append(errs, field.Forbidden(at.Child(problem.Field[0], problem.Field[1:]...), problem.Text))
@@ -128,7 +128,7 @@ func networkBindings(list networkbinding.Registered, path *field.Path) field.Err
 func workloadUpdate(s *v1.KubeVirtWorkloadUpdateStrategy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, method := range s.WorkloadUpdateMethods {
-		errs = append(errs, oneOf(method, path.Child("workloadUpdateMethods").Index(i), v1.WorkloadUpdateMethodLiveMigrate, v1.WorkloadUpdateMethodEvict)...)
+		errs = append(errs, fieldcheck.OneOf(method, path.Child("workloadUpdateMethods").Index(i), v1.WorkloadUpdateMethodLiveMigrate, v1.WorkloadUpdateMethodEvict)...)
 	}
 	if size := s.BatchEvictionSize; size != nil && *size < 1 {
 		errs = append(errs, field.Invalid(path.Child("batchEvictionSize"), *size, "must be at least 1"))

@@ -7,6 +7,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/object/listbounds"
 	"drydock.dev/drydock/internal/rules/object/supported"
@@ -74,7 +75,7 @@ func bootOrder(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 		case *order == 0:
 			errs = append(errs, field.Invalid(path, *order, "must be at least 1"))
 		default:
-			errs = append(errs, unique(seen, *order, path)...)
+			errs = append(errs, fieldcheck.Unique(seen, *order, path)...)
 		}
 	}
 	devices := path.Child("domain", "devices")

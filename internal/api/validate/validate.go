@@ -11,13 +11,13 @@ import (
 	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -147,8 +147,8 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 
 // Nothing else of a template's metadata is used.
 func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := labelSet(meta.Labels, path.Child("labels"))
-	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
+	errs := fieldcheck.Labels(meta.Labels, path.Child("labels"))
+	errs = append(errs, fieldcheck.Annotations(meta.Annotations, path.Child("annotations"))...)
 	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
 	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
 	errs = append(errs, instanceLock(meta.Annotations, nil, path.Child("annotations"))...)
@@ -290,7 +290,7 @@ func selects(selector *metav1.LabelSelector, templateLabels map[string]string, p
 	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
 		return field.ErrorList{field.Required(path, "an empty selector would select every VMI of the namespace")}
 	}
-	errs := labelSelector(selector, path)
+	errs := fieldcheck.LabelSelector(selector, path)
 	if len(errs) > 0 {
 		return errs
 	}
