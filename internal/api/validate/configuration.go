@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 	"drydock.dev/drydock/internal/rules/object/quantity"
@@ -46,7 +47,7 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, guestDefaults(c, path)...)
 	if c.CPUModel != "" {
-		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)
+		errs = append(errs, vmispec.ValidateCPUModel(c.CPUModel, path.Child("cpuModel"))...)
 	}
 	if n := c.NetworkConfiguration; n != nil {
 		errs = append(errs, networkBindings(n.Binding, path.Child("network", "binding"))...)
@@ -89,11 +90,11 @@ func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorLis
 const minOvercommit = 10
 
 func machineTypes(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
-	errs := machineType(c.MachineType, path.Child("machineType"))
+	errs := vmispec.ValidateMachineType(c.MachineType, path.Child("machineType"))
 	errs = append(errs, patterns(c.EmulatedMachines, path.Child("emulatedMachines"))...)
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil {
 		at := path.Child("architectureConfiguration", "amd64")
-		errs = append(errs, machineType(a.Amd64.MachineType, at.Child("machineType"))...)
+		errs = append(errs, vmispec.ValidateMachineType(a.Amd64.MachineType, at.Child("machineType"))...)
 		errs = append(errs, patterns(a.Amd64.EmulatedMachines, at.Child("emulatedMachines"))...)
 	}
 	return errs

@@ -3,7 +3,7 @@
 // make.
 //
 // It must neither change an object nor read the cluster. Package supported decides whether a field is implemented at
-// all.
+// all, package vmispec judges the values in the spec of a VMI or of a template.
 package validate
 
 import (
@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/api/defaults"
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/hotplug"
@@ -142,7 +143,7 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 	defaults.Spec(complete, settings)
 	errs = append(errs, permitted(complete, path.Child("spec"), settings)...)
 	errs = append(errs, maintainedTemplate(complete, path.Child("spec"))...)
-	return append(errs, Spec(complete, path.Child("spec"))...)
+	return append(errs, vmispec.Validate(complete, path.Child("spec"))...)
 }
 
 // Nothing else of a template's metadata is used.
@@ -179,11 +180,12 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.
 	errs = append(errs, instanceLock(vmi.Annotations, nil, metadata.Child("annotations"))...)
 	errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, lasting(vmi)...)
-	if domain := spec.Child("domain"); !hasMemory(&vmi.Spec.Domain) {
+	if m := vmi.Spec.Domain.Memory; m == nil || m.Guest == nil {
 		// As in KubeVirt, a template without memory is stored, with a warning.
+		domain := spec.Child("domain")
 		errs = append(errs, field.Required(domain.Child("memory", "guest"), noMemory(domain)))
 	}
-	return append(errs, Spec(&vmi.Spec, spec)...)
+	return append(errs, vmispec.Validate(&vmi.Spec, spec)...)
 }
 
 // VMIUpdate validates a user's update.

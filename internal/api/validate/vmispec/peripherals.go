@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"k8s.io/apimachinery/pkg/util/validation/field"

@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"encoding/base64"
@@ -22,8 +22,8 @@ const (
 	maxInline = 2048
 )
 
-// Storage validates volumes and disks, and that each has its counterpart.
-func Storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+// ValidateStorage validates volumes and disks, and that each has its counterpart.
+func ValidateStorage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := volumes(spec.Volumes, path.Child("volumes"))
 	errs = append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
 	return append(errs, hotplugspec.Judge(spec, path)...)

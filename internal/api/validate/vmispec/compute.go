@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"fmt"
@@ -33,7 +33,7 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, cpu(domain.CPU, path.Child("cpu"))...)
 	}
 	if domain.Machine != nil {
-		errs = append(errs, machineType(domain.Machine.Type, path.Child("machine", "type"))...)
+		errs = append(errs, ValidateMachineType(domain.Machine.Type, path.Child("machine", "type"))...)
 	}
 	if p := domain.RebootPolicy; p != nil {
 		errs = append(errs, fieldcheck.OneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
@@ -127,7 +127,7 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 // guestMemory returns nil if the value can't be used in comparisons.
 func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, field.ErrorList) {
 	at := path.Child("memory", "guest")
-	if !hasMemory(domain) {
+	if domain.Memory == nil || domain.Memory.Guest == nil {
 		return nil, nil
 	}
 	guest := domain.Memory.Guest
@@ -140,15 +140,10 @@ func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, f
 	return guest, nil
 }
 
-func hasMemory(domain *v1.DomainSpec) bool { return domain.Memory != nil && domain.Memory.Guest != nil }
-
-func noMemory(path *field.Path) string {
-	return "no memory requested; set this or " + path.Child("resources", "requests", "memory").String()
-}
-
 var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-func cpuModel(model string, path *field.Path) field.ErrorList {
+// ValidateCPUModel validates the name of a CPU model, also that of the KubeVirt object.
+func ValidateCPUModel(model string, path *field.Path) field.ErrorList {
 	return fieldcheck.Pattern(model, path, cpuName, "must be host-model, host-passthrough or the name of a CPU model")
 }
 
@@ -164,7 +159,7 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("maxSockets"), cpu.MaxSockets,
 			fmt.Sprintf("must be at least the number of sockets, %d", cpu.Sockets)))
 	}
-	errs = append(errs, cpuModel(cpu.Model, path.Child("model"))...)
+	errs = append(errs, ValidateCPUModel(cpu.Model, path.Child("model"))...)
 	for i, feature := range cpu.Features {
 		at := path.Child("features").Index(i)
 		if feature.Name == "" {
@@ -193,8 +188,8 @@ func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// machineType accepts q35 and its versions, including those of other builds of QEMU.
-func machineType(name string, path *field.Path) field.ErrorList {
+// ValidateMachineType accepts q35 and its versions, including those of other builds of QEMU.
+func ValidateMachineType(name string, path *field.Path) field.ErrorList {
 	if name == "" || machinetype.Known(name) || machinetype.Foreign(name) {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"fmt"
@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // If its bus can't carry all of a serial, the guest sees the beginning.
@@ -120,6 +121,19 @@ func tuning(d *v1.Disk, at *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(at.Child("dedicatedIOThread"), true, "only a disk on the bus virtio can have a thread of its own"))
 	}
 	return errs
+}
+
+// SerialWarnings returns warnings about serials that are too long for their buses. The spec must have its defaults.
+func SerialWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
+	var all []string
+	for i := range spec.Domain.Devices.Disks {
+		d := &spec.Domain.Devices.Disks[i]
+		if limit, known := machine.MaxSerial[bus(d)]; known && len(d.Serial) > limit {
+			all = append(all, fmt.Sprintf("%s: the bus %s carries %d characters, so the guest sees %s",
+				path.Child("domain", "devices", "disks").Index(i).Child("serial"), bus(d), limit, d.Serial[:limit]))
+		}
+	}
+	return all
 }
 
 const (
