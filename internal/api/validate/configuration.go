@@ -9,16 +9,39 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/object/supported"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
+
+// KubeVirt validates the configuration. old is nil on creation.
+func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
+	if old != nil && kv.DeletionTimestamp != nil {
+		return nil
+	}
+	errs := supported.KubeVirtAnnotations(changed(kv.Annotations, old), annotations)
+	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) &&
+		kv.Annotations[clusterconfig.MachineTypesAnnotation] == old.Annotations[clusterconfig.MachineTypesAnnotation] {
+		return errs
+	}
+	spec := field.NewPath("spec")
+	errs = append(errs, supported.KubeVirtSpec(&kv.Spec, spec)...)
+	if _, err := machinetype.Parse(kv.Annotations[clusterconfig.MachineTypesAnnotation]); err != nil {
+		errs = append(errs, field.Invalid(annotations.Key(clusterconfig.MachineTypesAnnotation),
+			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
+	}
+	_, wrong := clusterconfig.CertificatesOf(kv)
+	return append(append(errs, configuration(&kv.Spec, spec)...), wrong...)
+}
 
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	errs := fieldcheck.PullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))

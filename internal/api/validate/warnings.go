@@ -17,8 +17,6 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
-var annotations = field.NewPath("metadata", "annotations")
-
 // VMWarnings warns a VM's owner of fields without the effect that they suggest, and of deprecated ones. old is nil on
 // creation. Only a changed spec and new annotations get warnings.
 func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []string {
