@@ -33,10 +33,10 @@ var definitions = map[string]definition{
 			return selects(f, "ClaimName") && selects(f, "PersistentVolumeClaim") && selects(f, "DataVolume")
 		},
 		besides: map[string]string{
-			"internal/api/subresource.validAddition": "says which name of a request is missing",
-			"internal/api/validate.volumeRules":      "judges every source's own fields",
-			"internal/api/subresource.available":     "asks for a DataVolume or for a claim, as the request has it",
-			"internal/virtctl/maintenance.diskOn":    "virtctl knows the API and no rules",
+			"internal/api/subresource.validAddition":    "says which name of a request is missing",
+			"internal/api/validate/vmispec.volumeRules": "judges every source's own fields",
+			"internal/api/subresource.available":        "asks for a DataVolume or for a claim, as the request has it",
+			"internal/virtctl/maintenance.diskOn":       "virtctl knows the API and no rules",
 		},
 	},
 	"the VMIs that use a claim": {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/api/validate"
+	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 	"drydock.dev/drydock/internal/rules/migration"
@@ -40,7 +41,7 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 		if err := hotplugspec.Add(&vmi.Spec, options); err != nil {
 			return verb.GuestConflict(vmi, err.Error())
 		}
-		if errs := validate.Added(&vmi.Spec, before, field.NewPath("spec")); len(errs) > 0 {
+		if errs := vmispec.ValidateAddition(&vmi.Spec, before, field.NewPath("spec")); len(errs) > 0 {
 			return apierrors.NewInvalid(v1.VirtualMachineInstanceGroupVersionKind.GroupKind(), vmi.Name, errs)
 		}
 		hotplugspec.NoteAdded(vmi, options.Name)
@@ -131,7 +132,7 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 		if err := hotplugspec.Add(&vm.Spec.Template.Spec, options); err != nil {
 			return verb.Conflict(vm, "%v", err)
 		}
-		if errs := validate.Added(&vm.Spec.Template.Spec, before, field.NewPath("spec", "template", "spec")); len(errs) > 0 {
+		if errs := vmispec.ValidateAddition(&vm.Spec.Template.Spec, before, field.NewPath("spec", "template", "spec")); len(errs) > 0 {
 			return apierrors.NewInvalid(v1.VirtualMachineGroupVersionKind.GroupKind(), vm.Name, errs)
 		}
 		if !verb.Active(vmi) {
@@ -255,7 +256,7 @@ func validAddition(of schema.GroupKind, name string, o *v1.AddVolumeOptions) err
 	if o.Disk.CDRom != nil || hotplugspec.Add(spec, o) != nil {
 		return nil // it is refused with a message of its own
 	}
-	if errs := validate.Storage(spec, nil); len(errs) > 0 {
+	if errs := vmispec.ValidateStorage(spec, nil); len(errs) > 0 {
 		return apierrors.NewInvalid(of, name, errs)
 	}
 	return nil

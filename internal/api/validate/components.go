@@ -5,10 +5,10 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/cluster/components"
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
@@ -18,7 +18,7 @@ import (
 func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, secret := range spec.ImagePullSecrets {
-		errs = append(errs, subdomain(secret.Name, path.Child("imagePullSecrets").Index(i).Child("name"))...)
+		errs = append(errs, fieldcheck.DNSSubdomain(secret.Name, path.Child("imagePullSecrets").Index(i).Child("name"))...)
 	}
 	for _, namespace := range []struct{ child, name string }{
 		{"monitorNamespace", spec.MonitorNamespace}, {"serviceMonitorNamespace", spec.ServiceMonitorNamespace},
@@ -26,12 +26,10 @@ func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 		if namespace.name == "" {
 			continue
 		}
-		for _, problem := range validation.IsDNS1123Label(namespace.name) {
-			errs = append(errs, field.Invalid(path.Child(namespace.child), namespace.name, problem))
-		}
+		errs = append(errs, fieldcheck.DNSLabel(namespace.name, path.Child(namespace.child))...)
 	}
 	if spec.MonitorAccount != "" {
-		errs = append(errs, subdomain(spec.MonitorAccount, path.Child("monitorAccount"))...)
+		errs = append(errs, fieldcheck.DNSSubdomain(spec.MonitorAccount, path.Child("monitorAccount"))...)
 	}
 	errs = append(errs, customization(&spec.CustomizeComponents, path.Child("customizeComponents"))...)
 	if c := spec.Infra; c != nil {
@@ -85,12 +83,7 @@ func nodePlacement(p *v1.NodePlacement, path *field.Path) field.ErrorList {
 	if p == nil {
 		return nil
 	}
-	errs := labelSet(p.NodeSelector, path.Child("nodeSelector"))
-	errs = append(errs, affinity(p.Affinity, path.Child("affinity"))...)
-	for i := range p.Tolerations {
-		errs = append(errs, toleration(&p.Tolerations[i], path.Child("tolerations").Index(i))...)
-	}
-	return errs
+	return fieldcheck.NodePlacement(p.NodeSelector, p.Affinity, p.Tolerations, path)
 }
 
 func rates(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {

@@ -9,24 +9,48 @@ import (
 	"strconv"
 	"time"
 
-	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 	"drydock.dev/drydock/internal/rules/object/quantity"
+	"drydock.dev/drydock/internal/rules/object/supported"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
+// KubeVirt validates the configuration. old is nil on creation.
+func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
+	if old != nil && kv.DeletionTimestamp != nil {
+		return nil
+	}
+	errs := supported.KubeVirtAnnotations(changed(kv.Annotations, old), annotations)
+	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) &&
+		kv.Annotations[clusterconfig.MachineTypesAnnotation] == old.Annotations[clusterconfig.MachineTypesAnnotation] {
+		return errs
+	}
+	spec := field.NewPath("spec")
+	errs = append(errs, supported.KubeVirtSpec(&kv.Spec, spec)...)
+	if _, err := machinetype.Parse(kv.Annotations[clusterconfig.MachineTypesAnnotation]); err != nil {
+		errs = append(errs, field.Invalid(annotations.Key(clusterconfig.MachineTypesAnnotation),
+			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
+	}
+	_, wrong := clusterconfig.CertificatesOf(kv)
+	return append(append(errs, configuration(&kv.Spec, spec)...), wrong...)
+}
+
 func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
-	errs := pullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
+	errs := fieldcheck.PullPolicy(spec.ImagePullPolicy, path.Child("imagePullPolicy"))
 	errs = append(errs, ownWorkloads(spec, path)...)
 	errs = append(errs, workloadUpdate(&spec.WorkloadUpdateStrategy, path.Child("workloadUpdateStrategy"))...)
 	c, path := &spec.Configuration, path.Child("configuration")
-	errs = append(errs, pullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
+	errs = append(errs, fieldcheck.PullPolicy(c.ImagePullPolicy, path.Child("imagePullPolicy"))...)
 	if s := c.VMRolloutStrategy; s != nil {
-		errs = append(errs, oneOf(*s, path.Child("vmRolloutStrategy"),
+		errs = append(errs, fieldcheck.OneOf(*s, path.Child("vmRolloutStrategy"),
 			v1.VMRolloutStrategyStage, v1.VMRolloutStrategyLiveUpdate)...)
 	}
 	if r := c.AdditionalGuestMemoryOverheadRatio; r != nil {
@@ -46,7 +70,7 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	}
 	errs = append(errs, guestDefaults(c, path)...)
 	if c.CPUModel != "" {
-		errs = append(errs, cpuModel(c.CPUModel, path.Child("cpuModel"))...)
+		errs = append(errs, vmispec.ValidateCPUModel(c.CPUModel, path.Child("cpuModel"))...)
 	}
 	if n := c.NetworkConfiguration; n != nil {
 		errs = append(errs, networkBindings(n.Binding, path.Child("network", "binding"))...)
@@ -57,22 +81,22 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if q := c.CPURequest; q != nil {
-		errs = append(errs, amount(*q, path.Child("cpuRequest"), quantity.CPUs(*q))...)
+		errs = append(errs, fieldcheck.Quantity(*q, path.Child("cpuRequest"), quantity.CPUs(*q))...)
 	}
 	if l := c.LiveUpdateConfiguration; l != nil && l.MaxGuest != nil {
-		errs = append(errs, amount(*l.MaxGuest, path.Child("liveUpdateConfiguration", "maxGuest"), quantity.Memory(*l.MaxGuest))...)
+		errs = append(errs, fieldcheck.Quantity(*l.MaxGuest, path.Child("liveUpdateConfiguration", "maxGuest"), quantity.Memory(*l.MaxGuest))...)
 	}
 	if d, at := c.DeveloperConfiguration, path.Child("developerConfiguration"); d != nil {
 		if m := d.MemoryOvercommit; m != 0 && m < minOvercommit {
 			errs = append(errs, field.Invalid(at.Child("memoryOvercommit"), m, fmt.Sprintf("must be at least %d", minOvercommit)))
 		}
-		errs = append(errs, labelSet(d.NodeSelectors, at.Child("nodeSelectors"))...)
+		errs = append(errs, fieldcheck.Labels(d.NodeSelectors, at.Child("nodeSelectors"))...)
 	}
 	if c.DefaultRuntimeClass != "" {
-		errs = append(errs, subdomain(c.DefaultRuntimeClass, path.Child("defaultRuntimeClass"))...)
+		errs = append(errs, fieldcheck.DNSSubdomain(c.DefaultRuntimeClass, path.Child("defaultRuntimeClass"))...)
 	}
 	if t, at := c.TLSConfiguration, path.Child("tlsConfiguration"); t != nil {
-		errs = append(errs, oneOf(t.MinTLSVersion, at.Child("minTLSVersion"), v1.VersionTLS10, v1.VersionTLS11, v1.VersionTLS12, v1.VersionTLS13)...)
+		errs = append(errs, fieldcheck.OneOf(t.MinTLSVersion, at.Child("minTLSVersion"), v1.VersionTLS10, v1.VersionTLS11, v1.VersionTLS12, v1.VersionTLS13)...)
 		if t.MinTLSVersion == v1.VersionTLS13 && len(t.Ciphers) > 0 {
 			errs = append(errs, field.Forbidden(at.Child("ciphers"), "can't be chosen where minTLSVersion is VersionTLS13"))
 		}
@@ -89,11 +113,11 @@ func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorLis
 const minOvercommit = 10
 
 func machineTypes(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {
-	errs := machineType(c.MachineType, path.Child("machineType"))
+	errs := vmispec.ValidateMachineType(c.MachineType, path.Child("machineType"))
 	errs = append(errs, patterns(c.EmulatedMachines, path.Child("emulatedMachines"))...)
 	if a := c.ArchitectureConfiguration; a != nil && a.Amd64 != nil {
 		at := path.Child("architectureConfiguration", "amd64")
-		errs = append(errs, machineType(a.Amd64.MachineType, at.Child("machineType"))...)
+		errs = append(errs, vmispec.ValidateMachineType(a.Amd64.MachineType, at.Child("machineType"))...)
 		errs = append(errs, patterns(a.Amd64.EmulatedMachines, at.Child("emulatedMachines"))...)
 	}
 	return errs
@@ -116,7 +140,7 @@ func networkBindings(list networkbinding.Registered, path *field.Path) field.Err
 	var errs field.ErrorList
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		at, plugin := path.Key(name), list[name]
-		errs = append(errs, sentences(name, at, validation.IsDNS1123Label(name))...)
+		errs = append(errs, fieldcheck.DNSLabel(name, at)...)
 		var problem *networkbinding.Problem
 		if errors.As(networkbinding.Check(&plugin), &problem) {
 			errs = append(errs, field.Forbidden(at.Child(problem.Field[0], problem.Field[1:]...), problem.Text))
@@ -128,7 +152,7 @@ func networkBindings(list networkbinding.Registered, path *field.Path) field.Err
 func workloadUpdate(s *v1.KubeVirtWorkloadUpdateStrategy, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, method := range s.WorkloadUpdateMethods {
-		errs = append(errs, oneOf(method, path.Child("workloadUpdateMethods").Index(i), v1.WorkloadUpdateMethodLiveMigrate, v1.WorkloadUpdateMethodEvict)...)
+		errs = append(errs, fieldcheck.OneOf(method, path.Child("workloadUpdateMethods").Index(i), v1.WorkloadUpdateMethodLiveMigrate, v1.WorkloadUpdateMethodEvict)...)
 	}
 	if size := s.BatchEvictionSize; size != nil && *size < 1 {
 		errs = append(errs, field.Invalid(path.Child("batchEvictionSize"), *size, "must be at least 1"))

@@ -14,6 +14,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/object/quantity"
 	"drydock.dev/drydock/internal/rules/object/supported"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
@@ -61,7 +62,7 @@ func dataVolumeAnnotations(dv *cdiv1.DataVolume, path *field.Path) field.ErrorLi
 	if dv.Spec.Source == nil || dv.Spec.Source.HTTP == nil {
 		return append(errs, field.Forbidden(path, "only what comes from an HTTP server is compared with a checksum"))
 	}
-	return append(errs, pattern(sum, path, sums, oneOfSums)...)
+	return append(errs, fieldcheck.Pattern(sum, path, sums, oneOfSums)...)
 }
 
 // CloneNamespace returns the path of the source's namespace in a spec.
@@ -135,15 +136,15 @@ func dataVolumeSource(source *cdiv1.DataVolumeSource, path *field.Path) field.Er
 		// The unsupported kind was already reported.
 		return nil
 	}
-	return append(exactlyOne(path, chosen, sentence), errs...)
+	return append(fieldcheck.ExactlyOne(path, chosen, sentence), errs...)
 }
 
 func nothing(*cdiv1.DataVolumeSource, *field.Path) field.ErrorList { return nil }
 
 func cloneNames(namespace, name string, path *field.Path) field.ErrorList {
-	errs := named(name, path.Child("name"), "names what is to be cloned")
+	errs := fieldcheck.RequiredName(name, path.Child("name"), "names what is to be cloned")
 	if namespace != "" {
-		errs = append(errs, label(namespace, path.Child("namespace"))...)
+		errs = append(errs, fieldcheck.DNSLabel(namespace, path.Child("namespace"))...)
 	}
 	return errs
 }
@@ -168,10 +169,10 @@ func httpSource(of *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
 	errs = append(errs, reference(source.SecretRef, path.Child("secretRef"))...)
 	errs = append(errs, reference(source.CertConfigMap, path.Child("certConfigMap"))...)
 	if source.Checksum != "" {
-		errs = append(errs, pattern(source.Checksum, path.Child("checksum"), sums, oneOfSums)...)
+		errs = append(errs, fieldcheck.Pattern(source.Checksum, path.Child("checksum"), sums, oneOfSums)...)
 	}
 	for i, name := range source.SecretExtraHeaders {
-		errs = append(errs, subdomain(name, path.Child("secretExtraHeaders").Index(i))...)
+		errs = append(errs, fieldcheck.DNSSubdomain(name, path.Child("secretExtraHeaders").Index(i))...)
 	}
 	return errs
 }
@@ -181,7 +182,7 @@ func reference(name string, path *field.Path) field.ErrorList {
 	if name == "" {
 		return nil
 	}
-	return subdomain(name, path)
+	return fieldcheck.DNSSubdomain(name, path)
 }
 
 func registrySource(of *cdiv1.DataVolumeSource, path *field.Path) field.ErrorList {
@@ -224,7 +225,7 @@ func dataVolumeTarget(spec *cdiv1.DataVolumeSpec, path *field.Path) field.ErrorL
 		errs = append(errs, claimSize(pvc.Resources.Requests, false, at)...)
 		errs = append(errs, archiveMode(spec, pvc.VolumeMode, at)...)
 		if pvc.VolumeMode != nil {
-			errs = append(errs, oneOf(*pvc.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
+			errs = append(errs, fieldcheck.OneOf(*pvc.VolumeMode, at.Child("volumeMode"), corev1.PersistentVolumeFilesystem, corev1.PersistentVolumeBlock)...)
 		}
 		if len(pvc.AccessModes) == 0 {
 			errs = append(errs, field.Required(at.Child("accessModes"), "a claim needs one; spec.storage takes what suits the class"))
@@ -245,7 +246,7 @@ func claimSize(requests corev1.ResourceList, inferred bool, path *field.Path) fi
 		}
 		return field.ErrorList{field.Required(path, "the size of the disk")}
 	}
-	return amount(size, path, quantity.Storage(size))
+	return fieldcheck.Quantity(size, path, quantity.Storage(size))
 }
 
 func archiveMode(spec *cdiv1.DataVolumeSpec, mode *corev1.PersistentVolumeMode, path *field.Path) field.ErrorList {

@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	migrationsv1alpha1 "kubevirt.io/api/migrations/v1alpha1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/object/quantity"
 	"drydock.dev/drydock/internal/rules/object/supported"
@@ -31,7 +32,7 @@ func Migration(m *v1.VirtualMachineInstanceMigration, component bool, vmi *v1.Vi
 		errs = append(errs, field.Forbidden(spec.Child("priority"),
 			fmt.Sprintf("%s is for the migrations that Drydock itself asks for; a user's are %s, as are those that say nothing", *p, v1.PriorityUserTriggered)))
 	}
-	errs = append(errs, labelSet(m.Spec.AddedNodeSelector, spec.Child("addedNodeSelector"))...)
+	errs = append(errs, fieldcheck.Labels(m.Spec.AddedNodeSelector, spec.Child("addedNodeSelector"))...)
 	return append(errs, migratable(m, vmi, others, spec.Child("vmiName"))...)
 }
 
@@ -81,15 +82,15 @@ func MigrationPolicy(p, old *migrationsv1alpha1.MigrationPolicy) field.ErrorList
 	errs := supported.MigrationPolicySpec(&p.Spec, spec)
 	errs = append(errs, notNegative(p.Spec.CompletionTimeoutPerGiB, spec.Child("completionTimeoutPerGiB"))...)
 	if b := p.Spec.BandwidthPerMigration; b != nil {
-		errs = append(errs, amount(*b, spec.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
+		errs = append(errs, fieldcheck.Quantity(*b, spec.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
 	}
 	selectors, at := p.Spec.Selectors, spec.Child("selectors")
 	if selectors == nil || len(selectors.NamespaceSelector)+len(selectors.VirtualMachineInstanceSelector) == 0 {
 		return append(errs, field.Required(at, "a policy is for the VMIs with the labels that it names, or in namespaces with them, and names at least one; "+
 			"what is to hold for all VMIs is set in spec.configuration.migrations of the KubeVirt object"))
 	}
-	errs = append(errs, labelSet(selectors.NamespaceSelector, at.Child("namespaceSelector"))...)
-	return append(errs, labelSet(selectors.VirtualMachineInstanceSelector, at.Child("virtualMachineInstanceSelector"))...)
+	errs = append(errs, fieldcheck.Labels(selectors.NamespaceSelector, at.Child("namespaceSelector"))...)
+	return append(errs, fieldcheck.Labels(selectors.VirtualMachineInstanceSelector, at.Child("virtualMachineInstanceSelector"))...)
 }
 
 const negative = "must not be negative; 0 means no limit"
@@ -109,7 +110,7 @@ func migrations(c *v1.MigrationConfiguration, path *field.Path) field.ErrorList 
 	errs = append(errs, notNegative(c.ProgressTimeout, path.Child("progressTimeout"))...)
 	errs = append(errs, notNegative(c.UtilityVolumesTimeout, path.Child("utilityVolumesTimeout"))...)
 	if b := c.BandwidthPerMigration; b != nil {
-		errs = append(errs, amount(*b, path.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
+		errs = append(errs, fieldcheck.Quantity(*b, path.Child("bandwidthPerMigration"), quantity.Rate(*b))...)
 	}
 	errs = append(errs, atLeastOne(c.ParallelMigrationsPerCluster, path.Child("parallelMigrationsPerCluster"))...)
 	return append(errs, atLeastOne(c.ParallelOutboundMigrationsPerNode, path.Child("parallelOutboundMigrationsPerNode"))...)

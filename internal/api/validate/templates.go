@@ -8,6 +8,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
@@ -27,8 +28,8 @@ func dataVolumeTemplates(vm *v1.VirtualMachine, path *field.Path, settings clust
 		template, at := &vm.Spec.DataVolumeTemplates[i], path.Index(i)
 		meta := template.ObjectMeta
 		name := at.Child("metadata", "name")
-		errs = append(errs, named(meta.Name, name, "names the DataVolume and its claim")...)
-		errs = append(errs, unique(names, meta.Name, name)...)
+		errs = append(errs, fieldcheck.RequiredName(meta.Name, name, "names the DataVolume and its claim")...)
+		errs = append(errs, fieldcheck.Unique(names, meta.Name, name)...)
 		if meta.Name != "" && !used[meta.Name] {
 			errs = append(errs, field.Invalid(name, meta.Name,
 				fmt.Sprintf("DataVolumeTemplate entry %s must be referenced in VMI template's 'volumes' list", at)))

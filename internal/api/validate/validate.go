@@ -3,26 +3,21 @@
 // make.
 //
 // It must neither change an object nor read the cluster. Package supported decides whether a field is implemented at
-// all.
+// all, package vmispec judges the values in the spec of a VMI or of a template.
 package validate
 
 import (
 	"fmt"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
-	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
-	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine/firmware"
-	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
@@ -142,32 +137,7 @@ func podTemplate(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Pa
 	defaults.Spec(complete, settings)
 	errs = append(errs, permitted(complete, path.Child("spec"), settings)...)
 	errs = append(errs, maintainedTemplate(complete, path.Child("spec"))...)
-	return append(errs, Spec(complete, path.Child("spec"))...)
-}
-
-// Nothing else of a template's metadata is used.
-func templateMetadata(meta *metav1.ObjectMeta, path *field.Path) field.ErrorList {
-	errs := labelSet(meta.Labels, path.Child("labels"))
-	errs = append(errs, ordered(apivalidation.ValidateAnnotations(meta.Annotations, path.Child("annotations")))...)
-	errs = append(errs, reservedLabels(meta.Labels, nil, path.Child("labels"))...)
-	errs = append(errs, reservedAnnotations(meta.Annotations, nil, path.Child("annotations"))...)
-	errs = append(errs, instanceLock(meta.Annotations, nil, path.Child("annotations"))...)
-	errs = append(errs, supported.VMIAnnotations(meta.Annotations, path.Child("annotations"))...)
-	for _, f := range []struct {
-		name string
-		set  bool
-	}{
-		{"finalizers", len(meta.Finalizers) > 0},
-		{"generateName", meta.GenerateName != ""},
-		{"name", meta.Name != ""},
-		{"namespace", meta.Namespace != ""},
-		{"ownerReferences", len(meta.OwnerReferences) > 0},
-	} {
-		if f.set {
-			errs = append(errs, field.Forbidden(path.Child(f.name), supported.NotSupported))
-		}
-	}
-	return errs
+	return append(errs, vmispec.Validate(complete, path.Child("spec"))...)
 }
 
 // VMI validates a new VMI, even virt-controller's: its metadata comes from a user's template.
@@ -179,11 +149,12 @@ func VMI(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) field.
 	errs = append(errs, instanceLock(vmi.Annotations, nil, metadata.Child("annotations"))...)
 	errs = append(errs, supported.VMIAnnotations(vmi.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, lasting(vmi)...)
-	if domain := spec.Child("domain"); !hasMemory(&vmi.Spec.Domain) {
+	if m := vmi.Spec.Domain.Memory; m == nil || m.Guest == nil {
 		// As in KubeVirt, a template without memory is stored, with a warning.
+		domain := spec.Child("domain")
 		errs = append(errs, field.Required(domain.Child("memory", "guest"), noMemory(domain)))
 	}
-	return append(errs, Spec(&vmi.Spec, spec)...)
+	return append(errs, vmispec.Validate(&vmi.Spec, spec)...)
 }
 
 // VMIUpdate validates a user's update.
@@ -211,120 +182,4 @@ func VMIUpdate(vmi, old *v1.VirtualMachineInstance) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("status"), "only Drydock's components report a guest's state"))
 	}
 	return errs
-}
-
-func changed[T any, O interface {
-	*T
-	metav1.Object
-}](now map[string]string, old O) map[string]string {
-	out := maps.Clone(now)
-	if old == nil {
-		return out
-	}
-	before := old.GetAnnotations()
-	maps.DeleteFunc(out, func(name, value string) bool {
-		was, existed := before[name]
-		return existed && was == value
-	})
-	return out
-}
-
-// Drydock's components rely on these labels.
-var reserved = []string{
-	v1.CreatedByLabel,
-	v1.MigrationJobLabel,
-	v1.NodeNameLabel,
-	v1.MigrationTargetNodeNameLabel,
-	v1.NodeSchedulable,
-	v1.InstallStrategyLabel,
-	v1.AppLabel,
-	layout.MaintenanceLabel,
-}
-
-func reservedLabels(now, before map[string]string, path *field.Path) field.ErrorList {
-	return unchanged(reserved, now, before, path, "modification of the reserved kubevirt.io labels on a VMI object is prohibited")
-}
-
-// machineAnnotations configure QEMU's command line. The QEMU to which a guest migrates must be started with the same.
-var machineAnnotations = []string{v1.DisablePCIHole64, v1.FreePageReportingDisabledAnnotation, v1.IgnitionAnnotation}
-
-func reservedAnnotations(now, before map[string]string, path *field.Path) field.ErrorList {
-	return unchanged(hotplug.ReservedAnnotations(), now, before, path, hotplug.ReservedRefusal)
-}
-
-func unchanged(names []string, now, before map[string]string, path *field.Path, message string) field.ErrorList {
-	var errs field.ErrorList
-	for _, name := range names {
-		value, there := now[name]
-		was, existed := before[name]
-		if there != existed || value != was {
-			errs = append(errs, field.Forbidden(path.Key(name), message))
-		}
-	}
-	return errs
-}
-
-// ReplicaSet validates a replica set. old is nil on creation.
-func ReplicaSet(rs, old *v1.VirtualMachineInstanceReplicaSet, settings clusterconfig.Settings) field.ErrorList {
-	if old != nil && (rs.DeletionTimestamp != nil || equality.Semantic.DeepEqual(rs.Spec, old.Spec)) {
-		return nil
-	}
-	spec := field.NewPath("spec")
-	errs := supported.ReplicaSetSpec(&rs.Spec, spec)
-	if r := rs.Spec.Replicas; r != nil && *r < 0 {
-		errs = append(errs, field.Invalid(spec.Child("replicas"), *r, "must not be negative"))
-	}
-	if old != nil && !equality.Semantic.DeepEqual(rs.Spec.Selector, old.Spec.Selector) {
-		errs = append(errs, field.Forbidden(spec.Child("selector"), "the selector can't be changed"))
-	}
-	template := rs.Spec.Template
-	if template == nil {
-		return append(errs, field.Required(spec.Child("template"), "a replica set needs a template"))
-	}
-	errs = append(errs, selects(rs.Spec.Selector, template.ObjectMeta.Labels, spec.Child("selector"))...)
-	return append(errs, podTemplate(template, spec.Child("template"), settings)...)
-}
-
-// A replica set must select the VMIs that it creates.
-func selects(selector *metav1.LabelSelector, templateLabels map[string]string, path *field.Path) field.ErrorList {
-	if selector == nil || len(selector.MatchLabels)+len(selector.MatchExpressions) == 0 {
-		return field.ErrorList{field.Required(path, "an empty selector would select every VMI of the namespace")}
-	}
-	errs := labelSelector(selector, path)
-	if len(errs) > 0 {
-		return errs
-	}
-	matcher, err := metav1.LabelSelectorAsSelector(selector)
-	if err != nil {
-		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(selector), err.Error())}
-	}
-	if !matcher.Matches(labels.Set(templateLabels)) {
-		described := "none"
-		if len(templateLabels) > 0 {
-			described = labels.Set(maps.Clone(templateLabels)).String()
-		}
-		return field.ErrorList{field.Invalid(path, metav1.FormatLabelSelector(selector),
-			"must match the template's labels, which are: "+described)}
-	}
-	return nil
-}
-
-// KubeVirt validates the configuration. old is nil on creation.
-func KubeVirt(kv, old *v1.KubeVirt) field.ErrorList {
-	if old != nil && kv.DeletionTimestamp != nil {
-		return nil
-	}
-	errs := supported.KubeVirtAnnotations(changed(kv.Annotations, old), annotations)
-	if old != nil && equality.Semantic.DeepEqual(kv.Spec, old.Spec) &&
-		kv.Annotations[clusterconfig.MachineTypesAnnotation] == old.Annotations[clusterconfig.MachineTypesAnnotation] {
-		return errs
-	}
-	spec := field.NewPath("spec")
-	errs = append(errs, supported.KubeVirtSpec(&kv.Spec, spec)...)
-	if _, err := machinetype.Parse(kv.Annotations[clusterconfig.MachineTypesAnnotation]); err != nil {
-		errs = append(errs, field.Invalid(annotations.Key(clusterconfig.MachineTypesAnnotation),
-			kv.Annotations[clusterconfig.MachineTypesAnnotation], err.Error()))
-	}
-	_, wrong := clusterconfig.CertificatesOf(kv)
-	return append(append(errs, configuration(&kv.Spec, spec)...), wrong...)
 }

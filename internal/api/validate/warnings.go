@@ -9,14 +9,13 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate/vmispec"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/object/supported"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
-
-var annotations = field.NewPath("metadata", "annotations")
 
 // VMWarnings warns a VM's owner of fields without the effect that they suggest, and of deprecated ones. old is nil on
 // creation. Only a changed spec and new annotations get warnings.
@@ -90,6 +89,10 @@ func memoryWarning(template *v1.VirtualMachineInstanceTemplateSpec, path *field.
 	return []string{fmt.Sprintf("%s: %s: no guest can start without memory", domain.Child("memory", "guest"), noMemory(domain))}
 }
 
+func noMemory(domain *field.Path) string {
+	return "no memory requested; set this or " + domain.Child("resources", "requests", "memory").String()
+}
+
 func templateWarnings(template *v1.VirtualMachineInstanceTemplateSpec, path *field.Path, settings clusterconfig.Settings) []string {
 	if template == nil {
 		return nil
@@ -139,12 +142,5 @@ func guestWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settin
 	}
 	complete := spec.DeepCopy()
 	defaults.Spec(complete, settings)
-	for i := range complete.Domain.Devices.Disks {
-		d := &complete.Domain.Devices.Disks[i]
-		if limit, known := machine.MaxSerial[bus(d)]; known && len(d.Serial) > limit {
-			all = append(all, fmt.Sprintf("%s: the bus %s carries %d characters, so the guest sees %s",
-				path.Child("domain", "devices", "disks").Index(i).Child("serial"), bus(d), limit, d.Serial[:limit]))
-		}
-	}
-	return all
+	return append(all, vmispec.SerialWarnings(complete, path)...)
 }

@@ -1,8 +1,10 @@
-package validate
+package vmispec
 
 import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 )
 
 func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList {
@@ -11,9 +13,9 @@ func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Erro
 	names := map[string]bool{}
 	for i, input := range devices.Inputs {
 		at := at.Child("inputs").Index(i)
-		errs = append(errs, oneOf(input.Type, at.Child("type"), v1.InputTypeTablet, v1.InputTypeKeyboard)...)
-		errs = append(errs, oneOf(input.Bus, at.Child("bus"), v1.InputBusUSB, v1.InputBusVirtio)...)
-		errs = append(errs, unique(names, input.Name, at.Child("name"))...)
+		errs = append(errs, fieldcheck.OneOf(input.Type, at.Child("type"), v1.InputTypeTablet, v1.InputTypeKeyboard)...)
+		errs = append(errs, fieldcheck.OneOf(input.Bus, at.Child("bus"), v1.InputBusUSB, v1.InputBusVirtio)...)
+		errs = append(errs, fieldcheck.Unique(names, input.Name, at.Child("name"))...)
 		if input.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "names the input"))
 		}
@@ -25,21 +27,21 @@ func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Erro
 		}
 		switch {
 		case w.I6300ESB != nil:
-			errs = append(errs, oneOf(w.I6300ESB.Action, at.Child("i6300esb", "action"),
+			errs = append(errs, fieldcheck.OneOf(w.I6300ESB.Action, at.Child("i6300esb", "action"),
 				v1.WatchdogActionPoweroff, v1.WatchdogActionReset, v1.WatchdogActionShutdown)...)
 		case w.Diag288 == nil:
 			errs = append(errs, field.Required(at, "must say which watchdog it is: i6300esb"))
 		}
 	}
 	if v := devices.Video; v != nil {
-		errs = append(errs, oneOf(v.Type, at.Child("video", "type"), "vga", "virtio", "bochs", "cirrus", "ramfb")...)
+		errs = append(errs, fieldcheck.OneOf(v.Type, at.Child("video", "type"), "vga", "virtio", "bochs", "cirrus", "ramfb")...)
 		if attach := devices.AutoattachGraphicsDevice; attach != nil && !*attach {
 			errs = append(errs, field.Forbidden(at.Child("video"), "autoattachGraphicsDevice is false: there is no screen"))
 		}
 	}
 	for i, panicDevice := range devices.PanicDevices {
 		if m := panicDevice.Model; m != nil {
-			errs = append(errs, oneOf(*m, at.Child("panicDevices").Index(i).Child("model"), v1.Isa, v1.Hyperv, v1.Pvpanic)...)
+			errs = append(errs, fieldcheck.OneOf(*m, at.Child("panicDevices").Index(i).Child("model"), v1.Isa, v1.Hyperv, v1.Pvpanic)...)
 		}
 	}
 	return errs

@@ -1,4 +1,9 @@
-package validate
+// Package vmispec validates the specs of VMIs, and of the templates of VMs and replica sets, by themselves: the value of
+// each field, and that the fields suit each other.
+//
+// It must depend neither on an administrator's settings nor on an earlier version of the spec: package validate judges
+// these. Package supported decides whether a field is implemented at all.
+package vmispec
 
 import (
 	"slices"
@@ -7,18 +12,19 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/defaults"
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/object/listbounds"
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// Spec validates a spec, which must have its defaults.
-func Spec(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+// Validate validates a spec, which must have its defaults.
+func Validate(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := lists(spec, path)
 	rules := []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{placement, probes, compute, firmwareOf, clock}
 	if len(errs) == 0 {
 		// These compare the entries of lists with each other.
-		rules = append(rules, Storage, network, bootOrder, peripherals, accessCredentials)
+		rules = append(rules, ValidateStorage, network, bootOrder, peripherals, accessCredentials)
 	}
 	for _, rule := range rules {
 		errs = append(errs, rule(spec, path)...)
@@ -47,9 +53,9 @@ func lists(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorLis
 	return errs
 }
 
-// Added returns the errors in a VMI's spec that were not there before an addition. Admission does not validate
+// ValidateAddition returns the errors in a VMI's spec that were not there before an addition. Admission does not validate
 // virt-api's writes again, and an error would only appear at the next start.
-func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+func ValidateAddition(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	known := map[string]bool{}
 	for _, err := range complete(before, path) {
 		known[err.Error()] = true
@@ -61,7 +67,7 @@ func Added(after, before *v1.VirtualMachineInstanceSpec, path *field.Path) field
 func complete(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	spec = spec.DeepCopy()
 	defaults.Spec(spec, clusterconfig.FromKubeVirt(nil))
-	return append(supported.VMISpec(spec, path), Spec(spec, path)...)
+	return append(supported.VMISpec(spec, path), Validate(spec, path)...)
 }
 
 // Disks and interfaces share the boot order.
@@ -74,7 +80,7 @@ func bootOrder(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Erro
 		case *order == 0:
 			errs = append(errs, field.Invalid(path, *order, "must be at least 1"))
 		default:
-			errs = append(errs, unique(seen, *order, path)...)
+			errs = append(errs, fieldcheck.Unique(seen, *order, path)...)
 		}
 	}
 	devices := path.Child("domain", "devices")

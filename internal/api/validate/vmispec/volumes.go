@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"encoding/base64"
@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 	"drydock.dev/drydock/internal/rules/object/quantity"
@@ -21,8 +22,8 @@ const (
 	maxInline = 2048
 )
 
-// Storage validates volumes and disks, and that each has its counterpart.
-func Storage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+// ValidateStorage validates volumes and disks, and that each has its counterpart.
+func ValidateStorage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := volumes(spec.Volumes, path.Child("volumes"))
 	errs = append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
 	return append(errs, hotplugspec.Judge(spec, path)...)
@@ -37,16 +38,16 @@ var volumeRules = []struct {
 	{"containerDisk", func(s *v1.VolumeSource) bool { return s.ContainerDisk != nil }, containerDisk},
 	{"persistentVolumeClaim", func(s *v1.VolumeSource) bool { return s.PersistentVolumeClaim != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return named(s.PersistentVolumeClaim.ClaimName, at.Child("claimName"), "names the claim")
+			return fieldcheck.RequiredName(s.PersistentVolumeClaim.ClaimName, at.Child("claimName"), "names the claim")
 		}},
 	{"dataVolume", func(s *v1.VolumeSource) bool { return s.DataVolume != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return named(s.DataVolume.Name, at.Child("name"), "names the DataVolume")
+			return fieldcheck.RequiredName(s.DataVolume.Name, at.Child("name"), "names the DataVolume")
 		}},
 	{"ephemeral", func(s *v1.VolumeSource) bool { return s.Ephemeral != nil }, ephemeral},
 	{"emptyDisk", func(s *v1.VolumeSource) bool { return s.EmptyDisk != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return amount(s.EmptyDisk.Capacity, at.Child("capacity"), quantity.Storage(s.EmptyDisk.Capacity))
+			return fieldcheck.Quantity(s.EmptyDisk.Capacity, at.Child("capacity"), quantity.Storage(s.EmptyDisk.Capacity))
 		}},
 	{"hostDisk", func(s *v1.VolumeSource) bool { return s.HostDisk != nil }, hostDisk},
 	{"cloudInitNoCloud", func(s *v1.VolumeSource) bool { return s.CloudInitNoCloud != nil },
@@ -59,16 +60,16 @@ var volumeRules = []struct {
 		}},
 	{"configMap", func(s *v1.VolumeSource) bool { return s.ConfigMap != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return named(s.ConfigMap.Name, at.Child("name"), "names the ConfigMap")
+			return fieldcheck.RequiredName(s.ConfigMap.Name, at.Child("name"), "names the ConfigMap")
 		}},
 	{"secret", func(s *v1.VolumeSource) bool { return s.Secret != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return named(s.Secret.SecretName, at.Child("secretName"), "names the Secret")
+			return fieldcheck.RequiredName(s.Secret.SecretName, at.Child("secretName"), "names the Secret")
 		}},
 	{"downwardAPI", func(s *v1.VolumeSource) bool { return s.DownwardAPI != nil }, downwardAPI},
 	{"serviceAccount", func(s *v1.VolumeSource) bool { return s.ServiceAccount != nil },
 		func(s *v1.VolumeSource, at *field.Path) field.ErrorList {
-			return named(s.ServiceAccount.ServiceAccountName, at.Child("serviceAccountName"), "names the service account")
+			return fieldcheck.RequiredName(s.ServiceAccount.ServiceAccountName, at.Child("serviceAccountName"), "names the service account")
 		}},
 	{"sysprep", func(s *v1.VolumeSource) bool { return s.Sysprep != nil }, sysprep},
 	{"downwardMetrics", func(s *v1.VolumeSource) bool { return s.DownwardMetrics != nil },
@@ -83,9 +84,9 @@ func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
 		if v.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "disks refer to a volume by its name"))
 		} else {
-			errs = append(errs, label(v.Name, at.Child("name"))...)
+			errs = append(errs, fieldcheck.DNSLabel(v.Name, at.Child("name"))...)
 		}
-		errs = append(errs, unique(names, v.Name, at.Child("name"))...)
+		errs = append(errs, fieldcheck.Unique(names, v.Name, at.Child("name"))...)
 		errs = append(errs, volumeSource(&v.VolumeSource, at)...)
 		if claim := volumeclaim.Disk(&v.VolumeSource); claim != "" {
 			// Two disks on one claim would destroy each other's data.
@@ -93,7 +94,7 @@ func volumes(list []v1.Volume, at *field.Path) field.ErrorList {
 			if v.PersistentVolumeClaim == nil {
 				of = at.Child("dataVolume", "name")
 			}
-			errs = append(errs, unique(claims, claim, of)...)
+			errs = append(errs, fieldcheck.Unique(claims, claim, of)...)
 		}
 		if kind := onlyOnce(&v.VolumeSource); kind != "" {
 			if once[kind] {
@@ -118,7 +119,7 @@ func volumeSource(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 		// The unsupported kind was already reported.
 		return nil
 	}
-	return append(errs, exactlyOne(at, chosen, "a volume has exactly one source")...)
+	return append(errs, fieldcheck.ExactlyOne(at, chosen, "a volume has exactly one source")...)
 }
 
 // onlyOnce names the kind of a volume of which a guest has at most one.
@@ -134,20 +135,13 @@ func onlyOnce(source *v1.VolumeSource) string {
 	return ""
 }
 
-func named(name string, at *field.Path, sentence string) field.ErrorList {
-	if name == "" {
-		return field.ErrorList{field.Required(at, sentence)}
-	}
-	return subdomain(name, at)
-}
-
 func containerDisk(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	d := source.ContainerDisk
 	errs := absolute(d.Path, at.Child("path"))
 	if d.Image == "" {
 		errs = append(errs, field.Required(at.Child("image"), "names the image with the disk"))
 	}
-	return append(errs, pullPolicy(d.ImagePullPolicy, at.Child("imagePullPolicy"))...)
+	return append(errs, fieldcheck.PullPolicy(d.ImagePullPolicy, at.Child("imagePullPolicy"))...)
 }
 
 func ephemeral(source *v1.VolumeSource, at *field.Path) field.ErrorList {
@@ -155,7 +149,7 @@ func ephemeral(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	if claim == nil {
 		return field.ErrorList{field.Required(at.Child("persistentVolumeClaim"), "is what the guest's writes are kept apart from")}
 	}
-	return named(claim.ClaimName, at.Child("persistentVolumeClaim", "claimName"), "names the claim")
+	return fieldcheck.RequiredName(claim.ClaimName, at.Child("persistentVolumeClaim", "claimName"), "names the claim")
 }
 
 func hostDisk(source *v1.VolumeSource, at *field.Path) field.ErrorList {
@@ -167,7 +161,7 @@ func hostDisk(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	errs = append(errs, absolute(d.Path, at.Child("path"))...)
 	switch d.Type {
 	case v1.HostDiskExistsOrCreate:
-		errs = append(errs, amount(d.Capacity, at.Child("capacity"), quantity.Storage(d.Capacity))...)
+		errs = append(errs, fieldcheck.Quantity(d.Capacity, at.Child("capacity"), quantity.Storage(d.Capacity))...)
 	case v1.HostDiskExists:
 		if !d.Capacity.IsZero() {
 			errs = append(errs, field.Forbidden(at.Child("capacity"), "is for the type DiskOrCreate only; a disk that exists has its size"))
@@ -211,10 +205,10 @@ func sysprep(source *v1.VolumeSource, at *field.Path) field.ErrorList {
 	}{{"configMap", "ConfigMap", source.Sysprep.ConfigMap}, {"secret", "Secret", source.Sysprep.Secret}} {
 		if s.ref != nil {
 			chosen = append(chosen, s.name)
-			errs = append(errs, named(s.ref.Name, at.Child(s.name, "name"), "names the "+s.kind+" with autounattend.xml or unattend.xml")...)
+			errs = append(errs, fieldcheck.RequiredName(s.ref.Name, at.Child(s.name, "name"), "names the "+s.kind+" with autounattend.xml or unattend.xml")...)
 		}
 	}
-	return append(errs, exactlyOne(at, chosen, "the answers come from exactly one of configMap and secret")...)
+	return append(errs, fieldcheck.ExactlyOne(at, chosen, "the answers come from exactly one of configMap and secret")...)
 }
 
 type cloudInitData v1.CloudInitNoCloudSource
@@ -251,7 +245,7 @@ func (p cloudInitPart) judge(at *field.Path) field.ErrorList {
 	if p.secret != nil {
 		chosen = append(chosen, p.secretName)
 	}
-	errs := exactlyOne(at, chosen, fmt.Sprintf("use one of %s, %s and %s", p.plainName, p.base64Name, p.secretName))
+	errs := fieldcheck.ExactlyOne(at, chosen, fmt.Sprintf("use one of %s, %s and %s", p.plainName, p.base64Name, p.secretName))
 	if len(p.plain) > maxInline {
 		errs = append(errs, p.tooLong(at.Child(p.plainName), len(p.plain)))
 	}
@@ -261,7 +255,7 @@ func (p cloudInitPart) judge(at *field.Path) field.ErrorList {
 		errs = append(errs, p.tooLong(at.Child(p.base64Name), len(decoded)))
 	}
 	if p.secret != nil {
-		errs = append(errs, named(p.secret.Name, at.Child(p.secretName, "name"), "names the Secret")...)
+		errs = append(errs, fieldcheck.RequiredName(p.secret.Name, at.Child(p.secretName, "name"), "names the Secret")...)
 	}
 	return errs
 }

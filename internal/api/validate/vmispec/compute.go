@@ -1,16 +1,19 @@
-package validate
+package vmispec
 
 import (
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/object/quantity"
@@ -30,10 +33,10 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 		errs = append(errs, cpu(domain.CPU, path.Child("cpu"))...)
 	}
 	if domain.Machine != nil {
-		errs = append(errs, machineType(domain.Machine.Type, path.Child("machine", "type"))...)
+		errs = append(errs, ValidateMachineType(domain.Machine.Type, path.Child("machine", "type"))...)
 	}
 	if p := domain.RebootPolicy; p != nil {
-		errs = append(errs, oneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
+		errs = append(errs, fieldcheck.OneOf(*p, path.Child("rebootPolicy"), v1.RebootPolicyReboot, v1.RebootPolicyTerminate)...)
 	}
 	errs = append(errs, ioThreads(domain, path.Child("ioThreads", "supplementalPoolThreadCount"))...)
 	return append(errs, hyperv(domain, path)...)
@@ -64,16 +67,25 @@ func quantities(list corev1.ResourceList, path *field.Path) field.ErrorList {
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		at, q := path.Child(string(name)), list[name]
 		errs = append(errs, resourceName(name, at)...)
-		errs = append(errs, amount(q, at, quantity.Share(name, q, launcherpod.Countable(name)))...)
+		errs = append(errs, fieldcheck.Quantity(q, at, quantity.Share(name, q, launcherpod.Countable(name)))...)
 	}
 	return errs
 }
 
-func amount(q resource.Quantity, path *field.Path, wrong error) field.ErrorList {
-	if wrong == nil {
+func resourceName(name corev1.ResourceName, path *field.Path) field.ErrorList {
+	switch {
+	case name == corev1.ResourceCPU, name == corev1.ResourceMemory, name == corev1.ResourceEphemeralStorage:
 		return nil
+	case strings.HasPrefix(string(name), corev1.ResourceHugePagesPrefix):
+		size := strings.TrimPrefix(string(name), corev1.ResourceHugePagesPrefix)
+		if pages, err := quantity.Pages(size); err != nil || pages.String() != size {
+			return field.ErrorList{field.Invalid(path, name, "must be hugepages-2Mi or hugepages-1Gi")}
+		}
+		return nil
+	case !strings.Contains(string(name), "/"):
+		return field.ErrorList{field.Invalid(path, name, "must be cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain, such as example.com/device")}
 	}
-	return field.ErrorList{field.Invalid(path, q.String(), wrong.Error())}
+	return fieldcheck.Problems(string(name), path, validation.IsQualifiedName(string(name)))
 }
 
 func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
@@ -88,13 +100,13 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 			fmt.Sprintf("must be less than or equal to the memory limit of %s", limit.String())))
 	}
 	if most, at := m.MaxGuest, path.Child("memory", "maxGuest"); most != nil {
-		errs = append(errs, amount(*most, at, quantity.Memory(*most))...)
+		errs = append(errs, fieldcheck.Quantity(*most, at, quantity.Memory(*most))...)
 		if guest != nil && most.Cmp(*guest) < 0 {
 			errs = append(errs, field.Invalid(at, most.String(), fmt.Sprintf("must be at least the guest's memory, %s", guest.String())))
 		}
 	}
 	if o := m.ReservedOverhead; o != nil && o.AddedOverhead != nil {
-		errs = append(errs, amount(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
+		errs = append(errs, fieldcheck.Quantity(*o.AddedOverhead, path.Child("memory", "reservedOverhead", "addedOverhead"),
 			quantity.Share(corev1.ResourceMemory, *o.AddedOverhead, false))...)
 	}
 	if m.Hugepages == nil {
@@ -115,12 +127,12 @@ func memory(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 // guestMemory returns nil if the value can't be used in comparisons.
 func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, field.ErrorList) {
 	at := path.Child("memory", "guest")
-	if !hasMemory(domain) {
+	if domain.Memory == nil || domain.Memory.Guest == nil {
 		return nil, nil
 	}
 	guest := domain.Memory.Guest
 	if err := quantity.Memory(*guest); err != nil {
-		return nil, amount(*guest, at, err)
+		return nil, fieldcheck.Quantity(*guest, at, err)
 	}
 	if guest.Cmp(minGuestMemory) < 0 {
 		return nil, field.ErrorList{field.Invalid(at, guest.String(), "must be at least "+minGuestMemory.String())}
@@ -128,16 +140,11 @@ func guestMemory(domain *v1.DomainSpec, path *field.Path) (*resource.Quantity, f
 	return guest, nil
 }
 
-func hasMemory(domain *v1.DomainSpec) bool { return domain.Memory != nil && domain.Memory.Guest != nil }
-
-func noMemory(path *field.Path) string {
-	return "no memory requested; set this or " + path.Child("resources", "requests", "memory").String()
-}
-
 var cpuName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.-]*$`)
 
-func cpuModel(model string, path *field.Path) field.ErrorList {
-	return pattern(model, path, cpuName, "must be host-model, host-passthrough or the name of a CPU model")
+// ValidateCPUModel validates the name of a CPU model, also that of the KubeVirt object.
+func ValidateCPUModel(model string, path *field.Path) field.ErrorList {
+	return fieldcheck.Pattern(model, path, cpuName, "must be host-model, host-passthrough or the name of a CPU model")
 }
 
 func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
@@ -152,14 +159,14 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 		errs = append(errs, field.Invalid(path.Child("maxSockets"), cpu.MaxSockets,
 			fmt.Sprintf("must be at least the number of sockets, %d", cpu.Sockets)))
 	}
-	errs = append(errs, cpuModel(cpu.Model, path.Child("model"))...)
+	errs = append(errs, ValidateCPUModel(cpu.Model, path.Child("model"))...)
 	for i, feature := range cpu.Features {
 		at := path.Child("features").Index(i)
 		if feature.Name == "" {
 			errs = append(errs, field.Required(at.Child("name"), "names a CPU feature"))
 		}
-		errs = append(errs, pattern(feature.Name, at.Child("name"), cpuName, "must be the name of a CPU feature")...)
-		errs = append(errs, oneOf(feature.Policy, at.Child("policy"), "force", "require", "optional", "disable", "forbid")...)
+		errs = append(errs, fieldcheck.Pattern(feature.Name, at.Child("name"), cpuName, "must be the name of a CPU feature")...)
+		errs = append(errs, fieldcheck.OneOf(feature.Policy, at.Child("policy"), "force", "require", "optional", "disable", "forbid")...)
 	}
 	return errs
 }
@@ -181,8 +188,8 @@ func ioThreads(domain *v1.DomainSpec, path *field.Path) field.ErrorList {
 	return nil
 }
 
-// machineType accepts q35 and its versions, including those of other builds of QEMU.
-func machineType(name string, path *field.Path) field.ErrorList {
+// ValidateMachineType accepts q35 and its versions, including those of other builds of QEMU.
+func ValidateMachineType(name string, path *field.Path) field.ErrorList {
 	if name == "" || machinetype.Known(name) || machinetype.Foreign(name) {
 		return nil
 	}

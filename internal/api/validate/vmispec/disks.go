@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"fmt"
@@ -6,6 +6,9 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // If its bus can't carry all of a serial, the guest sees the beginning.
@@ -26,7 +29,7 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 	for i := range spec.Domain.Devices.Disks {
 		d, at := &spec.Domain.Devices.Disks[i], at.Index(i)
 		source := sources[d.Name]
-		errs = append(errs, unique(names, d.Name, at.Child("name"))...)
+		errs = append(errs, fieldcheck.Unique(names, d.Name, at.Child("name"))...)
 		switch {
 		case d.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), "is the name of the disk's volume"))
@@ -40,7 +43,7 @@ func disks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 		errs = append(errs, tuning(d, at)...)
 		errs = append(errs, blockSize(d.BlockSize, at.Child("blockSize"))...)
 		if d.Disk != nil {
-			errs = append(errs, unique(addresses, d.Disk.PciAddress, at.Child("disk", "pciAddress"))...)
+			errs = append(errs, fieldcheck.Unique(addresses, d.Disk.PciAddress, at.Child("disk", "pciAddress"))...)
 		}
 	}
 	return errs
@@ -71,9 +74,9 @@ func target(d *v1.Disk, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if t := d.Disk; t != nil {
 		chosen = append(chosen, "disk")
-		errs = append(errs, oneOf(t.Bus, at.Child("disk", "bus"),
+		errs = append(errs, fieldcheck.OneOf(t.Bus, at.Child("disk", "bus"),
 			v1.DiskBusVirtio, v1.DiskBusSATA, v1.DiskBusSCSI, v1.DiskBusUSB)...)
-		errs = append(errs, pattern(t.PciAddress, at.Child("disk", "pciAddress"), pciAddress, pciSentence)...)
+		errs = append(errs, fieldcheck.Pattern(t.PciAddress, at.Child("disk", "pciAddress"), pciAddress, pciSentence)...)
 		if t.PciAddress != "" && t.Bus != v1.DiskBusVirtio {
 			errs = append(errs, field.Forbidden(at.Child("disk", "pciAddress"), "only a disk on the bus virtio has an address of its own"))
 		}
@@ -83,9 +86,9 @@ func target(d *v1.Disk, at *field.Path) field.ErrorList {
 	}
 	if t := d.CDRom; t != nil {
 		chosen = append(chosen, "cdrom")
-		errs = append(errs, oneOf(t.Bus, at.Child("cdrom", "bus"), v1.DiskBusSATA, v1.DiskBusSCSI)...)
+		errs = append(errs, fieldcheck.OneOf(t.Bus, at.Child("cdrom", "bus"), v1.DiskBusSATA, v1.DiskBusSCSI)...)
 	}
-	return append(errs, exactlyOne(at, chosen, "a disk is exactly one of disk, lun and cdrom")...)
+	return append(errs, fieldcheck.ExactlyOne(at, chosen, "a disk is exactly one of disk, lun and cdrom")...)
 }
 
 func bus(d *v1.Disk) v1.DiskBus {
@@ -101,23 +104,36 @@ func bus(d *v1.Disk) v1.DiskBus {
 }
 
 func tuning(d *v1.Disk, at *field.Path) field.ErrorList {
-	errs := pattern(d.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")
+	errs := fieldcheck.Pattern(d.Serial, at.Child("serial"), word, "must be made of letters, digits and _.+-")
 	if len(d.Serial) > maxDiskSerial {
 		errs = append(errs, field.TooLong(at.Child("serial"), d.Serial, maxDiskSerial))
 	}
-	errs = append(errs, oneOf(d.Cache, at.Child("cache"), v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)...)
-	errs = append(errs, oneOf(d.IO, at.Child("io"), v1.IONative, v1.IOThreads)...)
+	errs = append(errs, fieldcheck.OneOf(d.Cache, at.Child("cache"), v1.CacheNone, v1.CacheWriteThrough, v1.CacheWriteBack)...)
+	errs = append(errs, fieldcheck.OneOf(d.IO, at.Child("io"), v1.IONative, v1.IOThreads)...)
 	if d.IO == v1.IONative && d.Cache != "" && d.Cache != v1.CacheNone {
 		errs = append(errs, field.Invalid(at.Child("io"), d.IO, "native needs the cache mode none"))
 	}
 	if p := d.ErrorPolicy; p != nil {
-		errs = append(errs, oneOf(*p, at.Child("errorPolicy"), v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore,
+		errs = append(errs, fieldcheck.OneOf(*p, at.Child("errorPolicy"), v1.DiskErrorPolicyStop, v1.DiskErrorPolicyIgnore,
 			v1.DiskErrorPolicyReport, v1.DiskErrorPolicyEnospace)...)
 	}
 	if d.DedicatedIOThread != nil && *d.DedicatedIOThread && bus(d) != v1.DiskBusVirtio {
 		errs = append(errs, field.Invalid(at.Child("dedicatedIOThread"), true, "only a disk on the bus virtio can have a thread of its own"))
 	}
 	return errs
+}
+
+// SerialWarnings returns warnings about serials that are too long for their buses. The spec must have its defaults.
+func SerialWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path) []string {
+	var all []string
+	for i := range spec.Domain.Devices.Disks {
+		d := &spec.Domain.Devices.Disks[i]
+		if limit, known := machine.MaxSerial[bus(d)]; known && len(d.Serial) > limit {
+			all = append(all, fmt.Sprintf("%s: the bus %s carries %d characters, so the guest sees %s",
+				path.Child("domain", "devices", "disks").Index(i).Child("serial"), bus(d), limit, d.Serial[:limit]))
+		}
+	}
+	return all
 }
 
 const (
@@ -156,3 +172,5 @@ func block(size uint, at *field.Path) field.ErrorList {
 	}
 	return field.ErrorList{field.Invalid(at, size, fmt.Sprintf("must be a power of two between %d and %d", minBlock, maxBlock))}
 }
+
+var word = regexp.MustCompile(`^[A-Za-z0-9_.+-]+$`)

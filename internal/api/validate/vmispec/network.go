@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"fmt"
@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 )
 
 // maxInterfaceName leaves room for the names of host devices that are derived from it.
@@ -33,7 +35,7 @@ func networks(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorLi
 	pods := 0
 	for i := range spec.Networks {
 		n, at := &spec.Networks[i], at.Index(i)
-		errs = append(errs, unique(names, n.Name, at.Child("name"))...)
+		errs = append(errs, fieldcheck.Unique(names, n.Name, at.Child("name"))...)
 		switch {
 		case n.Name == "":
 			errs = append(errs, field.Required(at.Child("name"), "interfaces refer to a network by its name"))
@@ -62,7 +64,7 @@ func source(n *v1.NetworkSource, at *field.Path) field.ErrorList {
 		chosen = append(chosen, "multus")
 		errs = append(errs, attachmentName(n.Multus.NetworkName, at.Child("multus", "networkName"))...)
 	}
-	return append(errs, exactlyOne(at, chosen, "must say which network it is: pod or multus")...)
+	return append(errs, fieldcheck.ExactlyOne(at, chosen, "must say which network it is: pod or multus")...)
 }
 
 func attachmentName(text string, at *field.Path) field.ErrorList {
@@ -71,10 +73,10 @@ func attachmentName(text string, at *field.Path) field.ErrorList {
 	}
 	namespace, name, found := strings.Cut(text, "/")
 	if !found {
-		return sentences(text, at, validation.IsDNS1123Subdomain(text))
+		return fieldcheck.DNSSubdomain(text, at)
 	}
-	errs := sentences(text, at, validation.IsDNS1123Label(namespace))
-	return append(errs, sentences(text, at, validation.IsDNS1123Subdomain(name))...)
+	errs := fieldcheck.Problems(text, at, validation.IsDNS1123Label(namespace))
+	return append(errs, fieldcheck.Problems(text, at, validation.IsDNS1123Subdomain(name))...)
 }
 
 // There must be room for the gateway and the guest.
@@ -108,7 +110,7 @@ func interfaces(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Error
 	var errs field.ErrorList
 	for i := range spec.Domain.Devices.Interfaces {
 		iface, at := &spec.Domain.Devices.Interfaces[i], at.Index(i)
-		errs = append(errs, pattern(iface.Name, at.Child("name"), interfaceName, "must be made of letters, digits, _ and -")...)
+		errs = append(errs, fieldcheck.Pattern(iface.Name, at.Child("name"), interfaceName, "must be made of letters, digits, _ and -")...)
 		if len(iface.Name) > maxInterfaceName {
 			errs = append(errs, field.TooLong(at.Child("name"), iface.Name, maxInterfaceName))
 		}
@@ -142,12 +144,12 @@ type seenInterfaces struct {
 }
 
 func (s seenInterfaces) judge(iface *v1.Interface, at *field.Path) field.ErrorList {
-	errs := unique(s.names, iface.Name, at.Child("name"))
-	errs = append(errs, unique(s.macs, strings.ReplaceAll(strings.ToLower(iface.MacAddress), "-", ":"), at.Child("macAddress"))...)
-	errs = append(errs, unique(s.addresses, iface.PciAddress, at.Child("pciAddress"))...)
-	errs = append(errs, unique(s.indices, iface.ACPIIndex, at.Child("acpiIndex"))...)
+	errs := fieldcheck.Unique(s.names, iface.Name, at.Child("name"))
+	errs = append(errs, fieldcheck.Unique(s.macs, strings.ReplaceAll(strings.ToLower(iface.MacAddress), "-", ":"), at.Child("macAddress"))...)
+	errs = append(errs, fieldcheck.Unique(s.addresses, iface.PciAddress, at.Child("pciAddress"))...)
+	errs = append(errs, fieldcheck.Unique(s.indices, iface.ACPIIndex, at.Child("acpiIndex"))...)
 	for i, port := range iface.Ports {
-		errs = append(errs, unique(s.ports, port.Name, at.Child("ports").Index(i).Child("name"))...)
+		errs = append(errs, fieldcheck.Unique(s.ports, port.Name, at.Child("ports").Index(i).Child("name"))...)
 	}
 	return errs
 }
@@ -172,7 +174,7 @@ func binding(iface *v1.Interface, at *field.Path) field.ErrorList {
 		// The lack of support was already reported.
 		return nil
 	}
-	return exactlyOne(at, chosen, "an interface is connected by exactly one of masquerade, bridge, sriov and binding")
+	return fieldcheck.ExactlyOne(at, chosen, "an interface is connected by exactly one of masquerade, bridge, sriov and binding")
 }
 
 // QEMU can't provide the options of other interfaces for a device of the node.
@@ -197,7 +199,7 @@ func device(iface *v1.Interface, of *v1.Network, at *field.Path) field.ErrorList
 }
 
 func hardware(iface *v1.Interface, at *field.Path) field.ErrorList {
-	errs := oneOf(iface.Model, at.Child("model"), v1.VirtIO, "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
+	errs := fieldcheck.OneOf(iface.Model, at.Child("model"), v1.VirtIO, "e1000", "e1000e", "ne2k_pci", "pcnet", "rtl8139")
 	if iface.MacAddress != "" {
 		address, err := net.ParseMAC(iface.MacAddress)
 		switch {
@@ -207,7 +209,7 @@ func hardware(iface *v1.Interface, at *field.Path) field.ErrorList {
 			errs = append(errs, field.Invalid(at.Child("macAddress"), iface.MacAddress, "must be the address of one interface, not of a group: its first byte must be even"))
 		}
 	}
-	errs = append(errs, pattern(iface.PciAddress, at.Child("pciAddress"), pciAddress, pciSentence)...)
+	errs = append(errs, fieldcheck.Pattern(iface.PciAddress, at.Child("pciAddress"), pciAddress, pciSentence)...)
 	if iface.ACPIIndex < 0 {
 		errs = append(errs, field.Invalid(at.Child("acpiIndex"), iface.ACPIIndex, "must not be negative"))
 	}
@@ -221,13 +223,13 @@ func ports(list []v1.Port, at *field.Path) field.ErrorList {
 		at := at.Index(i)
 		errs = append(errs, portNumber(int(port.Port), at.Child("port"))...)
 		protocol := strings.ToUpper(port.Protocol)
-		errs = append(errs, oneOf(protocol, at.Child("protocol"), "TCP", "UDP")...)
+		errs = append(errs, fieldcheck.OneOf(protocol, at.Child("protocol"), "TCP", "UDP")...)
 		if protocol == "" {
 			protocol = "TCP"
 		}
-		errs = append(errs, unique(seen, fmt.Sprintf("%d/%s", port.Port, protocol), at.Child("port"))...)
+		errs = append(errs, fieldcheck.Unique(seen, fmt.Sprintf("%d/%s", port.Port, protocol), at.Child("port"))...)
 		if port.Name != "" {
-			errs = append(errs, sentences(port.Name, at.Child("name"), validation.IsValidPortName(port.Name))...)
+			errs = append(errs, fieldcheck.Problems(port.Name, at.Child("name"), validation.IsValidPortName(port.Name))...)
 		}
 	}
 	return errs
@@ -247,7 +249,7 @@ func portRanges(iface *v1.Interface, at *field.Path) field.ErrorList {
 	}
 	for i, r := range iface.PortRanges {
 		at := at.Index(i)
-		errs = append(errs, oneOfThese(strings.ToUpper(r.Protocol), at.Child("protocol"), []string{"TCP", "UDP"})...)
+		errs = append(errs, fieldcheck.RequiredOneOf(strings.ToUpper(r.Protocol), at.Child("protocol"), []string{"TCP", "UDP"})...)
 		errs = append(errs, portNumber(int(r.Start), at.Child("start"))...)
 		errs = append(errs, portNumber(int(r.End), at.Child("end"))...)
 		if r.End < r.Start {
@@ -282,7 +284,7 @@ func dhcp(options *v1.DHCPOptions, at *field.Path) field.ErrorList {
 		if option.Value == "" {
 			errs = append(errs, field.Required(at.Child("value"), "is the value that the guest gets"))
 		}
-		errs = append(errs, unique(seen, option.Option, at.Child("option"))...)
+		errs = append(errs, fieldcheck.Unique(seen, option.Option, at.Child("option"))...)
 	}
 	return errs
 }

@@ -1,4 +1,4 @@
-package validate
+package vmispec
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 )
 
@@ -31,7 +32,7 @@ func accessCredentials(spec *v1.VirtualMachineInstanceSpec, path *field.Path) fi
 				errs = append(errs, field.Required(at.Child("propagationMethod", "qemuGuestAgent"), "passwords reach the guest by its agent"))
 			}
 		}
-		errs = append(errs, exactlyOne(at, chosen, "a credential is exactly one of sshPublicKey and userPassword")...)
+		errs = append(errs, fieldcheck.ExactlyOne(at, chosen, "a credential is exactly one of sshPublicKey and userPassword")...)
 	}
 	return errs
 }
@@ -54,14 +55,14 @@ func sshPublicKey(key *v1.SSHPublicKeyAccessCredential, volumes []v1.Volume, at 
 		chosen = append(chosen, "qemuGuestAgent")
 		errs = append(errs, guestUsers(method.QemuGuestAgent.Users, at.Child("qemuGuestAgent", "users"))...)
 	}
-	return append(errs, exactlyOne(at, chosen, "SSH keys reach the guest by exactly one of noCloud, configDrive and qemuGuestAgent")...)
+	return append(errs, fieldcheck.ExactlyOne(at, chosen, "SSH keys reach the guest by exactly one of noCloud, configDrive and qemuGuestAgent")...)
 }
 
 func credentialSecret(secret *v1.AccessCredentialSecretSource, at *field.Path) field.ErrorList {
 	if secret == nil {
 		return field.ErrorList{field.Required(at, "is where the credential comes from")}
 	}
-	return named(secret.SecretName, at.Child("secretName"), "names the Secret")
+	return fieldcheck.RequiredName(secret.SecretName, at.Child("secretName"), "names the Secret")
 }
 
 func cloudInitVolume(volumes []v1.Volume, at *field.Path, kind string, is func(*v1.Volume) bool) field.ErrorList {
@@ -84,7 +85,7 @@ func guestUsers(users []string, at *field.Path) field.ErrorList {
 		if !accesscredential.IsUser(user) {
 			errs = append(errs, field.Invalid(at.Index(i), abbreviate(user), "must be the name of a user: without blanks, slashes and control characters, at most 256 bytes"))
 		}
-		errs = append(errs, unique(seen, user, at.Index(i))...)
+		errs = append(errs, fieldcheck.Unique(seen, user, at.Index(i))...)
 	}
 	return errs
 }

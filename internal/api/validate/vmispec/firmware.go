@@ -1,14 +1,18 @@
-package validate
+package vmispec
 
 import (
 	"path"
+	"strings"
 	"time"
 	// A component's image has no time zones of its own.
 	_ "time/tzdata"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/rules/machine/firmware"
 )
 
@@ -50,6 +54,20 @@ func chassis(c *v1.Chassis, at *field.Path) field.ErrorList {
 	return errs
 }
 
+// maxSMBIOS bounds, in bytes, a text in SMBIOS.
+const maxSMBIOS = 256
+
+// smbiosText validates a text that the guest reads in SMBIOS, and QEMU in its arguments.
+func smbiosText(value string, path *field.Path) field.ErrorList {
+	if len(value) > maxSMBIOS {
+		return field.ErrorList{field.TooLong(path, value, maxSMBIOS)}
+	}
+	if strings.ContainsFunc(value, func(r rune) bool { return !unicode.IsPrint(r) || r == utf8.RuneError }) {
+		return field.ErrorList{field.Invalid(path, value, "must be made of characters that can be printed, in one line")}
+	}
+	return nil
+}
+
 func kernelBoot(boot *v1.KernelBoot, at *field.Path) field.ErrorList {
 	if boot == nil {
 		return nil
@@ -70,7 +88,7 @@ func kernelBoot(boot *v1.KernelBoot, at *field.Path) field.ErrorList {
 	}
 	errs = append(errs, absolute(c.KernelPath, at.Child("kernelPath"))...)
 	errs = append(errs, absolute(c.InitrdPath, at.Child("initrdPath"))...)
-	return append(errs, pullPolicy(c.ImagePullPolicy, at.Child("imagePullPolicy"))...)
+	return append(errs, fieldcheck.PullPolicy(c.ImagePullPolicy, at.Child("imagePullPolicy"))...)
 }
 
 // An empty path is valid.
@@ -97,8 +115,8 @@ func clock(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.ErrorList 
 	}
 	if c.Timer != nil && c.Timer.RTC != nil {
 		rtc, at := c.Timer.RTC, at.Child("timer", "rtc")
-		errs = append(errs, oneOf(rtc.TickPolicy, at.Child("tickPolicy"), v1.RTCTickPolicyDelay, v1.RTCTickPolicyCatchup)...)
-		errs = append(errs, oneOf(rtc.Track, at.Child("track"), v1.TrackGuest, v1.TrackWall)...)
+		errs = append(errs, fieldcheck.OneOf(rtc.TickPolicy, at.Child("tickPolicy"), v1.RTCTickPolicyDelay, v1.RTCTickPolicyCatchup)...)
+		errs = append(errs, fieldcheck.OneOf(rtc.Track, at.Child("track"), v1.TrackGuest, v1.TrackWall)...)
 	}
 	return errs
 }
