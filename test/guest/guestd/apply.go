@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/test/guest/cloudconfig"
 )
 
 const (
@@ -27,7 +29,7 @@ func (s *seed) apply() error {
 	errs := []error{s.applyHostname()}
 	users, err := os.ReadFile("/etc/passwd")
 	errs = append(errs, err)
-	for _, name := range slices.Sorted(maps.Keys(s.user.accounts())) {
+	for _, name := range slices.Sorted(maps.Keys(accounts(&s.user))) {
 		if !strings.Contains("\n"+string(users), "\n"+name+":") {
 			errs = append(errs, addUser(name))
 		}
@@ -36,9 +38,9 @@ func (s *seed) apply() error {
 		errs = append(errs, setPassword(name, s.user.Passwords[name]))
 	}
 	keys := append(slices.Clone(s.keys), s.user.Keys...)
-	errs = append(errs, authorize("/root", 0, keys), authorize("/home/"+s.user.name(), guestID, keys))
-	for _, file := range s.user.Files {
-		errs = append(errs, file.write())
+	errs = append(errs, authorize("/root", 0, keys), authorize("/home/"+s.user.UserName(), guestID, keys))
+	for i := range s.user.Files {
+		errs = append(errs, writeFile(&s.user.Files[i]))
 	}
 	return errors.Join(errs...)
 }
@@ -46,8 +48,8 @@ func (s *seed) apply() error {
 // guestID is the ID of every user except root.
 const guestID = 1000
 
-func (u userData) accounts() map[string]bool {
-	names := map[string]bool{u.name(): true}
+func accounts(u *cloudconfig.UserData) map[string]bool {
+	names := map[string]bool{u.UserName(): true}
 	for name := range u.Passwords {
 		names[name] = true
 	}
@@ -104,12 +106,12 @@ func authorize(home string, id int, keys []string) error {
 	return errors.Join(os.Chown(folder, id, id), os.Chown(file, id, id))
 }
 
-func (f userFile) write() error {
-	data, err := f.bytes()
+func writeFile(f *cloudconfig.File) error {
+	data, err := f.Bytes()
 	if err != nil {
 		return err
 	}
-	mode, err := f.permissions()
+	mode, err := f.Mode()
 	if err != nil {
 		return err
 	}
@@ -130,8 +132,8 @@ func (f userFile) write() error {
 
 const userScript = "/var/lib/cloud/user-data"
 
-// run runs the user's script and commands, one after another, as root. Their output goes to cloud-init's usual log.
-func (u userData) run(ctx context.Context) error {
+// runUserData runs the user's script and commands, one after another, as root. Their output goes to cloud-init's usual log.
+func runUserData(ctx context.Context, u *cloudconfig.UserData) error {
 	log, err := os.OpenFile("/var/log/cloud-init-output.log", os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return err
@@ -139,11 +141,11 @@ func (u userData) run(ctx context.Context) error {
 	defer func() { _ = log.Close() }()
 	commands := u.Commands
 	if u.Script != nil {
-		file := userFile{Path: userScript, Content: string(u.Script), Permissions: strconv.FormatUint(0o700, 8)}
-		if err := file.write(); err != nil {
+		file := cloudconfig.File{Path: userScript, Content: string(u.Script), Permissions: strconv.FormatUint(0o700, 8)}
+		if err := writeFile(&file); err != nil {
 			return err
 		}
-		commands = append(commands, userCommand{userScript})
+		commands = append(commands, cloudconfig.Command{userScript})
 	}
 	var errs []error
 	for _, words := range commands {

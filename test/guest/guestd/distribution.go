@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"strings"
+
+	"drydock.dev/drydock/test/guest/cloudconfig"
 )
 
 // distributionArg is the kernel argument that names a distribution, as in drydock.as=alpine.
@@ -73,7 +75,7 @@ func (d distribution) owns(s *seed) {
 		passwords[d.user] = d.password
 	}
 	for user, password := range s.user.Passwords {
-		if user == defaultUser {
+		if user == cloudconfig.DefaultUser {
 			user = d.user
 		}
 		passwords[user] = password

@@ -3,6 +3,8 @@ package main
 import (
 	"maps"
 	"testing"
+
+	"drydock.dev/drydock/test/guest/cloudconfig"
 )
 
 func TestTheKernelsCommandLineNamesADistribution(t *testing.T) {
@@ -31,11 +33,11 @@ func TestADistributionsUserIsTheDefaultOne(t *testing.T) {
 	}{
 		{"no user data", seed{}, "fedora", map[string]string{"fedora": "fedora"}},
 		{
-			"a password for the default user", seed{user: userData{Passwords: map[string]string{"guest": "p", "root": "r"}}},
+			"a password for the default user", seed{user: cloudconfig.UserData{Passwords: map[string]string{"guest": "p", "root": "r"}}},
 			"fedora", map[string]string{"fedora": "p", "root": "r"},
 		},
 		{
-			"another default user", seed{user: userData{User: "ann", Passwords: map[string]string{"ann": "p"}}},
+			"another default user", seed{user: cloudconfig.UserData{User: "ann", Passwords: map[string]string{"ann": "p"}}},
 			"ann", map[string]string{"ann": "p"},
 		},
 	} {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/test/guest/cloudconfig"
 )
 
 const (
@@ -21,13 +23,13 @@ const (
 
 // network configures every network card: by cloud-init's data, or by DHCP.
 type network struct {
-	configs []nicConfig
+	configs []cloudconfig.NIC
 
 	mu    sync.Mutex
 	cards map[string]context.CancelFunc
 }
 
-func newNetwork(configs []nicConfig) *network {
+func newNetwork(configs []cloudconfig.NIC) *network {
 	return &network{configs: configs, cards: map[string]context.CancelFunc{}}
 }
 
@@ -72,12 +74,12 @@ func (n *network) remove(name string) {
 }
 
 func (n *network) configure(ctx context.Context, card *net.Interface) {
-	config := chooseConfig(n.configs, card.Name, card.HardwareAddr.String())
-	for _, args := range config.commands(card.Name) {
+	config := cloudconfig.Choose(n.configs, card.Name, card.HardwareAddr.String())
+	for _, args := range ipCommands(config, card.Name) {
 		report("configuring "+card.Name, command("ip", args...))
 	}
-	report("naming the name servers", addNameservers(config.nameservers))
-	if !config.dhcp {
+	report("naming the name servers", addNameservers(config.Nameservers))
+	if !config.DHCP {
 		return
 	}
 	name, err := os.Hostname()
@@ -160,18 +162,18 @@ func ipv4Of(card *net.Interface) string {
 	return ""
 }
 
-// commands lists the calls of ip(8) that configure a card.
-func (c nicConfig) commands(name string) [][]string {
+// ipCommands lists the calls of ip(8) that configure a card.
+func ipCommands(c cloudconfig.NIC, name string) [][]string {
 	var calls [][]string
-	if c.mtu > 0 {
-		calls = append(calls, []string{"link", "set", name, "mtu", strconv.Itoa(c.mtu)})
+	if c.MTU > 0 {
+		calls = append(calls, []string{"link", "set", name, "mtu", strconv.Itoa(c.MTU)})
 	}
 	calls = append(calls, []string{"link", "set", name, "up"})
-	for _, address := range c.addresses {
+	for _, address := range c.Addresses {
 		calls = append(calls, []string{"addr", "add", address, "dev", name})
 	}
-	for _, route := range c.routes {
-		calls = append(calls, []string{"route", "add", route.to, "via", route.via, "dev", name})
+	for _, route := range c.Routes {
+		calls = append(calls, []string{"route", "add", route.To, "via", route.Via, "dev", name})
 	}
 	return calls
 }

@@ -12,6 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/test/guest/cloudconfig"
 )
 
 type seed struct {
@@ -20,8 +22,8 @@ type seed struct {
 	// unnamed is the default host name, if it is not this guest's own.
 	unnamed  string
 	keys     []string
-	user     userData
-	networks []nicConfig
+	user     cloudconfig.UserData
+	networks []cloudconfig.NIC
 }
 
 // layout is the layout of one kind of cloud-init data on its disk.
@@ -66,11 +68,11 @@ func readSeed(folder string, kind layout) (*seed, error) {
 	}
 	user, userErr := readOptional(filepath.Join(folder, kind.userData))
 	if userErr == nil {
-		found.user, userErr = parseUserData(user)
+		found.user, userErr = cloudconfig.ParseUserData(user)
 	}
 	network, networkErr := readOptional(filepath.Join(folder, kind.network))
 	if networkErr == nil {
-		found.networks, networkErr = parseNetworkData(network)
+		found.networks, networkErr = cloudconfig.ParseNetworkData(network)
 	}
 	if found.user.Hostname != "" {
 		found.hostname = found.user.Hostname
@@ -230,7 +232,7 @@ func (s *seed) runOnce(ctx context.Context) error {
 			return os.WriteFile(scriptState, []byte("ran before on this instance\n"), 0o644)
 		}
 	}
-	if err := s.user.run(ctx); err != nil {
+	if err := runUserData(ctx, &s.user); err != nil {
 		return err
 	}
 	return os.WriteFile(scriptState, []byte("ran\n"), 0o644)

@@ -11,7 +11,7 @@ import (
 
 const megabyte = 1 << 20
 
-func (c *Conn) sizes() map[string]int64 {
+func (c *conn) sizes() map[string]int64 {
 	c.t.Helper()
 	var list []struct {
 		Name  string `json:"node-name"`
@@ -28,7 +28,7 @@ func (c *Conn) sizes() map[string]int64 {
 }
 
 // disk passes a file to QEMU and creates the nodes f-a and n-a on it.
-func (c *Conn) disk() {
+func (c *conn) disk() {
 	c.t.Helper()
 	path := sets + strconv.FormatInt(c.passes("a", megabyte), 10)
 	c.do("blockdev-add", properties{"driver": "file", "node-name": "f-a", "filename": path}, nil)
@@ -37,7 +37,7 @@ func (c *Conn) disk() {
 
 func byName(name string) properties { return properties{"node-name": name} }
 
-func blockNodes(c *Conn) {
+func blockNodes(c *conn) {
 	c.disk()
 	if got := c.sizes(); got["f-a"] != megabyte || got["n-a"] != megabyte || got[RootNode] != rootSize {
 		c.t.Errorf("the nodes are %v", got)
@@ -61,7 +61,7 @@ func blockNodes(c *Conn) {
 }
 
 // plugs plugs a device with the node n-a.
-func (c *Conn) plugs(device properties) {
+func (c *conn) plugs(device properties) {
 	c.t.Helper()
 	c.disk()
 	device["id"], device["drive"] = "disk-a", "n-a"
@@ -76,7 +76,7 @@ func deleted(device string, data json.RawMessage) bool {
 	return json.Unmarshal(data, &of) == nil && of.Device == device
 }
 
-func unplugSCSI(c *Conn) {
+func unplugSCSI(c *conn) {
 	scsi := properties{"driver": "scsi-hd", "bus": SCSIBus, "lun": 3}
 	c.plugs(scsi)
 	c.refused("device_add", scsi, "GenericError", "Duplicate device ID 'disk-a'")
@@ -95,7 +95,7 @@ func unplugSCSI(c *Conn) {
 }
 
 // No system runs that could release the device.
-func unplugPCI(c *Conn) {
+func unplugPCI(c *conn) {
 	c.plugs(properties{"driver": "virtio-blk-pci", "bus": Port})
 	c.do("device_del", properties{"id": "disk-a"}, nil)
 	if got := c.names(peripherals); !slices.Contains(got, "disk-a") {
@@ -105,7 +105,7 @@ func unplugPCI(c *Conn) {
 	c.silent("DEVICE_DELETED")
 }
 
-func (c *Conn) drives() (open bool, medium string) {
+func (c *conn) drives() (open bool, medium string) {
 	c.t.Helper()
 	var list []struct {
 		QDev     string
@@ -124,14 +124,14 @@ func (c *Conn) drives() (open bool, medium string) {
 	return false, ""
 }
 
-func (c *Conn) tray(open bool, medium string) {
+func (c *conn) tray(open bool, medium string) {
 	c.t.Helper()
 	if isOpen, has := c.drives(); isOpen != open || has != medium {
 		c.t.Fatalf("the tray is open: %v, with %q; want %v with %q", isOpen, has, open, medium)
 	}
 }
 
-func media(c *Conn) {
+func media(c *conn) {
 	id := properties{"id": Drive}
 	insert := properties{"id": Drive, "node-name": "n-a"}
 	c.disk()
@@ -158,7 +158,7 @@ func media(c *Conn) {
 	c.refused("blockdev-open-tray", properties{"id": "none"}, "DeviceNotFound", "not found")
 }
 
-func blockLists(c *Conn) {
+func blockLists(c *conn) {
 	for command, want := range map[string][]string{
 		"query-block":      {Drive, "/machine/peripheral/" + RootDisk + "/virtio-backend"},
 		"query-blockstats": {Drive, "/machine/peripheral/" + RootDisk + "/virtio-backend"},
@@ -186,7 +186,7 @@ func blockLists(c *Conn) {
 	}
 }
 
-func replacedNode(c *Conn) {
+func replacedNode(c *conn) {
 	drive := properties{"path": "/machine/peripheral/" + RootDisk, "property": "drive"}
 	c.do("blockdev-add", properties{"driver": "null-co", "node-name": "detached", "size": 0}, nil)
 	replace := properties{"path": "/machine/peripheral/" + RootDisk, "property": "drive", "value": "none"}
@@ -202,21 +202,21 @@ func replacedNode(c *Conn) {
 	c.refused("qom-get", drive, "DeviceNotFound", "not found")
 }
 
-func buttons(c *Conn) {
+func buttons(c *conn) {
 	c.do("system_powerdown", nil, nil)
 	c.await("POWERDOWN")
 	c.do("send-key", properties{"keys": []properties{{"type": "qcode", "data": "ctrl"}}}, nil)
 	c.refused("system_wakeup", nil, "GenericError", "not in suspended state")
 }
 
-func links(c *Conn) {
+func links(c *conn) {
 	for _, up := range []bool{false, true, true} {
 		c.do("set_link", properties{"name": Netdev, "up": up}, nil)
 	}
 	c.refused("set_link", properties{"name": "host-none", "up": true}, "DeviceNotFound", "host-none")
 }
 
-func agentPort(c *Conn) {
+func agentPort(c *conn) {
 	var list []struct {
 		Label string
 		Open  bool `json:"frontend-open"`
@@ -233,7 +233,7 @@ func agentPort(c *Conn) {
 	c.t.Errorf("no agent's port among %v", list)
 }
 
-func quits(c *Conn) {
+func quits(c *conn) {
 	c.do("quit", nil, nil)
 	if e := c.await("SHUTDOWN"); !strings.Contains(string(e.Data), "host-qmp-quit") {
 		c.t.Errorf("QEMU ends with %s", e.Data)

@@ -1,6 +1,6 @@
 package qmptest
 
-func (p *pair) several(c *Conn) {
+func (p *pair) several(c *conn) {
 	c.t.Helper()
 	c.do("migrate-set-parameters", properties{"multifd-channels": 3}, nil)
 	c.do("migrate-set-capabilities", switches("multifd"), nil)
@@ -9,7 +9,7 @@ func (p *pair) several(c *Conn) {
 func multifd(p *pair) {
 	p.several(p.to)
 	p.several(p.from)
-	for _, c := range []*Conn{p.from, p.to} {
+	for _, c := range []*conn{p.from, p.to} {
 		var list []struct {
 			Capability string
 			State      bool

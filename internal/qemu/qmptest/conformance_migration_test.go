@@ -10,11 +10,11 @@ import (
 )
 
 type pair struct {
-	from, to *Conn
+	from, to *conn
 	uri      properties
 }
 
-func migrations(t *testing.T, open Open) {
+func migrations(t *testing.T, open opener) {
 	for name, part := range map[string]func(*pair){
 		"a guest is handed over, and runs when it is told to":                       handover,
 		"a migration that is given up leaves the guest running and ends the target": canceled,
@@ -43,10 +43,10 @@ func migrations(t *testing.T, open Open) {
 	}
 }
 
-func newPair(t *testing.T, open Open) *pair {
+func newPair(t *testing.T, open opener) *pair {
 	t.Helper()
-	connect := func(more ...string) *Conn {
-		c := &Conn{t: t, events: make(chan qmp.Event, 100)}
+	connect := func(more ...string) *conn {
+		c := &conn{t: t, events: make(chan qmp.Event, 100)}
 		c.Client = open(t, func(e qmp.Event) { KeepLatest(c.events, e) }, more...)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
@@ -67,14 +67,14 @@ func switches(names ...string) properties {
 	return properties{"capabilities": list}
 }
 
-func (c *Conn) status() string {
+func (c *conn) status() string {
 	c.t.Helper()
 	var info struct{ Status string }
 	c.do("query-migrate", nil, &info)
 	return info.Status
 }
 
-func (c *Conn) migrated(want string) {
+func (c *conn) migrated(want string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		got := c.status()
@@ -87,7 +87,7 @@ func (c *Conn) migrated(want string) {
 	}
 }
 
-func (c *Conn) reaches(want string) {
+func (c *conn) reaches(want string) {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		var is struct{ Status string }
@@ -101,7 +101,7 @@ func (c *Conn) reaches(want string) {
 	}
 }
 
-func (c *Conn) arrived(status string) {
+func (c *conn) arrived(status string) {
 	c.t.Helper()
 	for want := `{"status": "` + status + `"}`; ; {
 		e := c.await("MIGRATION")
@@ -111,7 +111,7 @@ func (c *Conn) arrived(status string) {
 	}
 }
 
-func (c *Conn) ends() {
+func (c *conn) ends() {
 	c.t.Helper()
 	select {
 	case <-c.Done():
@@ -287,7 +287,7 @@ func markersStay(p *pair) {
 	p.toEnd()
 	p.to.reaches("paused")
 	p.to.do("object-add", properties{"qom-type": "rng-builtin", "id": "loaded"}, nil)
-	for name, c := range map[string]*Conn{"here": p.from, "stopped": p.from, "there": p.to, "loaded": p.to} {
+	for name, c := range map[string]*conn{"here": p.from, "stopped": p.from, "there": p.to, "loaded": p.to} {
 		found := false
 		for _, o := range c.names("/objects") {
 			found = found || o == name

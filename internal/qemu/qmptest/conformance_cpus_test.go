@@ -14,7 +14,7 @@ type pluggable struct {
 }
 
 // hasCPUs checks which sockets have a CPU, and returns the path of the last one.
-func (c *Conn) hasCPUs(want ...int) string {
+func (c *conn) hasCPUs(want ...int) string {
 	c.t.Helper()
 	var list []pluggable
 	c.do("query-hotpluggable-cpus", nil, &list)
@@ -34,7 +34,7 @@ func (c *Conn) hasCPUs(want ...int) string {
 	return last
 }
 
-func cpus(c *Conn) {
+func cpus(c *conn) {
 	boot := c.hasCPUs(0)
 	second := properties{"driver": cpuDriver, "id": "cpu-1", "socket-id": 1, "core-id": 0, "thread-id": 0}
 	c.do("device_add", second, nil)

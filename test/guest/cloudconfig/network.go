@@ -1,4 +1,4 @@
-package main
+package cloudconfig
 
 import (
 	"fmt"
@@ -10,17 +10,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// nicConfig is one card's in cloud-init's network data.
-type nicConfig struct {
-	name, mac   string
-	dhcp        bool
-	addresses   []string // with prefix lengths
-	routes      []route
-	nameservers []string
-	mtu         int
+// NIC is the configuration of one card in cloud-init's network data.
+type NIC struct {
+	// Name and MAC identify the card; either may be "".
+	Name, MAC string
+	DHCP      bool
+	// Addresses have prefix lengths.
+	Addresses   []string
+	Routes      []Route
+	Nameservers []string
+	MTU         int
 }
 
-type route struct{ to, via string }
+// Route is a route to an address range, or to "default".
+type Route struct{ To, Via string }
 
 // networkFile is a file in either version of cloud-init's format; the version decides which half is filled.
 type networkFile struct {
@@ -60,7 +63,8 @@ type ethernet struct {
 	} `json:"routes"`
 }
 
-func parseNetworkData(data []byte) ([]nicConfig, error) {
+// ParseNetworkData reads network data of version 1 or 2.
+func ParseNetworkData(data []byte) ([]NIC, error) {
 	var file networkFile
 	if err := yaml.Unmarshal(data, &file); err != nil {
 		return nil, fmt.Errorf("reading the network data: %w", err)
@@ -71,22 +75,22 @@ func parseNetworkData(data []byte) ([]nicConfig, error) {
 	return append(file.version1(), file.version2()...), nil
 }
 
-func (f networkFile) version1() []nicConfig {
-	var configs []nicConfig
+func (f networkFile) version1() []NIC {
+	var configs []NIC
 	for _, card := range f.Config {
 		if card.Type != "physical" {
 			continue
 		}
-		config := nicConfig{name: card.Name, mac: strings.ToLower(card.MACAddress), mtu: card.MTU}
+		config := NIC{Name: card.Name, MAC: strings.ToLower(card.MACAddress), MTU: card.MTU}
 		for _, subnet := range card.Subnets {
-			config.nameservers = append(config.nameservers, subnet.Nameservers...)
+			config.Nameservers = append(config.Nameservers, subnet.Nameservers...)
 			if strings.HasPrefix(subnet.Type, "dhcp") {
-				config.dhcp = true
+				config.DHCP = true
 				continue
 			}
-			config.addresses = append(config.addresses, withPrefix(subnet.Address, subnet.Netmask))
+			config.Addresses = append(config.Addresses, withPrefix(subnet.Address, subnet.Netmask))
 			if subnet.Gateway != "" {
-				config.routes = append(config.routes, route{to: "default", via: subnet.Gateway})
+				config.Routes = append(config.Routes, Route{To: "default", Via: subnet.Gateway})
 			}
 		}
 		configs = append(configs, config)
@@ -103,43 +107,43 @@ func withPrefix(address, netmask string) string {
 	return address
 }
 
-func (f networkFile) version2() []nicConfig {
-	var configs []nicConfig
+func (f networkFile) version2() []NIC {
+	var configs []NIC
 	for _, key := range slices.Sorted(maps.Keys(f.Ethernets)) {
 		card := f.Ethernets[key]
-		config := nicConfig{
-			name:        key,
-			mac:         strings.ToLower(card.Match.MACAddress),
-			dhcp:        card.DHCP4,
-			addresses:   card.Addresses,
-			nameservers: card.Nameservers.Addresses,
-			mtu:         card.MTU,
+		config := NIC{
+			Name:        key,
+			MAC:         strings.ToLower(card.Match.MACAddress),
+			DHCP:        card.DHCP4,
+			Addresses:   card.Addresses,
+			Nameservers: card.Nameservers.Addresses,
+			MTU:         card.MTU,
 		}
 		if card.Match.Name != "" {
-			config.name = card.Match.Name
+			config.Name = card.Match.Name
 		}
 		if card.Gateway4 != "" {
-			config.routes = append(config.routes, route{to: "default", via: card.Gateway4})
+			config.Routes = append(config.Routes, Route{To: "default", Via: card.Gateway4})
 		}
 		for _, way := range card.Routes {
-			config.routes = append(config.routes, route{to: way.To, via: way.Via})
+			config.Routes = append(config.Routes, Route{To: way.To, Via: way.Via})
 		}
 		configs = append(configs, config)
 	}
 	return configs
 }
 
-// chooseConfig finds a card's configuration, by its MAC address before its name. A card without one uses DHCP.
-func chooseConfig(configs []nicConfig, name, mac string) nicConfig {
+// Choose returns a card's configuration, by its MAC address before its name. A card without one uses DHCP.
+func Choose(configs []NIC, name, mac string) NIC {
 	for _, config := range configs {
-		if config.mac != "" && config.mac == mac {
+		if config.MAC != "" && config.MAC == mac {
 			return config
 		}
 	}
 	for _, config := range configs {
-		if config.mac == "" && config.name == name {
+		if config.MAC == "" && config.Name == name {
 			return config
 		}
 	}
-	return nicConfig{dhcp: true}
+	return NIC{DHCP: true}
 }

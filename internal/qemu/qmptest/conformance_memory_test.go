@@ -13,7 +13,7 @@ type memoryDevices struct {
 }
 
 // isGiven checks the requested size. No system runs that could plug the memory.
-func (c *Conn) isGiven(want int64) {
+func (c *conn) isGiven(want int64) {
 	c.t.Helper()
 	var list []memoryDevices
 	c.do("query-memory-devices", nil, &list)
@@ -37,7 +37,7 @@ func memoryMoves(p *pair) {
 	p.to.isGiven(3 * memoryBlock)
 }
 
-func memoryPlugged(c *Conn) {
+func memoryPlugged(c *conn) {
 	c.isGiven(0)
 	c.do("qom-set", give(memoryRoom), nil)
 	c.isGiven(memoryRoom)

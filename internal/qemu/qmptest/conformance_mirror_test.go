@@ -11,7 +11,7 @@ func (p *pair) nbdSocket() string {
 }
 
 // jobIs waits until the job copy-a has a status, and returns its error.
-func (c *Conn) jobIs(want string) string {
+func (c *conn) jobIs(want string) string {
 	c.t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		var list []struct {
@@ -29,7 +29,7 @@ func (c *Conn) jobIs(want string) string {
 	}
 }
 
-func (c *Conn) exports() []string {
+func (c *conn) exports() []string {
 	c.t.Helper()
 	var list []struct{ ID string }
 	c.do("query-block-exports", nil, &list)

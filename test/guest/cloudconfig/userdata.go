@@ -1,4 +1,6 @@
-package main
+// Package cloudconfig reads the user data and network data of cloud-init, as far as a test's guest follows them. It must
+// not change the guest: guestd does. Only guestd may import it.
+package cloudconfig
 
 import (
 	"bytes"
@@ -11,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// userData has the requests that this guest understands.
-type userData struct {
+// UserData has the requests that this guest understands.
+type UserData struct {
 	// Script is the whole of user data that begin with #!.
 	Script   []byte
 	Hostname string
@@ -20,12 +22,12 @@ type userData struct {
 	User      string
 	Keys      []string
 	Passwords map[string]string
-	Files     []userFile
-	Commands  []userCommand
+	Files     []File
+	Commands  []Command
 }
 
-// userFile is a file that is written before the user's script and commands run.
-type userFile struct {
+// File is a file that is written before the user's script and commands run.
+type File struct {
 	Path        string `json:"path"`
 	Content     string `json:"content"`
 	Encoding    string `json:"encoding"`
@@ -33,14 +35,14 @@ type userFile struct {
 	Append      bool   `json:"append"`
 }
 
-// userCommand is a line for the shell, or a program with its arguments.
-type userCommand []string
+// Command is a line for the shell, or a program with its arguments.
+type Command []string
 
 // UnmarshalJSON reads both forms of a command.
-func (c *userCommand) UnmarshalJSON(data []byte) error {
+func (c *Command) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) == nil {
-		*c = userCommand{"/bin/sh", "-c", text}
+		*c = Command{"/bin/sh", "-c", text}
 		return nil
 	}
 	var words []any
@@ -62,10 +64,10 @@ type cloudConfig struct {
 	Keys     []string    `json:"ssh_authorized_keys"`
 	ChPasswd passwords   `json:"chpasswd"`
 	Users    []cloudUser `json:"users"`
-	Files    []userFile  `json:"write_files"`
+	Files    []File      `json:"write_files"`
 
-	BootCommands []userCommand `json:"bootcmd"`
-	RunCommands  []userCommand `json:"runcmd"`
+	BootCommands []Command `json:"bootcmd"`
+	RunCommands  []Command `json:"runcmd"`
 }
 
 // passwords holds chpasswd's list in its old form, lines of user:password, and in the new.
@@ -107,29 +109,30 @@ func (l *lines) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]string)(l))
 }
 
-const defaultUser = "guest"
+// DefaultUser is the user of a password without a name, unless the user data name another.
+const DefaultUser = "guest"
 
-// User data is a script, or cloud-init's configuration.
-func parseUserData(data []byte) (userData, error) {
+// ParseUserData reads user data: a script, or cloud-init's configuration.
+func ParseUserData(data []byte) (UserData, error) {
 	data = bytes.TrimLeft(data, " \t\r\n")
 	switch {
 	case len(data) == 0:
-		return userData{}, nil
+		return UserData{}, nil
 	case bytes.HasPrefix(data, []byte("#!")):
-		return userData{Script: data}, nil
+		return UserData{Script: data}, nil
 	case !bytes.HasPrefix(data, []byte("#cloud-config")):
 		first, _, _ := strings.Cut(string(data), "\n")
-		return userData{}, fmt.Errorf("reading the user data: they begin with %q, neither #! nor #cloud-config", first)
+		return UserData{}, fmt.Errorf("reading the user data: they begin with %q, neither #! nor #cloud-config", first)
 	}
 	var config cloudConfig
 	if err := yaml.Unmarshal(data, &config); err != nil {
-		return userData{}, fmt.Errorf("reading the user data: %w", err)
+		return UserData{}, fmt.Errorf("reading the user data: %w", err)
 	}
 	return config.userData(), nil
 }
 
-func (c cloudConfig) userData() userData {
-	user := userData{
+func (c cloudConfig) userData() UserData {
+	user := UserData{
 		Hostname:  c.Hostname,
 		User:      c.User,
 		Keys:      c.Keys,
@@ -141,7 +144,7 @@ func (c cloudConfig) userData() userData {
 		user.Hostname, _, _ = strings.Cut(c.FQDN, ".")
 	}
 	if c.Password != "" {
-		user.Passwords[user.name()] = c.Password
+		user.Passwords[user.UserName()] = c.Password
 	}
 	for _, entry := range c.ChPasswd.List {
 		if name, password, both := strings.Cut(strings.TrimSpace(entry), ":"); both {
@@ -163,15 +166,16 @@ func (c cloudConfig) userData() userData {
 	return user
 }
 
-// name returns the user of a password without a name.
-func (u userData) name() string {
+// UserName returns the default user: that of a password without a name.
+func (u *UserData) UserName() string {
 	if u.User == "" {
-		return defaultUser
+		return DefaultUser
 	}
 	return u.User
 }
 
-func (f userFile) bytes() ([]byte, error) {
+// Bytes returns the decoded content.
+func (f *File) Bytes() ([]byte, error) {
 	switch f.Encoding {
 	case "", "text/plain":
 		return []byte(f.Content), nil
@@ -186,8 +190,8 @@ func (f userFile) bytes() ([]byte, error) {
 	}
 }
 
-// The mode is octal.
-func (f userFile) permissions() (uint32, error) {
+// Mode returns the permissions, which are octal.
+func (f *File) Mode() (uint32, error) {
 	if f.Permissions == "" {
 		return 0o644, nil
 	}

@@ -3,7 +3,7 @@ package qmptest
 import "slices"
 
 // No system runs that could release the device.
-func plugsNIC(c *Conn) {
+func plugsNIC(c *conn) {
 	backend := properties{"type": "hubport", "id": "host-a", "hubid": 1}
 	nic := properties{"driver": "virtio-net-pci", "id": "net-a", "netdev": "host-a", "bus": Port, "romfile": ""}
 	c.refused("device_add", nic, "GenericError", "netdev' can't find value 'host-a'")
