@@ -11,7 +11,7 @@ import (
 
 // apiTimeout bounds each call of a driver to the API server. Until it is over, the driver acts on no request of a user
 // and ends no guest, so it is no longer than the wait for a QEMU that does not answer (concern.CommandTimeout). A slow
-// API server answers within it.
+// API server answers within it. A connection that has died silently is noticed later.
 const apiTimeout = 10 * time.Second
 
 type boundedCluster struct{ Cluster }
