@@ -29,7 +29,7 @@ func (d *Driver) answerRequests(ctx context.Context) {
 			continue
 		}
 		// The agent may never answer. The keys are pressed for a guest without an agent.
-		d.startHelper(func() {
+		d.helpers.Go(func() {
 			done, err := a.agent.Reboot(ctx)
 			if !done && err == nil {
 				err = a.requests.Ask(ctx, power.PressKeys)

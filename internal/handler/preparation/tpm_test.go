@@ -1,4 +1,4 @@
-package driver
+package preparation
 
 import (
 	"os"
@@ -14,9 +14,13 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
+const ours types.UID = "4d5e"
+
 // TestATPMFollowsItsGuest: once the TPM that came with the guest was taken, the next start finds it.
 func TestATPMFollowsItsGuest(t *testing.T) {
-	needRoot(t) // the record belongs to QEMU's user
+	if os.Geteuid() != 0 {
+		t.Skip("needs root: the record belongs to QEMU's user")
+	}
 	path := t.TempDir()
 	root, err := podpath.OpenRoot(path)
 	if err != nil {
@@ -26,7 +30,7 @@ func TestATPMFollowsItsGuest(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(path, layout.StateDir, layout.StateFolder), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	d := &Driver{link: &connection.Link{Peer: &podpath.Peer{Root: root}}}
+	d := &Pod{Link: &connection.Link{Peer: &podpath.Peer{Root: root}}}
 	vmi := &v1.VirtualMachineInstance{}
 	starts := func(incoming types.UID, want *launch.TPM) {
 		t.Helper()
@@ -38,7 +42,7 @@ func TestATPMFollowsItsGuest(t *testing.T) {
 	starts("", nil)
 	vmi.Spec.Domain.Devices.TPM = &v1.TPMDevice{}
 	starts("", &launch.TPM{State: layout.TPMDir()})
-	if err := d.useIncomingTPM(vmi, ours); err != nil {
+	if err := d.UseIncomingTPM(vmi, ours); err != nil {
 		t.Fatal(err)
 	}
 	vmi.Spec.Domain.Devices.TPM.Persistent = new(true)
@@ -46,7 +50,7 @@ func TestATPMFollowsItsGuest(t *testing.T) {
 	starts("", &launch.TPM{State: first, Current: layout.FirstTPM})
 	next := layout.IncomingTPM(string(ours))
 	starts(ours, &launch.TPM{State: layout.KeptTPMDir(next), Current: layout.FirstTPM})
-	if err := d.useIncomingTPM(vmi, ours); err != nil {
+	if err := d.UseIncomingTPM(vmi, ours); err != nil {
 		t.Fatal(err)
 	}
 	starts("", &launch.TPM{State: layout.KeptTPMDir(next), Current: next})

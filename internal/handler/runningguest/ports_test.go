@@ -1,7 +1,10 @@
-package driver
+package runningguest
 
 import (
+	"context"
+	"fmt"
 	"io"
+	"net"
 	"os"
 	"testing"
 
@@ -13,6 +16,17 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
+type dialer struct{}
+
+func (dialer) Dial(_ context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error) {
+	here, there := net.Pipe()
+	go func() {
+		_, _ = fmt.Fprintln(there, namespace.Name(), to.Name, protocol, port)
+		_ = there.Close()
+	}()
+	return here, nil
+}
+
 // If a guest has addresses on secondary networks only, virt-handler connects to none of its ports.
 func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
 	t.Parallel()
@@ -21,7 +35,7 @@ func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
 	if got := reachedInterface([]network.Interface{red, own}); got.Name != "default" {
 		t.Errorf("with a network beside the pods' it is reached by %q", got.Name)
 	}
-	m := &Machine{vmi: &v1.VirtualMachineInstance{}, network: &noNetwork{}, reachedInterface: reachedInterface([]network.Interface{red})}
+	m := &Guest{VMI: &v1.VirtualMachineInstance{}, Network: dialer{}, Interfaces: []network.Interface{red}}
 	if _, err := m.DialPort(t.Context(), "tcp", 80); !apierrors.IsConflict(err) {
 		t.Errorf("without the pods' network: %v", err)
 	}
@@ -31,7 +45,7 @@ func TestPortsAreReachedOnThePodsNetworkOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer namespace.Close()
-	m.attached, m.reachedInterface = &attached{link: &connection.Link{Peer: &podpath.Peer{NetNS: namespace}}}, own
+	m.Link, m.Interfaces = &connection.Link{Peer: &podpath.Peer{NetNS: namespace}}, []network.Interface{red, own}
 	conn, err := m.DialPort(t.Context(), "tcp", 22)
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package driver
+package preparation
 
 import (
 	"strings"
@@ -18,11 +18,11 @@ func TestTheClustersSMBIOSReachesTheGuest(t *testing.T) {
 	settings.Set(&v1.KubeVirt{Spec: v1.KubeVirtSpec{Configuration: v1.KubeVirtConfiguration{
 		SMBIOSConfig: &v1.SMBiosConfiguration{Manufacturer: "Shipyard, Ltd.", Product: "Hull", Version: "9", Sku: "s", Family: "Sea"},
 	}}})
-	d := &Driver{env: &Env{Settings: settings.Get, Now: time.Now}}
+	d := &Pod{Env: &Env{Settings: settings.Get, KVM: func() (usable, known bool) { return false, true }, Now: time.Now}}
 	vmi := &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "vm", Namespace: "ns", UID: "u"}}
 	memory := resource.MustParse("64Mi")
 	vmi.Spec.Domain.Memory = &v1.Memory{Guest: &memory}
-	m, err := machine.Build(d.input(vmi, &prepared{}))
+	m, err := machine.Build(d.Input(vmi, &Prepared{}))
 	if err != nil {
 		t.Fatal(err)
 	}
