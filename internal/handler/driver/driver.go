@@ -3,10 +3,10 @@
 //
 // A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
 // connection (to virt-launcher), and, for each attached QEMU, guest, guestagent, requests (of users) and the concerns
-// (concerns.go). The parts report facts as values and wake the driver, which passes facts between them, and to its tasks:
-// preparation, the migrations outgoing and incoming, vmireport, runningguest. The package must not decide about a VMI's
-// needs, make disks or networks itself, or know how VMIs and pods are watched. It keeps no journal: a new driver finds a
-// running guest by its sockets.
+// (concerns.go). The parts report facts as values and wake the driver, which passes facts between them, and to its
+// tasks: preparation, the migrations outgoing and incoming, vmireport, runningguest. The package must not decide about a
+// VMI's needs, make disks or networks itself, or know how VMIs and pods are watched. It keeps no journal: a new driver
+// finds a running guest by its sockets.
 package driver
 
 import (
@@ -24,6 +24,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/guest/guestpower"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -279,7 +281,7 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 	case vmihandler.Report:
 		return d.reports.Write(ctx, changes)
 	case vmihandler.Resume:
-		return s.attached.guest.Resume(ctx)
+		return guestpower.Of(s.attached.guest).Resume(ctx)
 	case s.concerns.Step:
 		return s.attached.concerns.Act(ctx, s.attached.guest.Monitor(), s.round, step)
 	case vmihandler.Begin:
@@ -301,7 +303,7 @@ const reasonLate = "StartedWithoutVolumes"
 
 func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
-	started, err := s.attached.guest.Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
+	started, err := guestpower.Of(s.attached.guest).Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
 	if err != nil || !started {
 		return err
 	}
@@ -328,7 +330,7 @@ func (d *Driver) stop(ctx context.Context, s *snapshot, o vmihandler.Observed) e
 	grace := vmihandler.Grace(o)
 	if s.role == vmihandler.Destination {
 		if s.attached != nil && o.VMI.Status.MigrationState != nil {
-			if err := s.attached.guest.Doom(ctx, s.guest.Migration.Incoming); err != nil {
+			if err := handover.TargetOf(s.attached.guest).Doom(ctx, s.guest.Migration.Incoming); err != nil {
 				return err
 			}
 		}

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/migration/incoming"
 	"drydock.dev/drydock/internal/handler/migration/outgoing"
 	"drydock.dev/drydock/internal/handler/preparation"
@@ -20,13 +22,13 @@ func (a *attached) sender() *outgoing.QEMU {
 	if a == nil {
 		return nil
 	}
-	return &outgoing.QEMU{Guest: a.guest, Link: a.link, Images: a.prepared.Images, Memory: a.memory.LastKnown}
+	return &outgoing.QEMU{Source: handover.SourceOf(a.guest), Copies: diskcopy.Of(a.guest), Link: a.link, Images: a.prepared.Images, Memory: a.memory.LastKnown}
 }
 
 // receiver returns the QEMU that a guest has come to.
 func (a *attached) receiver(pod *preparation.Pod, vmi *v1.VirtualMachineInstance) *incoming.QEMU {
 	return &incoming.QEMU{
-		Guest: a.guest, NetNS: a.link.Peer.NetNS, NICs: a.nics.Present(),
+		Target: handover.TargetOf(a.guest), NetNS: a.link.Peer.NetNS, NICs: a.nics.Present(),
 		UseTPM: func(of types.UID) error { return pod.UseIncomingTPM(vmi, of) },
 	}
 }

@@ -20,8 +20,8 @@ const (
 	reportAfter = 7
 )
 
-// Failures delays the retry of failing steps. The zero value has none. Reports have their own backoff: the VMI's owner has to be told while
-// another step fails, and an unreachable API server must not stop other steps.
+// Failures delays the retry of failing steps. The zero value has none. Reports have their own backoff: the VMI's owner
+// has to be told while another step fails, and an unreachable API server must not stop other steps.
 type Failures struct{ step, report Failure }
 
 // Failure is the failure of one step. The zero value is none.
@@ -53,7 +53,8 @@ func (f *Failures) Postpone(step vmihandler.Step, reason error, then time.Time) 
 	f.step = Failure{step: step, err: reason, attempts: 1, retry: then}
 }
 
-// Record records the result of a step. Success also clears another step's failure: this step would not have been chosen with that still in the way.
+// Record records the result of a step. Success also clears another step's failure: this step would not have been chosen
+// with that still in the way.
 func (f *Failure) Record(step vmihandler.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = Failure{step: step}

@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/guestusage"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/launcherclient"
 	"drydock.dev/drydock/internal/handler/metrics"
@@ -190,7 +191,7 @@ func (g *Guest) Usage(ctx context.Context) metrics.Usage {
 	for _, i := range g.Interfaces {
 		taps[i.Name] = i.Tap
 	}
-	u := g.QEMU.Usage(ctx, g.VMI.Spec.Domain.Devices.Disks, taps)
+	u := guestusage.Of(ctx, g.QEMU, g.VMI.Spec.Domain.Devices.Disks, taps)
 	if m := g.QEMU.Observe().Migration; m.UnderWay() {
 		u.Migration = &metrics.Migration{
 			Total: m.Progress.Total, Processed: m.Progress.Transferred, Remaining: m.Progress.Remaining,

@@ -66,7 +66,8 @@ func (c *Changes) Due() bool { return c.patch != nil || c.err != nil }
 // Writable reports whether there is a change and no error.
 func (c *Changes) Writable() bool { return c.err == nil && c.patch != nil }
 
-// Write writes the status and announces its changes. After a conflict, it reads the VMI again, and the next step works from that.
+// Write writes the status and announces its changes. After a conflict, it reads the VMI again, and the next step works
+// from that.
 func (r *Reporter) Write(ctx context.Context, c *Changes) error {
 	if c.err != nil {
 		return c.err

@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/handler/network"
@@ -172,7 +173,7 @@ func (m *Migration) Decide(in Facts) Decision {
 
 // QEMU is the QEMU that the guest has come to.
 type QEMU struct {
-	Guest *guest.Guest
+	Target handover.Target
 	// NetNS is the pod's network namespace, NICs has the interfaces of QEMU.
 	NetNS *os.File
 	NICs  map[string]bool
@@ -180,8 +181,8 @@ type QEMU struct {
 	UseTPM func(of types.UID) error
 }
 
-// Take runs the guest that has arrived. From just before the arrived guest resumes, nobody may report that it never ran here. The source is told as soon as
-// QEMU reports the start, since the busy guest delays QEMU's next answers.
+// Take runs the guest that has arrived. From just before the arrived guest resumes, nobody may report that it never ran
+// here. The source is told as soon as QEMU reports the start, since the busy guest delays QEMU's next answers.
 func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d *Decision, q *QEMU) error {
 	of := vmi.Status.MigrationState.MigrationUID
 	m.env.Log.Info("running the guest that has arrived", "migration", of)
@@ -189,11 +190,11 @@ func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d 
 	if err := m.env.Network.Connect(network.Pod{NetNS: q.NetNS, Bindings: m.env.Settings().NetworkBindings}, arrived); err != nil {
 		return fmt.Errorf("connecting the guest that has arrived to its networks: %w", err)
 	}
-	target, g := m.target, q.Guest
+	target := m.target
 	if target != nil {
 		target.Unrun(false)
 	}
-	err := g.Take(ctx, of, func() error { return q.UseTPM(of) }, func() {
+	err := q.Target.Take(ctx, of, func() error { return q.UseTPM(of) }, func() {
 		if target != nil {
 			target.Tell(switchover.Taken(d.facts).Tell)
 		}
@@ -201,7 +202,7 @@ func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d 
 	if err != nil {
 		return err
 	}
-	g.Announce(ctx)
+	q.Target.Announce(ctx)
 	return nil
 }
 
@@ -210,5 +211,5 @@ func (m *Migration) Recover(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	m.recovery.Begins(m.env.Now())
 	of := vmi.Status.MigrationState.MigrationUID
 	m.env.Log.Info("waiting for the rest of the guest's memory", "migration", of)
-	return g.RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
+	return handover.TargetOf(g).RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
 }

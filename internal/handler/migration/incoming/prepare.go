@@ -9,6 +9,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -27,7 +29,7 @@ func (m *Migration) Listen(ctx context.Context, g *guest.Guest) time.Duration {
 	}
 	failure := &m.listenFailure
 	if failure.RemainingDelay(vmihandler.Attach, m.env.Now()) == 0 {
-		taken, err := g.Listen(ctx, layout.Socket(layout.MigrationSocket), offer.Accepted(m.env.CPUs))
+		taken, err := handover.TargetOf(g).Listen(ctx, layout.Socket(layout.MigrationSocket), offer.Accepted(m.env.CPUs))
 		failure.Record(vmihandler.Attach, err, m.env.Now())
 		if err == nil {
 			m.env.Log.Info("QEMU waits for its guest", "channels", taken.Channels)
@@ -42,7 +44,7 @@ func (m *Migration) Listen(ctx context.Context, g *guest.Guest) time.Duration {
 // Export makes the QEMU that waits for a guest accept the content of the disks that it was started with. ExportPlugged
 // does the same for plugged disks.
 func Export(ctx context.Context, vmi *v1.VirtualMachineInstance, g *guest.Guest) error {
-	return g.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(vmi, false))
+	return diskcopy.Of(g).Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(vmi, false))
 }
 
 // ExportPlugged makes the QEMU that waits for a guest accept the content of its plugged disks, all of which it has. The
@@ -55,7 +57,7 @@ func (m *Migration) ExportPlugged(ctx context.Context, vmi *v1.VirtualMachineIns
 	if left := failure.RemainingDelay(vmihandler.Attach, m.env.Now()); left > 0 {
 		return left
 	}
-	err := g.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(vmi, true))
+	err := diskcopy.Of(g).Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(vmi, true))
 	failure.Record(vmihandler.Attach, err, m.env.Now())
 	if err != nil {
 		m.env.Log.Info("QEMU does not take the content of plugged disks yet", "reason", err.Error())

@@ -11,7 +11,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/connection"
-	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
@@ -21,36 +22,36 @@ import (
 
 // Act takes the decided step.
 func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
-	step, vmi, of, g := d.step, d.facts.Observed.VMI, d.facts.state().MigrationUID, q.Guest
+	step, vmi, of := d.step, d.facts.Observed.VMI, d.facts.state().MigrationUID
 	m.env.Log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
 	switch step.Action {
 	case switchover.MirrorDisks:
 		return m.mirrorDisks(ctx, d.facts, q)
 	case switchover.FinishMirrors:
-		err := g.FinishMirrors(ctx, of)
+		err := q.Copies.FinishMirrors(ctx, of)
 		if err == nil && m.source != nil {
 			m.source.Finishes()
 		}
 		return err
 	case switchover.EndMirrors:
-		return g.EndMirrors(ctx)
+		return q.Copies.EndMirrors(ctx)
 	case switchover.Begin:
 		return m.begin(ctx, d.facts, q)
 	case switchover.PauseGuest:
 		m.announceStop(vmi, m.notConvergingMessage(vmi))
-		return g.Converge(ctx, of)
+		return q.Source.Converge(ctx, of)
 	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
 		return m.postCopy(ctx, step.Action, of, q)
 	case switchover.ContinueSwitchover:
-		return m.continueSwitchover(ctx, g)
+		return m.continueSwitchover(ctx, q)
 	case switchover.Cancel:
 		if m.source != nil {
 			m.source.Canceled(step.Reason)
 			m.source.Discard()
 		}
-		return g.Cancel(ctx)
+		return q.Source.Cancel(ctx)
 	case switchover.Resume:
-		return g.Reclaim(ctx, of)
+		return q.Source.Reclaim(ctx, of)
 	case switchover.Quit, switchover.EndLost:
 		if step.Action == switchover.Quit {
 			m.announceMigrated(&d.facts.Guest, vmi)
@@ -63,8 +64,8 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 }
 
 // On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
-func (m *Migration) continueSwitchover(ctx context.Context, g *guest.Guest) error {
-	err := g.Continue(ctx)
+func (m *Migration) continueSwitchover(ctx context.Context, q *QEMU) error {
+	err := q.Source.Continue(ctx)
 	source := m.source
 	switch {
 	case source == nil:
@@ -92,7 +93,7 @@ func (m *Migration) begin(ctx context.Context, f *Facts, q *QEMU) error {
 	if vmihandler.LosesWrites(f.Guest.KVM, q.Memory()) {
 		m.announceStop(vmi, losesWritesMessage(vmi))
 	}
-	err := q.Guest.Begin(ctx, guest.Begin{
+	err := q.Source.Begin(ctx, handover.Begin{
 		Migration: f.state().MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
 		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,
 		Transport: source.Transport(),
@@ -130,13 +131,13 @@ func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
 	}
 	opened := source.OpenDisks(mirrorTimeout)
 	defer opened()
-	err := q.Guest.Mirror(ctx, guest.Mirroring{
+	err := q.Copies.Mirror(ctx, diskcopy.Mirroring{
 		Migration: f.state().MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(f.Observed.VMI),
 		Bandwidth: f.limits().Bandwidth,
 	})
 	var refusal *power.Refusal
 	switch {
-	case err == nil, errors.Is(err, guest.ErrEnding):
+	case err == nil, errors.Is(err, diskcopy.ErrEnding):
 		return err
 	case errors.As(err, &refusal):
 		source.Refuse(refusal.Message)
@@ -148,17 +149,17 @@ func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
 }
 
 func (m *Migration) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, q *QEMU) error {
-	source, g := m.source, q.Guest
+	source := m.source
 	switch {
 	case action == switchover.MarkLeft:
 		if source != nil {
 			source.Leaves()
 		}
-		return g.MarkLeft(ctx, of)
+		return q.Source.MarkLeft(ctx, of)
 	case source == nil:
 		return errors.New("the way to the migration's target has ended")
 	case action == switchover.SwitchToPostCopy:
-		err := g.SwitchToPostCopy(ctx, of)
+		err := q.Source.SwitchToPostCopy(ctx, of)
 		if err == nil {
 			source.Switches()
 		}
@@ -168,5 +169,5 @@ func (m *Migration) postCopy(ctx context.Context, action switchover.SourceAction
 		return err
 	}
 	m.recovery.Begins(m.env.Now())
-	return g.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
+	return q.Source.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
 }

@@ -17,7 +17,8 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/connection"
-	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -61,8 +62,9 @@ func (m *Migration) Connects() bool { return m.source != nil }
 
 // QEMU is the QEMU that sends the guest.
 type QEMU struct {
-	Guest *guest.Guest
-	Link  *connection.Link
+	Source handover.Source
+	Copies diskcopy.Copies
+	Link   *connection.Link
 	// Images are the disks that it was started with.
 	Images map[string]launch.PreparedImage
 	// Memory returns the last known state of plugged memory.

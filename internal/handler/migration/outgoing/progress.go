@@ -55,7 +55,7 @@ func (m *Migration) SetDowntimeLimit(ctx context.Context, d *Decision, q *QEMU) 
 	if source.Allowed() == limit {
 		return
 	}
-	if err := q.Guest.SetDowntime(ctx, limit); err != nil {
+	if err := q.Source.SetDowntime(ctx, limit); err != nil {
 		m.env.Log.V(1).Info("QEMU was not told how long its guest may stand still", "reason", err.Error())
 		return
 	}

@@ -1,4 +1,4 @@
-package guest
+package diskcopy_test
 
 import (
 	"bytes"
@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/accelerator"
 )
@@ -30,7 +33,7 @@ func forSockets(t *testing.T) string {
 }
 
 // bootWithDisk starts QEMU with a disk, and connects to it.
-func bootWithDisk(t *testing.T, disk string, more ...string) *watched {
+func bootWithDisk(t *testing.T, disk string, more ...string) *guesttest.Guest {
 	t.Helper()
 	socket := filepath.Join(forSockets(t), "qmp.sock")
 	process := exec.Command("qemu-system-x86_64", append([]string{"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
@@ -45,10 +48,10 @@ func bootWithDisk(t *testing.T, disk string, more ...string) *watched {
 		_ = process.Process.Kill()
 		_ = process.Wait()
 	})
-	for deadline, tick := time.Now().Add(patience), time.Tick(5*time.Millisecond); ; <-tick {
+	for deadline, tick := time.Now().Add(guesttest.Patience), time.Tick(5*time.Millisecond); ; <-tick {
 		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 		if err == nil {
-			return watch(t, conn)
+			return guesttest.Watch(t, conn)
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("QEMU does not answer: %v", err)
@@ -79,17 +82,17 @@ func TestZerosDoNotUseUpTheBandwidth(t *testing.T) {
 			if err := to.Export(t.Context(), socket, []machine.Mirror{c.disk}); err != nil {
 				t.Fatal(err)
 			}
-			if err := from.Mirror(t.Context(), Mirroring{Migration: "m", Socket: socket, Disks: []machine.Mirror{c.disk}, Bandwidth: 1 << 20}); err != nil {
+			if err := from.Mirror(t.Context(), diskcopy.Mirroring{Migration: "m", Socket: socket, Disks: []machine.Mirror{c.disk}, Bandwidth: 1 << 20}); err != nil {
 				t.Fatal(err)
 			}
-			one := func(status string) func(Facts) bool {
-				return func(f Facts) bool { return len(f.Jobs) == 1 && f.Jobs[0].Status == status }
+			one := func(status string) func(guest.Facts) bool {
+				return func(f guest.Facts) bool { return len(f.Jobs) == 1 && f.Jobs[0].Status == status }
 			}
-			from.await("a copy that is ready", one("ready"))
+			from.Await("a copy that is ready", one("ready"))
 			if err := from.FinishMirrors(t.Context(), "m"); err != nil {
 				t.Fatal(err)
 			}
-			if f := from.await("a copy that has ended", one(concluded)); f.Jobs[0].Error != "" {
+			if f := from.Await("a copy that has ended", one(guest.Concluded)); f.Jobs[0].Error != "" {
 				t.Fatalf("it has failed: %s", f.Jobs[0].Error)
 			}
 			for offset, want := range map[int64][]byte{0: make([]byte, len(content)), at: content} {

@@ -1,4 +1,4 @@
-package guest
+package guestusage
 
 import (
 	"os"
@@ -10,7 +10,10 @@ import (
 	"github.com/prometheus/procfs"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 // process returns process 42 of a /proc with the given file.
@@ -82,5 +85,23 @@ func TestEachDriveIsReportedOnce(t *testing.T) {
 	}
 	if want := []string{"root", "data"}; !slices.Equal(names, want) {
 		t.Errorf("drives %v, want %v", names, want)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	qemu.AddDisk(machine.DiskID("data"), 1<<20)
+	u := Of(t.Context(), guesttest.Open(t, qemu).Guest, guesttest.Disks, nil)
+	var names []string
+	for _, d := range u.Drives {
+		names = append(names, d.Name)
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff([]string{"data", "root"}, names); diff != "" {
+		t.Errorf("drives (-want +got):\n%s", diff)
+	}
+	// The model is in the test's own process.
+	if u.ResidentBytes <= 0 {
+		t.Errorf("usage: %+v", u)
 	}
 }

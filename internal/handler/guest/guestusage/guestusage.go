@@ -1,4 +1,6 @@
-package guest
+// Package guestusage measures a running QEMU for virt-handler's metrics: its process, its disks and its network
+// interfaces. It changes nothing, and trusts no figure: a guest may have taken QEMU over.
+package guestusage
 
 import (
 	"context"
@@ -7,19 +9,20 @@ import (
 	"github.com/prometheus/procfs"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Usage returns the figures of QEMU's process, disks and taps, which are given by interface. The caller fills in the
-// VMI's name and memory.
-func (g *Guest) Usage(ctx context.Context, disks []v1.Disk, taps map[string]string) metrics.Usage {
+// Of returns the figures of QEMU's process, disks and taps, which are given by interface. The caller fills in the VMI's
+// name and memory. Any goroutine may call it.
+func Of(ctx context.Context, g *guest.Guest, disks []v1.Disk, taps map[string]string) metrics.Usage {
 	var u metrics.Usage
 	var answer []blockStats
-	if err := g.monitor.Execute(ctx, "query-blockstats", nil, &answer); err == nil {
+	if err := g.Monitor().Execute(ctx, "query-blockstats", nil, &answer); err == nil {
 		u.Drives = drivesOf(answer, disks)
 	}
-	if process, err := procfs.NewProc(g.pid); err == nil {
+	if process, err := procfs.NewProc(g.PID()); err == nil {
 		u.CPUSeconds, u.ResidentBytes = processUsage(process)
 		u.Interfaces = traffic(process, taps)
 	}
