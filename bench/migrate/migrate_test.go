@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -88,12 +89,12 @@ func TestTheBaselineMigratesWithVirtHandlersSettings(t *testing.T) {
 	theirs := struct{ source, target *qmptest.Server }{running(t), qmptest.NewIncoming(t)}
 	theirs.target.AddObject(machine.MarkerType, machine.IncomingMarker("m"))
 	theirs.source.HoldMigration()
-	if _, err := handled(t, theirs.target).Listen(t.Context(), filepath.Join(dir, "theirs"), switchover.Transport{}); err != nil {
+	if _, err := handover.TargetOf(handled(t, theirs.target)).Listen(t.Context(), filepath.Join(dir, "theirs"), switchover.Transport{}); err != nil {
 		t.Fatal(err)
 	}
 	limits := switchover.LimitsOf(nil, 0)
-	begin := guest.Begin{Migration: "m", Socket: filepath.Join(dir, "theirs"), Downtime: limits.AllowedDowntime(math.MaxInt64)}
-	if err := handled(t, theirs.source).Begin(t.Context(), begin); err != nil {
+	begin := handover.Begin{Migration: "m", Socket: filepath.Join(dir, "theirs"), Downtime: limits.AllowedDowntime(math.MaxInt64)}
+	if err := handover.SourceOf(handled(t, theirs.source)).Begin(t.Context(), begin); err != nil {
 		t.Fatal(err)
 	}
 	ours := struct{ source, target *qmptest.Server }{running(t), qmptest.NewIncoming(t)}

@@ -42,6 +42,8 @@ import (
 	"drydock.dev/drydock/internal/handler/nodepostcopy"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/preparation"
+	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
 	"drydock.dev/drydock/internal/metricsserver"
@@ -80,7 +82,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
 			recorder: eventnote.Fitting(mgr.GetEventRecorder("virt-handler")),
 		},
-		Disks:     driver.PrepareDisks,
+		Disks:     preparation.MakeDisks,
 		Volumes:   podpath.Volumes{Kubelet: o.kubeletDir, Host: hostRoot, Nodes: deviceNodes},
 		SELinux:   selinux,
 		Migration: moves,
@@ -224,9 +226,9 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 	}
 }
 
-// recordConsole opens a guest's console at its start, for the boot messages.
-func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *driver.Machine) {
-	return func(ctx context.Context, guest *driver.Machine) {
+// recordConsole opens a guest's console at its start, for later viewers of the boot messages.
+func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *runningguest.Guest) {
+	return func(ctx context.Context, guest *runningguest.Guest) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
 			log.V(1).Info("the console is not recorded", "vmi", guest.ConsoleKey(), "reason", err.Error())
 		}

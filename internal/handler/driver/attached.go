@@ -18,7 +18,10 @@ import (
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/migration/incoming"
+	"drydock.dev/drydock/internal/handler/preparation"
 	"drydock.dev/drydock/internal/handler/requests"
+	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
@@ -26,7 +29,7 @@ import (
 
 type attached struct {
 	link     *connection.Link
-	prepared *prepared
+	prepared *preparation.Prepared
 	guest    *guest.Guest
 	agent    *guestagent.Agent
 	requests *requests.Requests
@@ -41,7 +44,7 @@ type attached struct {
 // attach takes over a running QEMU, whoever started it.
 func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance) error {
 	if d.prepared == nil {
-		p, err := d.prepare(ctx, instance, true)
+		p, err := d.pod.Prepare(ctx, instance, true)
 		if err != nil {
 			return err
 		}
@@ -51,9 +54,8 @@ func (d *Driver) attach(ctx context.Context, instance *v1.VirtualMachineInstance
 	if err != nil {
 		return err
 	}
-	// exportPluggedDisks does the same for plugged disks.
 	if m := a.guest.Observe().Migration; m.Arriving() {
-		if err := a.guest.Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(instance, false)); err != nil {
+		if err := incoming.Export(ctx, instance, a.guest); err != nil {
 			a.close()
 			return fmt.Errorf("attaching to a QEMU that waits for its guest: %w", err)
 		}
@@ -80,7 +82,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake)}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
-		Go: d.startHelper, Wake: d.wake, Credentials: credentials, Now: d.env.Now, Log: d.log,
+		Go: d.helpers.Go, Wake: d.wake, Credentials: credentials, Now: d.env.Now, Log: d.log,
 	}, vmihandler.AgentOf(instance.Status))
 	d.addConcerns(a)
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
@@ -105,9 +107,9 @@ func (a *attached) handleEvent(e qmp.Event) bool {
 // detach keeps the state of the network, for another connection to the same QEMU.
 func (d *Driver) detach() {
 	if a := d.attached.Swap(nil); a != nil {
-		d.prepared = a.prepared.with(a.nics.Connected())
+		d.prepared = a.prepared.With(a.nics.Connected())
 		a.close()
-		a.requests.Close(d.notRunning().Error())
+		a.requests.Close(errNotRunning(d.env.Node).Error())
 	}
 }
 
@@ -129,15 +131,15 @@ func (d *Driver) observeConnection() connection.Facts {
 	facts := d.connection.Observe()
 	if facts.Link != d.link {
 		d.detach()
-		d.link, d.prepared = facts.Link, nil
+		d.link, d.pod, d.prepared = facts.Link, &preparation.Pod{Env: &d.preparation, Link: facts.Link}, nil
 	}
 	d.dropDeadGuest()
 	if facts.State == vmihandler.LinkUp {
-		d.failures.clear(vmihandler.Connect)
+		d.failures.Clear(vmihandler.Connect)
 	}
 	if facts.Failure != nil {
 		d.log.Info("a step failed", "step", vmihandler.Connect, "reason", facts.Failure.Error())
-		d.failures.record(vmihandler.Connect, facts.Failure, d.env.Now())
+		d.failures.Record(vmihandler.Connect, facts.Failure, d.env.Now())
 	}
 	return facts
 }
@@ -148,5 +150,24 @@ func (d *Driver) dropDeadGuest() {
 		return
 	}
 	d.detach()
-	d.failures.step = failure{step: vmihandler.Attach, err: errMonitorEnded, attempts: 1, retry: d.env.Now().Add(monitorPause)}
+	d.failures.Postpone(vmihandler.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
+}
+
+// machine returns the guest for virt-api's requests.
+func (d *Driver) machine() (*runningguest.Guest, error) {
+	instance, a := d.presence.VMI(), d.attached.Load()
+	if instance == nil || a == nil || !a.guest.Alive() {
+		return nil, errNotRunning(d.env.Node)
+	}
+	if vmihandler.RoleOf(instance, d.env.Node) != vmihandler.Home {
+		return nil, fmt.Errorf("the guest is coming to node %s or has left it by a migration; try again", d.env.Node)
+	}
+	return &runningguest.Guest{
+		VMI: instance, QEMU: a.guest, Agent: a.agent, Link: a.link, Requests: a.requests,
+		Network: d.env.Network, Interfaces: a.nics.Connected(),
+	}, nil
+}
+
+func errNotRunning(node string) error {
+	return fmt.Errorf("the guest does not run on node %s, or virt-handler there has not connected to it yet; try again", node)
 }

@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -111,40 +110,5 @@ func TestAWriteWithoutAnAnswerIsAnnouncedOnce(t *testing.T) {
 				t.Errorf("events: %q", events)
 			}
 		})
-	}
-}
-
-func TestWhenAWriteWithoutAnAnswerIsAnnounced(t *testing.T) {
-	for name, c := range map[string]struct {
-		change          func(now *v1.VirtualMachineInstance, to v1.VirtualMachineInstanceStatus)
-		announced, left bool
-	}{
-		"nothing is new": {func(*v1.VirtualMachineInstance, v1.VirtualMachineInstanceStatus) {}, false, true},
-		"it has taken effect": {func(now *v1.VirtualMachineInstance, to v1.VirtualMachineInstanceStatus) {
-			now.ResourceVersion, now.Status = "2", to
-		}, true, false},
-		"it has, and there is another since": {func(now *v1.VirtualMachineInstance, to v1.VirtualMachineInstanceStatus) {
-			now.ResourceVersion, now.Status, now.Labels = "3", to, map[string]string{"another": "change"}
-		}, true, false},
-		"somebody else was first": {func(now *v1.VirtualMachineInstance, _ v1.VirtualMachineInstanceStatus) {
-			now.ResourceVersion = "2"
-		}, false, false},
-	} {
-		from := scheduled("u")
-		from.ResourceVersion = "1"
-		api := newAPI(from)
-		d := newDriver(NewSupervisor(&Env{Cluster: api, Now: time.Now, Log: logr.Discard()}).env, from)
-		to := *from.Status.DeepCopy()
-		to.Phase = v1.Running
-		d.unanswered = &changes{from: from, to: to}
-		now := from.DeepCopy()
-		c.change(now, to)
-		d.presence.SetVMI(now)
-		for range 2 {
-			d.announceUnanswered(d.presence.VMI())
-		}
-		if _, _, events := api.counts(); (len(events) == 1) != c.announced || len(events) > 1 || (d.unanswered != nil) != c.left {
-			t.Errorf("%s: events %q, still unanswered: %v", name, events, d.unanswered != nil)
-		}
 	}
 }

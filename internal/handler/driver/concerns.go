@@ -15,12 +15,11 @@ import (
 	"drydock.dev/drydock/internal/handler/concern/nics"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/network"
-	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/preparation"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podresize"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
@@ -31,24 +30,20 @@ import (
 // memory.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
-	pod := network.Pod{NetNS: a.link.Peer.NetNS}
+	pod, preparing := network.Pod{NetNS: a.link.Peer.NetNS}, d.pod
 	a.nics = nics.New(nics.Env{
-		Connect: func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error) {
-			ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
-			defer cancel()
-			return d.prepareNetwork(ctx, vmi, true, plug)
-		},
+		Connect: preparing.PlugNetwork,
 		Build: func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error) {
-			return machine.BuildNIC(d.input(vmi, a.prepared.with(interfaces)), name)
+			return machine.BuildNIC(preparing.Input(vmi, a.prepared.With(interfaces)), name)
 		},
 		Tidy: func(keep []string) error { return d.env.Network.Tidy(pod, keep) }, Now: d.env.Now,
-	}, &podQuestions{d, a.link.Peer}, d.log, a.prepared.interfaces)
-	claims := volumes.Volumes{Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: a.prepared.selinux.Files()}
+	}, &podQuestions{d.env.Network, preparing}, d.log, a.prepared.Interfaces)
+	claims := volumes.Volumes{Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: a.prepared.SELinux.Files()}
 	a.disks = disks.New(disks.Env{
 		Volume: claims.Open, Capacity: claims.Capacity, Event: d.env.Cluster.Event,
 		Tolerated: func() int { return d.env.Settings().LessSpaceTolerated },
-		Input:     func(vmi *v1.VirtualMachineInstance) machine.Input { return d.input(vmi, a.prepared) },
-		Go:        d.startHelper, Wake: d.wake, Now: d.env.Now,
+		Input:     func(vmi *v1.VirtualMachineInstance) machine.Input { return preparing.Input(vmi, a.prepared) },
+		Go:        d.helpers.Go, Wake: d.wake, Now: d.env.Now,
 	}, d.log)
 	a.plugs = concern.New(vmihandler.Plug, a.disks).ForArrivals()
 	a.concerns = concern.List{
@@ -56,7 +51,7 @@ func (d *Driver) addConcerns(a *attached) {
 		a.plugs,
 		concern.New(vmihandler.PlugNICs, a.nics),
 		concern.New(vmihandler.ChangeCPUs, cpus.New(cpus.Env{
-			Used: a.agent.UsedCPUs, Go: d.startHelper,
+			Used: a.agent.UsedCPUs, Go: d.helpers.Go,
 			Warn: func(vmi *v1.VirtualMachineInstance, reason, message string) {
 				d.env.Cluster.Event(vmi, corev1.EventTypeWarning, reason, message)
 			},
@@ -67,16 +62,16 @@ func (d *Driver) addConcerns(a *attached) {
 
 // podQuestions implements nics.Pod.
 type podQuestions struct {
-	driver   *Driver
-	launcher *podpath.Peer
+	network Network
+	pod     *preparation.Pod
 }
 
 func (p *podQuestions) Loose(names []string) ([]string, error) {
-	return p.driver.env.Network.Loose(network.Pod{NetNS: p.launcher.NetNS}, names)
+	return p.network.Loose(network.Pod{NetNS: p.pod.Link.Peer.NetNS}, names)
 }
 
 func (p *podQuestions) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error) {
-	return p.driver.devices(vmi, p.launcher)
+	return p.pod.Devices(vmi)
 }
 
 // The VMI must be known.
@@ -84,20 +79,14 @@ func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) co
 	networks := d.presence.Networks()
 	r := concern.Round{
 		VMI: seen.VMI, Pod: seen.Pod, AttachmentPods: seen.AttachmentPods, LauncherPod: a.link.Pod,
-		Images: a.prepared.images, Claims: a.prepared.claims,
+		Images: a.prepared.Images, Claims: a.prepared.Claims,
 		InPod: networks.Attached, PodVersion: networks.Version, NICs: a.nics.Present(),
 		RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
-		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.moving.source != nil,
+		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.outgoing.Connects(),
 		Now: d.env.Now(),
 	}
-	if target := d.moving.target; target != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination && known.Migration.Arriving() {
-		r.Arrival = &concern.Arrival{VMI: volumemigration.Target(seen.VMI), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
-		for _, m := range volumemigration.Of(seen.VMI) {
-			r.Arrival.Copied[m.Volume] = volumemigration.SizeOf(seen.VMI, m.Volume)
-		}
-		for _, disk := range target.Disks() {
-			r.Arrival.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
-		}
+	if vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination && known.Migration.Arriving() {
+		r.Arrival = d.incoming.Arrival(seen.VMI)
 	}
 	if podresize.CPUsAnnounced(seen.VMI) || podresize.MemoryAnnounced(seen.VMI) {
 		if want, err := launcherpod.Resized(seen.VMI, d.env.Settings()); err != nil {
@@ -139,7 +128,7 @@ func (d *Driver) decideChanges(ctx context.Context, s *snapshot, observed vmihan
 	}
 	s.concerns, s.disks = s.attached.concerns.Decide(s.round), s.attached.plugs.Plan()
 	for _, step := range s.concerns.Settled {
-		d.failures.clear(step)
+		d.failures.Clear(step)
 	}
 }
 

@@ -9,7 +9,10 @@ import (
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/migration/incoming"
+	"drydock.dev/drydock/internal/handler/migration/outgoing"
 	"drydock.dev/drydock/internal/handler/presence"
+	"drydock.dev/drydock/internal/handler/vmireport"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
@@ -19,8 +22,10 @@ type snapshot struct {
 	presence   presence.Facts
 	connection connection.Facts
 	role       vmihandler.Role
-	migration  decision
-	progress   *changes
+	outgoing   outgoing.Decision
+	incoming   incoming.Decision
+	// progress is the write of a migration's progress; nil if none is due.
+	progress *vmireport.Changes
 	// attached is nil if there is no QEMU. The next fields are about it.
 	attached *attached
 	guest    guest.Facts
@@ -45,7 +50,9 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 	}
 	observed := d.observeChanges(ctx, s.attached, seen)
-	d.listenForGuest(ctx, &s, seen)
+	if s.attached != nil && seen.VMI != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination {
+		s.arrivalAfter = d.incoming.Listen(ctx, s.attached.guest)
+	}
 	d.dropDeadGuest()
 	s.presence, s.now = d.presence.Observe(), d.env.Now()
 	if s.presence.VMI != nil {
@@ -57,7 +64,9 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 			d.decideChanges(ctx, &s, observed)
 		}
 	}
-	d.exportPluggedDisks(ctx, &s)
+	if s.attached != nil && s.role == vmihandler.Destination && s.disks.Received {
+		s.arrivalAfter = backoff.Sooner(s.arrivalAfter, d.incoming.ExportPlugged(ctx, s.presence.VMI, s.attached.guest))
+	}
 	return s
 }
 
@@ -111,12 +120,12 @@ func (s *snapshot) facts(o vmihandler.Observed, failure error) vmihandler.Facts 
 func (s *snapshot) describe(machineType string) *vmihandler.Guest {
 	p := s.attached.prepared
 	g := &vmihandler.Guest{
-		RunState: vmihandler.StatusOf(s.guest.RunState, s.migration.handsOver), Stalled: s.guest.Stalled,
+		RunState: vmihandler.StatusOf(s.guest.RunState, s.outgoing.HandsOver), Stalled: s.guest.Stalled,
 		FailedDisks: s.guest.FailedDisks, PausedByUser: s.guest.PausedByUser,
 		Halt:           s.halt(),
 		MachineType:    machineType,
 		KVM:            s.guest.KVM,
-		SELinuxContext: p.selinux.Context(),
+		SELinuxContext: p.SELinux.Context(),
 		Agent:          s.agent.Answer,
 		Credentials:    s.agent.Credentials,
 		Frozen:         s.connection.Launcher.Frozen,
@@ -126,21 +135,15 @@ func (s *snapshot) describe(machineType string) *vmihandler.Guest {
 }
 
 // decideStatus returns nil changes if this node must not write the status.
-func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *changes) {
+func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *vmireport.Changes) {
 	o := s.observed(d.env.Node)
 	_, known := d.env.kvm()
 	o.Unprobed = !known
 	if o.VMI == nil || o.Deserted {
 		return o, nil
 	}
-	switch m := o.VMI.Status.MigrationState; {
-	case m == nil || d.env.Migration == nil:
-	case s.role == vmihandler.Destination:
-		s.migration = d.targetDecision(s, o, m)
-	case m.SourceNode == d.env.Node:
-		s.migration = d.sourceDecision(s, o, m)
-	}
-	o.Migrate = o.Attached && s.migration.actionDue
+	d.decideMigrations(s, o)
+	o.Migrate = o.Attached && (s.outgoing.ActionDue || s.incoming.ActionDue)
 	if s.role == vmihandler.Destination {
 		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)
 		o.Awaits = len(missing) > 0
@@ -148,17 +151,22 @@ func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *changes) {
 	if s.role == vmihandler.Former {
 		return o, nil // another node owns the status
 	}
-	facts := s.facts(o, s.failure(d.failures.visible()))
-	facts.Source, facts.Target = s.migration.sourceFacts, s.migration.targetFacts
-	if s.migration.hidesEnd {
+	facts := s.facts(o, s.failure(d.failures.Visible()))
+	facts.Source, facts.Target = s.outgoing.Report, s.incoming.Report
+	if s.outgoing.HidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false
 	}
 	if s.attached != nil && s.role == vmihandler.Home {
 		facts.Guest = s.describe(vmihandler.MachineType(o.VMI, d.env.Settings().MachineType))
 	}
 	o.ReasonAfter = vmihandler.ReasonAfter(o.VMI, facts)
-	changes := newChanges(o.VMI, facts)
-	o.Changed = changes.patch != nil || changes.err != nil
-	s.progress = d.progress(s, o, facts)
+	changes := vmireport.New(o.VMI, facts)
+	o.Changed = changes.Due()
+	if progress := d.outgoing.Progress(&s.outgoing, o.Changed); progress != nil {
+		facts.Source = progress
+		if c := vmireport.New(o.VMI, facts); c.Writable() {
+			s.progress = c
+		}
+	}
 	return o, changes
 }

@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/preparation"
 	"drydock.dev/drydock/internal/handler/presence"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -32,7 +33,7 @@ func attachedTo(instance *v1.VirtualMachineInstance) snapshot {
 	return snapshot{
 		presence:   presence.Facts{VMI: instance, Pod: &vmihandler.Pod{UID: "p", Ready: true}},
 		connection: connection.Facts{State: vmihandler.LinkUp, Launcher: launch.State{Phase: launch.PhaseRunning}},
-		attached:   &attached{prepared: &prepared{}},
+		attached:   &attached{prepared: &preparation.Prepared{}},
 		guest:      guest.Facts{RunState: runstate.Running}, now: noon,
 	}
 }
@@ -154,14 +155,14 @@ func (k *knownDisks) Decide(concern.Round, disks.Seen) disks.Plan { return k.pla
 
 func TestWhatIsSaidOfAGuest(t *testing.T) {
 	s := attachedTo(scheduled("u"))
-	s.attached.prepared = &prepared{
-		images: map[string]launch.PreparedImage{"root": {VirtualSize: 5}, "data": {VirtualSize: 5}},
-		claims: volumes.Claims{"root": {ClaimName: "claim-root"}},
+	s.attached.prepared = &preparation.Prepared{
+		Images: map[string]launch.PreparedImage{"root": {VirtualSize: 5}, "data": {VirtualSize: 5}},
+		Claims: volumes.Claims{"root": {ClaimName: "claim-root"}},
 	}
 	known := disks.Plan{
 		Hotplugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
 		Volumes: map[string]vmihandler.Volume{
-			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
+			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.Claims["root"]}, "data": {Size: 5, Grown: 3},
 		},
 	}
 	s.attached.concerns = concern.List{concern.New(vmihandler.Plug, &knownDisks{plan: known}), concern.New(vmihandler.PlugNICs, nics.New(nics.Env{}, nil, logr.Discard(), []network.Interface{
@@ -177,7 +178,7 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 		MachineType: "q35", Agent: answer, Plugged: map[string]vmihandler.Plugged{"hot": {Phase: v1.VolumeReady}},
 		Interfaces: []vmihandler.Interface{{Name: "default", MAC: "02:00:00:00:00:01", IPs: []string{"10.0.0.2"}, PodInterface: "eth0", Queues: 1}},
 		Volumes: map[string]vmihandler.Volume{
-			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.claims["root"]}, "data": {Size: 5, Grown: 3},
+			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.Claims["root"]}, "data": {Size: 5, Grown: 3},
 		},
 	}
 	if diff := cmp.Diff(want, s.describe("q35")); diff != "" {

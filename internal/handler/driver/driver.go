@@ -3,15 +3,15 @@
 //
 // A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
 // connection (to virt-launcher), and, for each attached QEMU, guest, guestagent, requests (of users) and the concerns
-// (concerns.go). The parts report facts as values and wake the driver, which passes facts between them. The package
-// must not decide about a VMI's needs, make disks or networks itself, or know how VMIs and pods are watched. It keeps
-// no journal: a new driver finds a running guest by its sockets.
+// (concerns.go). The parts report facts as values and wake the driver, which passes facts between them, and to its
+// tasks: preparation, the migrations outgoing and incoming, vmireport, runningguest. The package must not decide about a
+// VMI's needs, make disks or networks itself, or know how VMIs and pods are watched. It keeps no journal: a new driver
+// finds a running guest by its sockets.
 package driver
 
 import (
 	"context"
-	"net"
-	"os"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,15 +21,24 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/guest/guestpower"
+	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/migration/incoming"
+	"drydock.dev/drydock/internal/handler/migration/outgoing"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/preparation"
 	"drydock.dev/drydock/internal/handler/presence"
+	"drydock.dev/drydock/internal/handler/retry"
+	"drydock.dev/drydock/internal/handler/runningguest"
+	"drydock.dev/drydock/internal/handler/vmireport"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
@@ -39,25 +48,21 @@ import (
 
 // Network serves the guests' networks.
 type Network interface {
-	Setup(ctx context.Context, pod network.Pod, vmi *v1.VirtualMachineInstance) ([]network.Interface, error)
-	// Connect is for a guest that has arrived by a migration.
-	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
+	preparation.Network
+	runningguest.Network
+	incoming.Network
 	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
 	Loose(pod network.Pod, names []string) ([]string, error)
 	// Tidy removes leftovers of interfaces on secondary networks, except those in keep.
 	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
-	// Dial connects to a port of a guest; namespace is the pod's network namespace.
-	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
 // Cluster is a driver's client of the API server (apiTimeout).
 type Cluster interface {
 	presence.Cluster
 	volumes.Cluster
-	// Event never fails or blocks.
-	Event(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
-	PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInstance, patch []byte) (*v1.VirtualMachineInstance, error)
+	vmireport.Cluster
 }
 
 // Env has the dependencies that all drivers of a node share.
@@ -68,12 +73,12 @@ type Env struct {
 	Watcher *podpath.Watcher
 	Network Network
 	Cluster Cluster
-	// Disks is PrepareDisks outside of tests.
+	// Disks is preparation.MakeDisks outside of tests.
 	Disks    func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
 	Volumes  volumes.Opener
 	Settings func() clusterconfig.Settings
 	// The driver's goroutine calls Attached for each guest that it has started or taken over; may be nil.
-	Attached func(ctx context.Context, guest *Machine)
+	Attached func(ctx context.Context, guest *runningguest.Guest)
 	// Migration is nil if migration is off.
 	Migration *migration.Node
 	// The driver's goroutine calls Migrated after a migration away from the node; may be nil.
@@ -114,13 +119,15 @@ type Driver struct {
 	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. It is never modified.
 	attached atomic.Pointer[attached]
 
-	// The fields below belong to the Run goroutine. prepared is set before the QEMU of link exists.
-	prepared *prepared
-	link     *connection.Link
-	failures failures
-	moving   moving
-	// unanswered is the last write of the status that the API server has not answered.
-	unanswered *changes
+	// The fields below belong to the Run goroutine. pod is that of link; prepared is set before the QEMU of link exists.
+	preparation preparation.Env
+	link        *connection.Link
+	pod         *preparation.Pod
+	prepared    *preparation.Prepared
+	failures    retry.Failures
+	outgoing    *outgoing.Migration
+	incoming    *incoming.Migration
+	reports     *vmireport.Reporter
 	// notified was last passed to Env.Attached.
 	notified *attached
 }
@@ -134,11 +141,17 @@ func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	d.presence = presence.New(presence.Env{
 		Node: env.Node, Pods: env.Pods, Cluster: env.Cluster, Wake: d.wake, Now: env.Now, Log: d.log,
 	}, first)
-	d.connection = connection.New(env.connections, connection.Owner{Go: d.startHelper, Wake: d.wake, Now: env.Now})
+	d.preparation = preparation.Env{
+		Node: env.Node, Network: env.Network, Cluster: env.Cluster, Disks: env.Disks, Settings: env.Settings, KVM: env.kvm,
+		Devices: d.presence.Devices, Now: env.Now, Log: d.log,
+	}
+	d.reports = vmireport.NewReporter(vmireport.Env{Cluster: env.Cluster, Stored: d.presence.SetStored, Go: d.helpers.Go, Log: d.log})
+	moving := migration.Env{Node: env.Migration, Go: d.helpers.Go, Wake: d.wake, Now: env.Now, Log: d.log}
+	d.outgoing = outgoing.New(outgoing.Env{Env: moving, Event: env.Cluster.Event, Migrated: env.Migrated})
+	d.incoming = incoming.New(incoming.Env{Env: moving, Network: env.Network, Settings: env.Settings, Dial: dialing(&d.attached)})
+	d.connection = connection.New(env.connections, connection.Owner{Go: d.helpers.Go, Wake: d.wake, Now: env.Now})
 	return d
 }
-
-func (d *Driver) startHelper(f func()) { d.helpers.Go(f) }
 
 func (d *Driver) wake() {
 	select {
@@ -161,12 +174,15 @@ func (d *Driver) Run(ctx context.Context) {
 			d.sleep(ctx, askAgain, nil)
 			continue
 		}
-		d.announceUnanswered(d.presence.VMI())
+		d.reports.AnnounceUnanswered(d.presence.VMI())
 		s := d.observe(ctx, linked)
-		d.syncMigrationConnections(ctx, &s)
+		d.syncMigrations(ctx, &s)
 		o, changes := d.decideStatus(&s)
-		d.writeProgress(ctx, &s)
-		d.setDowntimeLimit(ctx, &s, o.VMI)
+		if s.progress != nil {
+			d.outgoing.WritesProgress(s.now)
+			d.reports.WriteProgress(ctx, s.progress)
+		}
+		d.outgoing.SetDowntimeLimit(ctx, &s.outgoing, s.attached.sender())
 		step, after := next(o, &s)
 		d.notifyAttached(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))
@@ -174,7 +190,7 @@ func (d *Driver) Run(ctx context.Context) {
 			d.log.Info("released the VMI")
 			return
 		}
-		step, after = d.failures.applyBackoff(step, after, o)
+		step, after = d.failures.ApplyBackoff(step, after, o)
 		if step == vmihandler.Wait {
 			d.sleep(ctx, after, linked.Link)
 			continue
@@ -184,7 +200,7 @@ func (d *Driver) Run(ctx context.Context) {
 			return
 		}
 		if step != vmihandler.Connect { // its result is not known yet
-			d.failures.record(step, err, d.env.Now())
+			d.failures.Record(step, err, d.env.Now())
 		}
 		if err != nil {
 			d.log.Info("a step failed", "step", step, "reason", err.Error())
@@ -196,7 +212,7 @@ func (d *Driver) Run(ctx context.Context) {
 func next(o vmihandler.Observed, s *snapshot) (vmihandler.Step, time.Duration) {
 	switch {
 	case o.VMI != nil && s.role == vmihandler.Destination:
-		return vmihandler.NextAtDestination(o, s.migration.target.Action)
+		return vmihandler.NextAtDestination(o, s.incoming.Action)
 	case o.VMI != nil && s.role == vmihandler.Former:
 		return vmihandler.NextAtFormer(o)
 	}
@@ -241,7 +257,7 @@ func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connectio
 	}
 }
 
-func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vmihandler.Observed, changes *changes) error {
+func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vmihandler.Observed, changes *vmireport.Changes) error {
 	switch step {
 	case vmihandler.Connect:
 		d.connection.Connect(ctx, o.Pod.UID)
@@ -252,20 +268,20 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 		return d.attach(ctx, o.VMI)
 	case vmihandler.Migrate:
 		if s.role == vmihandler.Destination {
-			return d.recoverIncoming(ctx, s, o)
+			return d.incoming.Recover(ctx, o.VMI, s.attached.guest)
 		}
-		return d.migrate(ctx, s, o)
+		return d.outgoing.Act(ctx, &s.outgoing, s.attached.sender())
 	case vmihandler.Take:
-		return d.runArrivedGuest(ctx, s, o)
+		return d.incoming.Take(ctx, o.VMI, &s.incoming, s.attached.receiver(d.pod, o.VMI))
 	case vmihandler.Stop:
 		return d.stop(ctx, &s, o)
 	case vmihandler.Kill:
 		d.log.Info("ending the launcher by force: it has not stopped the guest within its grace period")
 		return d.link.Kill()
 	case vmihandler.Report:
-		return d.report(ctx, changes)
+		return d.reports.Write(ctx, changes)
 	case vmihandler.Resume:
-		return s.attached.guest.Resume(ctx)
+		return guestpower.Of(s.attached.guest).Resume(ctx)
 	case s.concerns.Step:
 		return s.attached.concerns.Act(ctx, s.attached.guest.Monitor(), s.round, step)
 	case vmihandler.Begin:
@@ -274,9 +290,20 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 	return nil
 }
 
+func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInstance, at vmihandler.Role) error {
+	p, err := d.pod.Start(ctx, instance, at)
+	if err == nil {
+		d.prepared = p
+	}
+	return err
+}
+
+// reasonLate is an event's reason.
+const reasonLate = "StartedWithoutVolumes"
+
 func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
-	started, err := s.attached.guest.Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
+	started, err := guestpower.Of(s.attached.guest).Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
 	if err != nil || !started {
 		return err
 	}
@@ -288,10 +315,40 @@ func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 }
 
 func (d *Driver) closeAll() {
-	d.moving.close()
+	d.outgoing.Close()
+	d.incoming.Close()
 	d.helpers.Wait() // a connection attempt in progress has ended
 	d.detach()
 	d.connection.Close()
 	d.helpers.Wait()
 	d.env.Network.Teardown(d.uid)
+}
+
+// virt-launcher presses the power button and kills QEMU after the grace period. A target's QEMU, still without its
+// guest, ends at once.
+func (d *Driver) stop(ctx context.Context, s *snapshot, o vmihandler.Observed) error {
+	grace := vmihandler.Grace(o)
+	if s.role == vmihandler.Destination {
+		if s.attached != nil && o.VMI.Status.MigrationState != nil {
+			if err := handover.TargetOf(s.attached.guest).Doom(ctx, s.guest.Migration.Incoming); err != nil {
+				return err
+			}
+		}
+		grace = 0
+	}
+	_, failure := vmihandler.Broken(o)
+	d.log.Info("stopping the guest", "gracePeriodSeconds", grace, "runState", o.RunState)
+	d.link.Stop(ctx, launch.Stop{GracePeriodSeconds: grace, Failure: failure}, func(err error) {
+		d.log.Info("virt-launcher was asked to stop the guest", "reason", err.Error())
+	})
+	return nil
+}
+
+// announceTarget reports a target that can't be prepared, for which virt-handler writes no status; virt-controller
+// gives the migration up in time.
+func (d *Driver) announceTarget(o vmihandler.Observed, s *snapshot) {
+	if s.role == vmihandler.Destination && d.failures.BecameVisible() {
+		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),
+			fmt.Sprintf("The node %s can't take the guest yet: %v", d.env.Node, d.failures.Visible()))
+	}
 }

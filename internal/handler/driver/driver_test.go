@@ -15,6 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/runningguest"
 )
 
 // These tests run real guests: virt-launcher in namespaces of its own, as user 107, with an emulated QEMU that has no
@@ -56,6 +58,14 @@ func condition(instance *v1.VirtualMachineInstance, kind v1.VirtualMachineInstan
 		return nil
 	}
 	return &instance.Status.Conditions[at]
+}
+
+// visibleFailure returns the failure in a VMI's status, "" for none.
+func visibleFailure(vmi *v1.VirtualMachineInstance) string {
+	if c := condition(vmi, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {
+		return c.Message
+	}
+	return ""
 }
 
 func remove(instance *v1.VirtualMachineInstance) {
@@ -214,7 +224,7 @@ func TestHandlerKilledWhileTheGuestRuns(t *testing.T) {
 }
 
 // machine waits until the handler has found the guest.
-func (n *node) machine(h *handler, uid types.UID) *Machine {
+func (n *node) machine(h *handler, uid types.UID) *runningguest.Guest {
 	n.t.Helper()
 	deadline := time.Now().Add(patience)
 	for {

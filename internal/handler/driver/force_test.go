@@ -88,7 +88,7 @@ func (h *handler) reset(t *testing.T, instance *v1.VirtualMachineInstance) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	do := func(command string) {
-		if err := d.guest.Monitor().Execute(ctx, command, nil, nil); err != nil {
+		if err := d.QEMU.Monitor().Execute(ctx, command, nil, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

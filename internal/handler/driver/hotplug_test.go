@@ -162,7 +162,7 @@ func (h *handler) disks(t *testing.T, instance *v1.VirtualMachineInstance) map[s
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	disks, err := diskhotplug.Observe(ctx, m.guest.Monitor())
+	disks, err := diskhotplug.Observe(ctx, m.QEMU.Monitor())
 	if err != nil {
 		t.Fatal(err)
 	}

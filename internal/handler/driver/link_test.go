@@ -55,7 +55,7 @@ func (h *handler) hasMarker(t *testing.T, instance *v1.VirtualMachineInstance) b
 	var objects []struct {
 		Name string `json:"name"`
 	}
-	if err := m.guest.Monitor().Execute(t.Context(), "qom-list", map[string]any{"path": "/objects"}, &objects); err != nil {
+	if err := m.QEMU.Monitor().Execute(t.Context(), "qom-list", map[string]any{"path": "/objects"}, &objects); err != nil {
 		t.Fatal(err)
 	}
 	for _, o := range objects {

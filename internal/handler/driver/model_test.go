@@ -300,7 +300,7 @@ func TestAMonitorThatEndsIsConnectedToAgain(t *testing.T) {
 	m.qemu.SetRunState("watchdog")
 	m.listen()
 	n.api.await(t, "what the new monitor says", reports(runstate.ReasonPausedByWatchdog, runstate.ReasonPausedByWatchdog))
-	if n.machine(h, "monitor").guest == before.guest || m.starts() != 1 {
+	if n.machine(h, "monitor").QEMU == before.QEMU || m.starts() != 1 {
 		t.Errorf("the old monitor is still in use, or QEMU was started anew: %d", m.starts())
 	}
 }

@@ -206,7 +206,7 @@ func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 	n.api.await(t, "the interface", hasNICs(defaultNIC, blueNIC+"up"))
 	n.api.update(blueState(v1.InterfaceStateAbsent))
 	said := func(vmi *v1.VirtualMachineInstance) bool {
-		return strings.Contains(visibleFailure(vmi.Status), "the guest has not released interfaces that are to be unplugged (blue)")
+		return strings.Contains(visibleFailure(vmi), "the guest has not released interfaces that are to be unplugged (blue)")
 	}
 	awaitTrue(t, "what keeps it", func() bool {
 		n.pass(11 * time.Second)
@@ -217,7 +217,7 @@ func TestAGuestThatKeepsAnInterfaceIsReported(t *testing.T) {
 		t.Errorf("it has %+v", n.api.stored(t).Status.Interfaces)
 	}
 	n.api.update(blueState(""))
-	n.api.await(t, "nothing to be wrong", func(vmi *v1.VirtualMachineInstance) bool { return visibleFailure(vmi.Status) == "" })
+	n.api.await(t, "nothing to be wrong", func(vmi *v1.VirtualMachineInstance) bool { return visibleFailure(vmi) == "" })
 }
 
 // TestAnInterfaceThatTheGuestHasKeptIsConnectedAgain: the pod has lost its side of the interface meanwhile, and got a
@@ -416,7 +416,7 @@ func TestAnInterfaceIsPluggedIntoQEMU(t *testing.T) {
 	n.api.await(t, "its link up", hasNICs(defaultNIC, blueNIC+"up"))
 	n.api.update(blueState(v1.InterfaceStateAbsent))
 	n.api.await(t, "what keeps it", func(vmi *v1.VirtualMachineInstance) bool {
-		return strings.Contains(visibleFailure(vmi.Status), "the guest has not released interfaces that are to be unplugged (blue)") &&
+		return strings.Contains(visibleFailure(vmi), "the guest has not released interfaces that are to be unplugged (blue)") &&
 			hasNICs(defaultNIC, blueNIC+"up")(vmi)
 	})
 	n.api.update(blueState(v1.InterfaceStateLinkUp))

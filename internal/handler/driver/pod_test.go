@@ -31,6 +31,8 @@ import (
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/handler/preparation"
+	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
@@ -124,7 +126,7 @@ func (n *node) pass(d time.Duration) { n.stopped.Store(new(n.now().Add(d))) }
 
 func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 	t.Helper()
-	n := &node{t: t, name: "node1", dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t)), disks: PrepareDisks}
+	n := &node{t: t, name: "node1", dir: filepath.Join(t.TempDir(), "pods"), api: newAPI(instance), network: network.New(logTo(t)), disks: preparation.MakeDisks}
 	n.volumes = podpath.Volumes{Kubelet: filepath.Dir(n.dir), Host: "/"}
 	if err := os.Mkdir(n.dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -560,7 +562,7 @@ func (a *api) VMI(context.Context, string, string) (*v1.VirtualMachineInstance, 
 	case a.away:
 		return nil, errors.New("connection refused")
 	case a.deserted:
-		return nil, apierrors.NewNotFound(vmis, a.vmi.Name)
+		return nil, apierrors.NewNotFound(runningguest.Resource, a.vmi.Name)
 	}
 	return a.vmi.DeepCopy(), nil
 }

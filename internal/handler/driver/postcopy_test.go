@@ -10,6 +10,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/migration/outgoing"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
@@ -19,7 +20,7 @@ import (
 func (v *voyage) toldOfTheStop() {
 	v.t.Helper()
 	_, _, events := v.api.counts()
-	said := slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, reasonStopped) })
+	said := slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, outgoing.ReasonStopped) })
 	want := "Normal StoppedToMigrate: The guest changes its memory faster than it is sent to node node2: it is stopped until it has arrived there. " +
 		"Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
 	if len(said) != 1 || said[0] != want {

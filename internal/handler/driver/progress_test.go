@@ -4,15 +4,8 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
-	"drydock.dev/drydock/internal/handler/guest"
-	"drydock.dev/drydock/internal/handler/migration"
-	"drydock.dev/drydock/internal/qemu/migrationstatus"
-	"drydock.dev/drydock/internal/qemu/runstate"
-	"drydock.dev/drydock/internal/rules/migration/switchover"
-	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
@@ -74,38 +67,6 @@ func TestItIsToldHowFarAMigrationIs(t *testing.T) {
 	}
 }
 
-// On a busy machine seconds may pass between two readings of the clock. The reported progress must be as old as its
-// date says.
-func TestProgressIsDueWhenItIsDated(t *testing.T) {
-	began := time.Now()
-	now := began
-	source, err := migration.NewSource(t.Context(), migration.Env{
-		Node: &migration.Node{}, Go: func(func()) {}, Wake: func() {}, Now: func() time.Time { return now },
-	}, migration.ID{Migration: ours}, "node2", "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.Close()
-	vmi := withoutScratch(scheduled("web"))
-	vmi.Status.Phase = v1.Running
-	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{
-		MigrationUID: ours, SourceNode: "node1", TargetNode: "node2", StartTimestamp: new(metav1.NewTime(began)),
-	}
-	d := &Driver{moving: moving{of: ours, source: source}}
-	told := func(at time.Time) bool {
-		s := snapshot{role: vmihandler.Home, now: at}
-		s.migration.progress = vmistatus.Progress{Stage: vmistatus.SendingMemory, Total: 2, Remaining: 1}
-		return d.progress(&s, vmihandler.Observed{VMI: vmi}, vmihandler.Facts{Node: "node1", Now: at}) != nil
-	}
-	now = began.Add(vmistatus.ProgressInterval)
-	if told(began) {
-		t.Error("what was seen at the beginning is told later, with the date of the beginning")
-	}
-	if !told(now) {
-		t.Error("what is seen after the interval is not told")
-	}
-}
-
 // A guest that changes much memory may be stopped for longer in the end.
 func TestAGuestMayStandStillForLongerRoundByRound(t *testing.T) {
 	t.Parallel()
@@ -142,45 +103,4 @@ func TestNothingWaitsForTheProgressToBeWritten(t *testing.T) {
 	v.api.await(t, "the completion", completed)
 	<-v.from.model.qemu.Ended()
 	v.alone(v.to, v.from)
-}
-
-func TestWhatProgressIsTold(t *testing.T) {
-	under := switchover.Record{Current: true, Started: true}
-	with := func(edit func(*switchover.SourceFacts)) switchover.SourceFacts {
-		f := switchover.SourceFacts{Record: under, Process: switchover.ProcessRuns, Begun: true, Status: migrationstatus.Active, RunState: runstate.Running}
-		edit(&f)
-		return f
-	}
-	disks := func(f *switchover.SourceFacts) {
-		f.Begun, f.Status, f.Mirrors = false, "", switchover.Mirrors{Begun: true, Done: 3, Total: 10}
-	}
-	memory := vmistatus.Progress{Stage: vmistatus.SendingMemory, Total: 10, Remaining: 4, Sent: 7, Rate: 5, DirtyRate: 2, Downtime: time.Second}
-	known := &guest.Migration{Progress: guest.Progress{Total: 10, Transferred: 7, Remaining: 4, DirtyRate: 2, Rate: 5, Expected: time.Second, Downtime: time.Hour}}
-	for name, c := range map[string]struct {
-		edit func(*switchover.SourceFacts)
-		want vmistatus.Progress
-	}{
-		"memory is sent":                       {func(*switchover.SourceFacts) {}, memory},
-		"disks are copied":                     {disks, vmistatus.Progress{Stage: vmistatus.CopyingDisks, Total: 10, Remaining: 7, Sent: 3}},
-		"nothing has begun":                    {func(f *switchover.SourceFacts) { f.Begun = false }, vmistatus.Progress{}},
-		"it is another's":                      {func(f *switchover.SourceFacts) { f.Record.Current = false }, vmistatus.Progress{}},
-		"nothing was recorded":                 {func(f *switchover.SourceFacts) { f.Record.Started = false }, vmistatus.Progress{}},
-		"it has failed":                        {func(f *switchover.SourceFacts) { f.Record.Failed = true }, vmistatus.Progress{}},
-		"it has completed":                     {func(f *switchover.SourceFacts) { f.Record.Completed = true }, vmistatus.Progress{}},
-		"QEMU has ended":                       {func(f *switchover.SourceFacts) { f.Process = switchover.ProcessEnded }, vmistatus.Progress{}},
-		"the guest is about to be handed over": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.PreSwitchover }, vmistatus.Progress{Stage: vmistatus.HandingOver}},
-		"the guest is handed over":             {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Device }, vmistatus.Progress{Stage: vmistatus.HandingOver}},
-		"its memory follows":                   {func(f *switchover.SourceFacts) { f.Status = migrationstatus.PostCopyActive }, vmistatus.Progress{Stage: vmistatus.HandingOver}},
-		"its memory follows, and it runs":      {func(f *switchover.SourceFacts) { f.Status, f.Ran = migrationstatus.PostCopyActive, true }, vmistatus.Progress{}},
-		"the guest was sent": {func(f *switchover.SourceFacts) {
-			f.Status, f.RunState = migrationstatus.Completed, runstate.PostMigrate
-		}, vmistatus.Progress{Stage: vmistatus.GuestSent}},
-		"the guest was sent, and is back": {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Completed }, vmistatus.Progress{}},
-		"it has failed, says QEMU":        {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Failed }, vmistatus.Progress{}},
-	} {
-		f := with(c.edit)
-		if got := progressOf(&f, known); got != c.want {
-			t.Errorf("%s: %+v, want %+v", name, got, c.want)
-		}
-	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/guest/guestpower"
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
@@ -22,14 +23,14 @@ func (d *Driver) answerRequests(ctx context.Context) {
 		if _, elsewhere := d.machine(); elsewhere != nil {
 			err = &power.Refusal{Message: elsewhere.Error()}
 		} else {
-			err = a.guest.Obey(commands, turn.Request)
+			err = guestpower.Of(a.guest).Obey(commands, turn.Request)
 		}
 		if err != nil || turn.Request != power.Reboot {
 			turn.Finish(err)
 			continue
 		}
 		// The agent may never answer. The keys are pressed for a guest without an agent.
-		d.startHelper(func() {
+		d.helpers.Go(func() {
 			done, err := a.agent.Reboot(ctx)
 			if !done && err == nil {
 				err = a.requests.Ask(ctx, power.PressKeys)

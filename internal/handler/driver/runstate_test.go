@@ -19,6 +19,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/runningguest"
+	"drydock.dev/drydock/internal/handler/vmireport"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
@@ -121,7 +123,7 @@ func (a *api) ioErrors() []string {
 	_, _, events := a.counts()
 	var found []string
 	for _, e := range events {
-		if strings.Contains(e, reasonIOError) {
+		if strings.Contains(e, vmireport.ReasonIOError) {
 			found = append(found, e)
 		}
 	}
@@ -445,8 +447,8 @@ func TestPausingAGuestThatCannotContinueIsAnError(t *testing.T) {
 		if state.Action != runstate.End {
 			continue
 		}
-		for verb, do := range map[string]func(*Machine, context.Context) error{
-			"paused": (*Machine).Pause, "unpaused": (*Machine).Unpause, "reset": (*Machine).Reset,
+		for verb, do := range map[string]func(*runningguest.Guest, context.Context) error{
+			"paused": (*runningguest.Guest).Pause, "unpaused": (*runningguest.Guest).Unpause, "reset": (*runningguest.Guest).Reset,
 		} {
 			t.Run(state.Name+", "+verb, func(t *testing.T) {
 				n := newNode(t, scheduled("broken"))
@@ -466,7 +468,7 @@ func TestPausingAGuestThatCannotContinueIsAnError(t *testing.T) {
 	}
 }
 
-func (n *node) runState(m *Machine) string {
+func (n *node) runState(m *runningguest.Guest) string {
 	n.t.Helper()
 	var status struct{ Status string }
 	n.execute(m, "query-status", nil, &status)
@@ -474,26 +476,26 @@ func (n *node) runState(m *Machine) string {
 }
 
 // execute executes a command in QEMU.
-func (n *node) execute(m *Machine, command string, args, result any) {
+func (n *node) execute(m *runningguest.Guest, command string, args, result any) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), patience)
 	defer cancel()
-	if err := m.guest.Monitor().Execute(ctx, command, args, result); err != nil {
+	if err := m.QEMU.Monitor().Execute(ctx, command, args, result); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
 // setAction sets QEMU's reaction to an action of the guest.
-func (n *node) setAction(m *Machine, of, action string) {
+func (n *node) setAction(m *runningguest.Guest, of, action string) {
 	n.t.Helper()
 	n.execute(m, "set-action", map[string]any{of: action}, nil)
 }
 
 // takenOver returns the guest once a virt-handler has found it. The node's clock advances only until then: failed steps
 // are retried, and nobody resumes the guest.
-func (n *node) takenOver(h *handler) *Machine {
+func (n *node) takenOver(h *handler) *runningguest.Guest {
 	n.t.Helper()
-	var m *Machine
+	var m *runningguest.Guest
 	awaitTrue(n.t, "a guest that is taken over", func() bool {
 		var err error
 		if m, err = h.supervisor.Lookup("shop", "web", n.api.vmi.UID); err != nil {
@@ -507,10 +509,10 @@ func (n *node) takenOver(h *handler) *Machine {
 // awaitAttempts advances time until virt-handler has resumed the guest as often as wanted. While the guest runs, the
 // clock advances by at most a second, too little for its disk to count as working: on a busy machine the guest may take
 // long to write again.
-func (n *node) awaitAttempts(h *handler, m *Machine, want int) {
+func (n *node) awaitAttempts(h *handler, m *runningguest.Guest, want int) {
 	n.t.Helper()
 	awaitTrue(n.t, "attempts to have the guest continue", func() bool {
-		known := m.guest.Observe()
+		known := m.QEMU.Observe()
 		if known.Attempts < want && known.RunState == runstate.IOError {
 			n.pass(time.Second)
 			h.supervisor.WakeAll()

@@ -14,6 +14,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guestagent"
+	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 )
@@ -219,16 +221,35 @@ func (s *Supervisor) WakeAll() {
 }
 
 // Lookup returns the guest of a VMI that runs on this node.
-func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*Machine, error) {
+func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*runningguest.Guest, error) {
 	s.mu.Lock()
 	d, ok := s.drivers[uid]
 	s.mu.Unlock()
 	if !ok || !d.presence.Shows(namespace, name) {
-		return nil, apierrors.NewNotFound(vmis, name)
+		return nil, apierrors.NewNotFound(runningguest.Resource, name)
 	}
 	m, err := d.machine()
 	if err != nil {
-		return nil, apierrors.NewConflict(vmis, name, err)
+		return nil, apierrors.NewConflict(runningguest.Resource, name, err)
 	}
 	return m, nil
+}
+
+// Usage measures all running guests concurrently.
+func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
+	s.mu.Lock()
+	var running []*runningguest.Guest
+	for _, d := range s.drivers {
+		if m, err := d.machine(); err == nil {
+			running = append(running, m)
+		}
+	}
+	s.mu.Unlock()
+	usages := make([]metrics.Usage, len(running))
+	var asking sync.WaitGroup
+	for i, m := range running {
+		asking.Go(func() { usages[i] = m.Usage(ctx) })
+	}
+	asking.Wait()
+	return usages
 }

@@ -1,8 +1,10 @@
-// Package guest manages one running QEMU through its monitor: its run state, the markers that it stores for
-// virt-handler, the power verbs, migrations, and its usage figures.
+// Package guest observes one running QEMU through its monitor: its events, its run state, its state as a migration's
+// source or target, and the markers that it stores for virt-handler.
 //
-// All state belongs to that QEMU and ends with it. The package must not assume that a VMI has only one QEMU, or that a
-// guest runs because its QEMU does, and knows neither a VMI's status nor the API server.
+// The packages below it command QEMU, one for each subject: guestpower, handover, diskcopy; guestusage measures. They
+// decide on the state that WithCurrentState gives them. All state belongs to that QEMU and ends with it. The package
+// must not assume that a VMI has only one QEMU, or that a guest runs because its QEMU does, and knows neither a VMI's
+// status nor the API server.
 package guest
 
 import (
@@ -33,7 +35,7 @@ type Env struct {
 }
 
 // Guest is one QEMU. Only its owner's goroutine queries and commands it, each time on the state that QEMU has just
-// reported. Observe, Usage, Alive and Done are safe for concurrent use.
+// reported. Observe, Alive and Done are safe for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
@@ -88,22 +90,22 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(g.queryKVM(ctx), g.updateState(ctx, disks)); err != nil {
+	g.kvm, err = queryKVM(ctx, g.monitor)
+	if err := errors.Join(err, g.updateState(ctx, disks)); err != nil {
 		g.Close()
 		return nil, err
 	}
 	return g, nil
 }
 
-func (g *Guest) queryKVM(ctx context.Context) error {
+func queryKVM(ctx context.Context, monitor *qmp.Client) (bool, error) {
 	var answer struct {
 		Enabled bool `json:"enabled"`
 	}
-	if err := g.monitor.Execute(ctx, "query-kvm", nil, &answer); err != nil {
-		return fmt.Errorf("asking QEMU whether it uses KVM: %w", err)
+	if err := monitor.Execute(ctx, "query-kvm", nil, &answer); err != nil {
+		return false, fmt.Errorf("asking QEMU whether it uses KVM: %w", err)
 	}
-	g.kvm = answer.Enabled
-	return nil
+	return answer.Enabled, nil
 }
 
 // Close disconnects from the monitor and waits for OnEvent, which must not call it.
@@ -124,6 +126,18 @@ func (g *Guest) Alive() bool {
 
 // Monitor returns QEMU's monitor.
 func (g *Guest) Monitor() *qmp.Client { return g.monitor }
+
+// Markers returns QEMU's markers.
+func (g *Guest) Markers() Markers { return Markers{g.monitor} }
+
+// PID returns the ID of QEMU's process, for figures only, never to act on the process.
+func (g *Guest) PID() int { return g.pid }
+
+// Log returns the log of the guest's VMI.
+func (g *Guest) Log() logr.Logger { return g.env.Log }
+
+// Resets receives after QEMU has reset the machine.
+func (g *Guest) Resets() <-chan struct{} { return g.resets }
 
 // Observe returns the known facts without querying QEMU.
 func (g *Guest) Observe() Facts {
@@ -197,41 +211,72 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	}
 }
 
-func (g *Guest) invalidate() {
+// Invalidate makes the next Refresh query QEMU, and wakes the owner.
+func (g *Guest) Invalidate() {
 	g.mu.Lock()
 	g.stale = true
 	g.mu.Unlock()
 	g.env.Wake()
 }
 
-// withCurrentState calls do with the guest's current state, and then wakes the owner.
-func (g *Guest) withCurrentState(ctx context.Context, do func(context.Context, observation) error) error {
+// Query queries the state that a command is decided on.
+func (g *Guest) Query(ctx context.Context) (Observation, error) {
+	seen, err := g.queryAll(ctx)
+	o := seen.observation()
+	o.KVM = g.kvm
+	return o, err
+}
+
+// WithCurrentState calls do with the guest's current state, and then wakes the owner.
+func (g *Guest) WithCurrentState(ctx context.Context, do func(context.Context, Observation) error) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
-	defer g.invalidate()
-	seen, err := g.queryAll(ctx)
+	defer g.Invalidate()
+	seen, err := g.Query(ctx)
 	if err != nil {
 		return err
 	}
-	return do(ctx, seen.observation())
+	return do(ctx, seen)
 }
 
-func (g *Guest) execute(ctx context.Context, command string, args any) error {
+// Execute executes a command without a result.
+func (g *Guest) Execute(ctx context.Context, command string, args any) error {
 	return g.monitor.Execute(ctx, command, args, nil)
 }
 
-// The names are QEMU's (QKeyCode).
-func (g *Guest) pressKeys(ctx context.Context, names ...string) error {
-	type key struct {
-		Type string `json:"type"`
-		Data string `json:"data"`
-	}
-	var keys []key
-	for _, name := range names {
-		keys = append(keys, key{"qcode", name})
-	}
-	if err := g.execute(ctx, "send-key", map[string]any{"keys": keys}); err != nil {
-		return fmt.Errorf("pressing keys: %w", err)
-	}
-	return nil
+// ExpectMigration records that QEMU is about to be told to migrate.
+func (g *Guest) ExpectMigration() {
+	g.mu.Lock()
+	g.known.migrates = true
+	g.mu.Unlock()
+}
+
+// ExpectCopies records that QEMU is about to be told to copy disks.
+func (g *Guest) ExpectCopies() {
+	g.mu.Lock()
+	g.known.copies = true
+	g.mu.Unlock()
+}
+
+// MayHaveCopies reports whether QEMU may have copies of disks, or remains of some.
+func (g *Guest) MayHaveCopies() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.known.copies || len(g.known.jobs) > 0
+}
+
+// CountResume records that the guest is about to be told to continue, and returns how often it was.
+func (g *Guest) CountResume() (attempts int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.known.stall = g.known.stall.AfterResume(g.env.Now())
+	return g.known.stall.Attempts()
+}
+
+// CallOnRunning has do called when QEMU reports that the guest runs, from a goroutine that must not block. nil ends
+// that.
+func (g *Guest) CallOnRunning(do func()) {
+	g.mu.Lock()
+	g.onRunning = do
+	g.mu.Unlock()
 }

@@ -24,28 +24,32 @@ func names(list []object) map[string]bool {
 	return set
 }
 
-func (g *Guest) queryObjects(ctx context.Context) (map[string]bool, error) {
+// Markers are the objects in which a QEMU stores virt-handler's state.
+type Markers struct{ monitor *qmp.Client }
+
+// List returns the names of all objects.
+func (m Markers) List(ctx context.Context) (map[string]bool, error) {
 	var list []object
-	err := g.monitor.ExecuteAll(ctx, listObjects(&list))
+	err := m.monitor.ExecuteAll(ctx, listObjects(&list))
 	return names(list), err
 }
 
-// addMarker does nothing if the marker exists.
-func (g *Guest) addMarker(ctx context.Context, marker string) error {
-	objects, err := g.queryObjects(ctx)
+// Add adds a marker. It does nothing if the marker exists.
+func (m Markers) Add(ctx context.Context, marker string) error {
+	objects, err := m.List(ctx)
 	if err != nil || objects[marker] {
 		return err
 	}
-	return g.execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": marker})
+	return m.monitor.Execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": marker}, nil)
 }
 
-// removeMarker also succeeds if the marker is already gone.
-func (g *Guest) removeMarker(ctx context.Context, marker string) error {
-	err := g.execute(ctx, "object-del", map[string]any{"id": marker})
+// Remove removes a marker. It also succeeds if the marker is already gone.
+func (m Markers) Remove(ctx context.Context, marker string) error {
+	err := m.monitor.Execute(ctx, "object-del", map[string]any{"id": marker}, nil)
 	if err == nil {
 		return nil
 	}
-	objects, asking := g.queryObjects(ctx)
+	objects, asking := m.List(ctx)
 	if asking != nil || objects[marker] {
 		return errors.Join(err, asking)
 	}

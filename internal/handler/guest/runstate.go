@@ -18,9 +18,10 @@ type runStatus struct {
 	Status string `json:"status"`
 }
 
-func (g *Guest) queryStatus(ctx context.Context) (string, error) {
+// QueryStatus queries QEMU's own run state.
+func QueryStatus(ctx context.Context, monitor *qmp.Client) (string, error) {
 	var status runStatus
-	err := g.monitor.Execute(ctx, "query-status", nil, &status)
+	err := monitor.Execute(ctx, "query-status", nil, &status)
 	return status.Status, err
 }
 
@@ -54,7 +55,7 @@ func (g *Guest) updateState(ctx context.Context, disks []v1.Disk) error {
 // query queries everything but the disks, or only the run state where the rest does not matter.
 func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
 	if !known.markersMatter(runstate.Running) {
-		name, err := g.queryStatus(ctx)
+		name, err := QueryStatus(ctx, g.monitor)
 		if err != nil || !known.markersMatter(name) {
 			return answers{runState: name, migration: known.migration}, err
 		}
@@ -88,7 +89,7 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	}
 	if a.migration.markerLeftOver() {
 		a.migration.Paused = false
-		if err := g.removeMarker(ctx, machine.PausedMarker(a.migration.Begun)); err != nil {
+		if err := g.Markers().Remove(ctx, machine.PausedMarker(a.migration.Begun)); err != nil {
 			return answers{}, err
 		}
 	}
@@ -96,18 +97,19 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 		return a, nil
 	}
 	a.waits = false
-	return a, g.removeMarker(ctx, machine.WaitMarker)
+	return a, g.Markers().Remove(ctx, machine.WaitMarker)
 }
 
-// observation is the state that a command is decided on.
-type observation struct {
+// Observation is the state that a command is decided on.
+type Observation struct {
 	power.Guest
-	// migration determines State, too.
-	migration Migration
+	// Migration determines State, too.
+	Migration Migration
+	KVM       bool
 }
 
-func (a *answers) observation() observation {
-	return observation{migration: a.migration, Guest: power.Guest{
+func (a *answers) observation() Observation {
+	return Observation{Migration: a.migration, Guest: power.Guest{
 		State: runstate.Of(a.runState), Halted: isHalted(a.runState, a.waits), Paused: a.paused, Held: a.held, Migrating: a.migration.UnderWay(),
 	}}
 }

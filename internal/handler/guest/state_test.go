@@ -79,10 +79,10 @@ func TestQEMUsFiguresAreBounded(t *testing.T) {
 // TestAStatusIsOfTheMigrationThatWasBegun: QEMU keeps the status of an earlier migration.
 func TestAStatusIsOfTheMigrationThatWasBegun(t *testing.T) {
 	objects := map[string]bool{machine.IncomingMarker("m1"): true, machine.RanMarker("m1"): true, machine.BegunMarker("m2"): true}
-	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.Running, objects); m.Status != migrationstatus.None || m.hasSentGuest() || !m.hasArrived() {
+	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.Running, objects); m.Status != migrationstatus.None || m.HasSentGuest() || !m.HasArrived() {
 		t.Errorf("of one that has not begun: %+v", m)
 	}
-	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.PostMigrate, objects); m.Status != migrationstatus.Completed || !m.hasSentGuest() {
+	if m := migrationOf(migrationInfo{Status: "completed"}, runstate.PostMigrate, objects); m.Status != migrationstatus.Completed || !m.HasSentGuest() {
 		t.Errorf("of one that is complete: %+v", m)
 	}
 }
@@ -112,7 +112,7 @@ func TestASourceThatHandsItsGuestOverIsAskedAtOnce(t *testing.T) {
 		}
 	}
 	objects := map[string]bool{machine.BegunMarker("m"): true}
-	if m := migrationOf(migrationInfo{Status: "completed"}, "finish-migrate", objects); m.Status != migrationstatus.Completed || m.hasSentGuest() {
+	if m := migrationOf(migrationInfo{Status: "completed"}, "finish-migrate", objects); m.Status != migrationstatus.Completed || m.HasSentGuest() {
 		t.Errorf("one that completes: %+v", m)
 	}
 }
@@ -177,6 +177,22 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 	} {
 		if got := (knownState{started: c.started, migrates: c.migrates}).markersMatter(c.state); got != c.want {
 			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays: an error at the end of a post-copy makes it fail.
+func TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays(t *testing.T) {
+	for _, marked := range []bool{false, true} {
+		a := migrationOf(migrationInfo{Status: "failed"}, runstate.PostMigrate, map[string]bool{
+			machine.BegunMarker("m"): true, machine.PausedMarker("m"): true, machine.LeftMarker("m"): marked,
+		})
+		want := runstate.PausedToMigrate
+		if marked {
+			want = runstate.PostMigrate
+		}
+		if got := guestRunState(a); got != want {
+			t.Errorf("marked is %v: the guest is %s, want %s", marked, got, want)
 		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
@@ -51,6 +52,11 @@ type Env struct {
 type ID struct {
 	Migration, VMI  types.UID
 	Namespace, Name string
+}
+
+// IDOf returns the ID of a VMI's migration.
+func IDOf(vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState) ID {
+	return ID{Migration: state.MigrationUID, VMI: vmi.UID, Namespace: vmi.Namespace, Name: vmi.Name}
 }
 
 func (id *ID) header() migrationwire.Header {

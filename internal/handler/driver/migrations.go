@@ -1,0 +1,77 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/handover"
+	"drydock.dev/drydock/internal/handler/migration/incoming"
+	"drydock.dev/drydock/internal/handler/migration/outgoing"
+	"drydock.dev/drydock/internal/handler/preparation"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+)
+
+// sender returns the QEMU that may send its guest; nil for no QEMU.
+func (a *attached) sender() *outgoing.QEMU {
+	if a == nil {
+		return nil
+	}
+	return &outgoing.QEMU{Source: handover.SourceOf(a.guest), Copies: diskcopy.Of(a.guest), Link: a.link, Images: a.prepared.Images, Memory: a.memory.LastKnown}
+}
+
+// receiver returns the QEMU that a guest has come to.
+func (a *attached) receiver(pod *preparation.Pod, vmi *v1.VirtualMachineInstance) *incoming.QEMU {
+	return &incoming.QEMU{
+		Target: handover.TargetOf(a.guest), NetNS: a.link.Peer.NetNS, NICs: a.nics.Present(),
+		UseTPM: func(of types.UID) error { return pod.UseIncomingTPM(vmi, of) },
+	}
+}
+
+// dialing returns a function that connects to a socket of the QEMU which is attached then.
+func dialing(qemu *atomic.Pointer[attached]) func(ctx context.Context, socket string) (*net.UnixConn, error) {
+	return func(ctx context.Context, socket string) (*net.UnixConn, error) {
+		a := qemu.Load()
+		if a == nil {
+			return nil, errors.New("the QEMU that is to take the guest has ended")
+		}
+		return a.link.Dial(ctx, socket)
+	}
+}
+
+// syncMigrations opens the connections of the VMI's migration and closes those of any other.
+func (d *Driver) syncMigrations(ctx context.Context, s *snapshot) {
+	vmi, state := s.presence.VMI, (*v1.VirtualMachineInstanceMigrationState)(nil)
+	if vmi != nil && !s.presence.Deserted && d.env.Migration != nil {
+		state = vmi.Status.MigrationState
+	}
+	if state != nil && state.Failed {
+		state = nil
+	}
+	arrives := s.role == vmihandler.Destination
+	d.outgoing.Sync(ctx, vmi, state, !arrives && state != nil && state.SourceNode == d.env.Node, s.attached.sender())
+	d.incoming.Sync(vmi, state, arrives, s.attached != nil)
+}
+
+// decideMigrations decides on the VMI's migration, if it has one.
+func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
+	switch m := o.VMI.Status.MigrationState; {
+	case m == nil || d.env.Migration == nil:
+	case s.role == vmihandler.Destination:
+		s.incoming = d.incoming.Decide(incoming.Facts{Observed: o, Exit: s.connection.Exit, Guest: s.guest.Migration})
+	case m.SourceNode == d.env.Node:
+		f := outgoing.Facts{
+			Observed: o, Home: s.role == vmihandler.Home, Exit: s.connection.Exit, Guest: s.guest,
+			DisksFixed: s.disks.Fixed, Plugs: s.disks.Plugs, Concerns: s.concerns, Ending: d.link == nil || d.link.Told(),
+		}
+		if s.attached != nil {
+			f.Images = s.attached.prepared.Images
+		}
+		s.outgoing = d.outgoing.Decide(f)
+	}
+}

@@ -1,0 +1,63 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+)
+
+// In a post-copy the guest moves before its memory. Each marker is set before the step that it records (decision 362).
+
+// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration fails before that, QEMU
+// leaves the guest stopped, and the marker gets it resumed.
+func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
+	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
+		m := &o.Migration
+		if m.Begun != migration || m.Status != migrationstatus.Active || o.State.Outlook != runstate.Runs {
+			return nil
+		}
+		if err := s.guest.Markers().Add(ctx, machine.PausedMarker(migration)); err != nil {
+			return fmt.Errorf("marking a guest that is to move before its memory: %w", err)
+		}
+		if err := s.guest.Execute(ctx, "migrate-start-postcopy", nil); err != nil {
+			return fmt.Errorf("having the guest move before its memory: %w", err)
+		}
+		return nil
+	})
+}
+
+var errNotMoved = errors.New("this QEMU does not send its guest's memory after the guest")
+
+// MarkLeft marks a source whose guest has moved, so that it never continues here.
+func (s Source) MarkLeft(ctx context.Context, migration types.UID) error {
+	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
+		if o.Migration.Begun != migration || !o.Migration.Status.PostCopy() {
+			return errNotMoved
+		}
+		if err := s.guest.Markers().Add(ctx, machine.LeftMarker(migration)); err != nil {
+			return fmt.Errorf("marking a guest that has left: %w", err)
+		}
+		return nil
+	})
+}
+
+// Recover makes a source send the rest of a post-copy to a socket of QEMU's. It must not be repeated until QEMU has
+// left the status and come back to it: a second connection during the first attempt ends QEMU 7.2.
+func (s Source) Recover(ctx context.Context, migration types.UID, socket string) error {
+	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
+		if o.Migration.Begun != migration || o.Migration.Status != migrationstatus.PostCopyPaused {
+			return nil
+		}
+		if err := s.guest.Execute(ctx, "migrate", map[string]any{"uri": "unix:" + socket, "resume": true}); err != nil {
+			return fmt.Errorf("having QEMU send the rest of the guest's memory: %w", err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,215 @@
+// Package incoming takes a guest that migrates to the node: it is the target's side of a migration, from a QEMU that
+// waits for its guest until that guest runs.
+//
+//	Sync                   admits the source, or no longer
+//	Listen, ExportPlugged  prepare QEMU for its guest
+//	Decide                 collects the facts, and has package switchover decide
+//	Take, Recover          take the decided step
+//
+// It owns the state of one migration of one VMI. It must not write a status, start or stop QEMU, or decide when a step
+// is taken: the driver does. It stores nothing for the next virt-handler, which finds QEMU's markers.
+package incoming
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/handover"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/migrationproxy"
+	"drydock.dev/drydock/internal/handler/network"
+	"drydock.dev/drydock/internal/handler/retry"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+)
+
+// Network connects guests that have arrived.
+type Network interface {
+	// Connect is for a guest that has arrived by a migration.
+	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
+}
+
+// Env has a Migration's dependencies.
+type Env struct {
+	migration.Env
+	Network  Network
+	Settings func() clusterconfig.Settings
+	// Dial connects to a socket of the QEMU that waits for the guest. It is safe for concurrent use.
+	Dial func(ctx context.Context, socket string) (*net.UnixConn, error)
+}
+
+// Migration is the migration of a VMI to the node, if there is one. Only one goroutine calls its methods.
+type Migration struct {
+	env Env
+	of  types.UID
+	// target is nil until the source is admitted.
+	target   *migration.Target
+	recovery migration.Recovery
+	// exportFailure is about the content of plugged disks; exported means that QEMU accepts it.
+	listenFailure, exportFailure retry.Failure
+	exported                     bool
+}
+
+// New returns a Migration that has not begun.
+func New(env Env) *Migration { return &Migration{env: env} }
+
+// Close ends the source's connections.
+func (m *Migration) Close() {
+	if m.target != nil {
+		m.target.Close()
+	}
+}
+
+// Sync admits the source of the VMI's migration, and no longer that of any other. state is nil if there is no migration;
+// here means that this node is its target, waits that a QEMU waits for the guest.
+func (m *Migration) Sync(vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState, here, waits bool) {
+	if state == nil || m.of != state.MigrationUID || m.target != nil && !here {
+		m.Close()
+		*m = Migration{env: m.env}
+	}
+	if state == nil {
+		return
+	}
+	m.of = state.MigrationUID
+	if here && waits && m.target == nil {
+		m.target = m.expectSource(vmi, state)
+	}
+}
+
+func (m *Migration) expectSource(vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState) *migration.Target {
+	dial := func(socket string) func(context.Context) (*net.UnixConn, error) {
+		return func(ctx context.Context) (*net.UnixConn, error) { return m.env.Dial(ctx, socket) }
+	}
+	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket), Claims: len(vmi.Status.MigratedVolumes) > 0, Plugged: len(mirrorsBy(vmi, true)) > 0}
+	if len(machine.Mirrors(vmi)) > 0 {
+		target.DialDisks = dial(layout.DisksSocket)
+	}
+	return migration.NewTarget(m.env.Env, migration.IDOf(vmi, state), state.SourceNode, target)
+}
+
+// Arrival returns the guest that comes to this node, nil until the source is admitted.
+func (m *Migration) Arrival(vmi *v1.VirtualMachineInstance) *concern.Arrival {
+	if m.target == nil {
+		return nil
+	}
+	a := &concern.Arrival{VMI: volumemigration.Target(vmi), Places: map[string]machine.Slot{}, Copied: map[string]int64{}}
+	for _, moved := range volumemigration.Of(vmi) {
+		a.Copied[moved.Volume] = volumemigration.SizeOf(vmi, moved.Volume)
+	}
+	for _, disk := range m.target.Disks() {
+		a.Places[disk.Volume] = machine.Slot{Bus: v1.DiskBus(disk.Bus), Number: disk.Number}
+	}
+	return a
+}
+
+// Facts are the driver's facts of one round. The VMI has a migration.
+type Facts struct {
+	Observed vmihandler.Observed
+	Exit     *launch.Exit
+	Guest    guest.Migration
+}
+
+// Decision is the decision of one round. The zero value is that of a VMI that does not migrate to this node.
+type Decision struct {
+	Action switchover.TargetAction
+	// Report is the target's part of the status.
+	Report *vmistatus.TargetMigration
+	// ActionDue means that Recover has something to do.
+	ActionDue bool
+
+	facts switchover.TargetFacts
+}
+
+// Decide decides on the facts of a round, and tells the source.
+func (m *Migration) Decide(in Facts) Decision {
+	known, o := &in.Guest, in.Observed
+	of := o.VMI.Status.MigrationState.MigrationUID
+	f := switchover.TargetFacts{
+		Record: switchover.RecordOf(o.VMI, of), Process: vmihandler.ProcessOf(o),
+		Exit:     switchover.ExitOf(in.Exit, true),
+		RunState: known.RunState, Status: known.Status,
+		Marked: known.Incoming == of && known.Ran,
+		Doomed: known.Incoming == of && known.Doomed,
+	}
+	if o.Pod != nil {
+		_, f.Named = o.VMI.Status.ActivePods[o.Pod.UID]
+		f.Terminating = o.Pod.Terminating || o.Pod.Gone
+	}
+	target := m.target
+	if target != nil {
+		if f.Process == switchover.ProcessRuns && known.Arriving() {
+			target.Unrun(true)
+		}
+		target.Fill(&f)
+	}
+	step := switchover.DecideTarget(f)
+	out := Decision{Action: step.Action, facts: f}
+	out.ActionDue = step.Action == switchover.RecoverIncoming && m.recovery.Due(f.Status, m.env.Now())
+	if target != nil {
+		target.Tell(step.Tell)
+	}
+	said := vmistatus.TargetMigration{UID: of, Runs: step.Action == switchover.ReportCompleted}
+	if f.Process == switchover.ProcessRuns && target != nil && step.Action != switchover.Kill {
+		// An earlier virt-handler may have reported another address.
+		said.Address = m.env.Address()
+	}
+	out.Report = &said
+	return out
+}
+
+// QEMU is the QEMU that the guest has come to.
+type QEMU struct {
+	Target handover.Target
+	// NetNS is the pod's network namespace, NICs has the interfaces of QEMU.
+	NetNS *os.File
+	NICs  map[string]bool
+	// UseTPM makes the next start use the TPM state that came with the guest.
+	UseTPM func(of types.UID) error
+}
+
+// Take runs the guest that has arrived. From just before the arrived guest resumes, nobody may report that it never ran
+// here. The source is told as soon as QEMU reports the start, since the busy guest delays QEMU's next answers.
+func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d *Decision, q *QEMU) error {
+	of := vmi.Status.MigrationState.MigrationUID
+	m.env.Log.Info("running the guest that has arrived", "migration", of)
+	arrived := nichotplug.WithNICs(vmi, func(name string) bool { return q.NICs[name] })
+	if err := m.env.Network.Connect(network.Pod{NetNS: q.NetNS, Bindings: m.env.Settings().NetworkBindings}, arrived); err != nil {
+		return fmt.Errorf("connecting the guest that has arrived to its networks: %w", err)
+	}
+	target := m.target
+	if target != nil {
+		target.Unrun(false)
+	}
+	err := q.Target.Take(ctx, of, func() error { return q.UseTPM(of) }, func() {
+		if target != nil {
+			target.Tell(switchover.Taken(d.facts).Tell)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	q.Target.Announce(ctx)
+	return nil
+}
+
+// Recover makes QEMU wait for the rest of the guest's memory, after the connection to the source has broken.
+func (m *Migration) Recover(ctx context.Context, vmi *v1.VirtualMachineInstance, g *guest.Guest) error {
+	m.recovery.Begins(m.env.Now())
+	of := vmi.Status.MigrationState.MigrationUID
+	m.env.Log.Info("waiting for the rest of the guest's memory", "migration", of)
+	return handover.TargetOf(g).RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
+}

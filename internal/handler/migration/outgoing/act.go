@@ -1,0 +1,173 @@
+package outgoing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/connection"
+	"drydock.dev/drydock/internal/handler/guest/diskcopy"
+	"drydock.dev/drydock/internal/handler/guest/handover"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/vmi/power"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+)
+
+// Act takes the decided step.
+func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
+	step, vmi, of := d.step, d.facts.Observed.VMI, d.facts.state().MigrationUID
+	m.env.Log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
+	switch step.Action {
+	case switchover.MirrorDisks:
+		return m.mirrorDisks(ctx, d.facts, q)
+	case switchover.FinishMirrors:
+		err := q.Copies.FinishMirrors(ctx, of)
+		if err == nil && m.source != nil {
+			m.source.Finishes()
+		}
+		return err
+	case switchover.EndMirrors:
+		return q.Copies.EndMirrors(ctx)
+	case switchover.Begin:
+		return m.begin(ctx, d.facts, q)
+	case switchover.PauseGuest:
+		m.announceStop(vmi, m.notConvergingMessage(vmi))
+		return q.Source.Converge(ctx, of)
+	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
+		return m.postCopy(ctx, step.Action, of, q)
+	case switchover.ContinueSwitchover:
+		return m.continueSwitchover(ctx, q)
+	case switchover.Cancel:
+		if m.source != nil {
+			m.source.Canceled(step.Reason)
+			m.source.Discard()
+		}
+		return q.Source.Cancel(ctx)
+	case switchover.Resume:
+		return q.Source.Reclaim(ctx, of)
+	case switchover.Quit, switchover.EndLost:
+		if step.Action == switchover.Quit {
+			m.announceMigrated(&d.facts.Guest, vmi)
+		}
+		q.Link.Stop(ctx, launch.Stop{}, func(err error) {
+			m.env.Log.Info("virt-launcher was asked to end the QEMU that the guest has left", "reason", err.Error())
+		})
+	}
+	return nil
+}
+
+// On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
+func (m *Migration) continueSwitchover(ctx context.Context, q *QEMU) error {
+	err := q.Source.Continue(ctx)
+	source := m.source
+	switch {
+	case source == nil:
+	case err == nil:
+		source.Continues()
+	default:
+		source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
+	}
+	return err
+}
+
+// begin has the socket forwarded to the target first: QEMU connects only once.
+func (m *Migration) begin(ctx context.Context, f *Facts, q *QEMU) error {
+	source, vmi := m.source, f.Observed.VMI
+	if source == nil {
+		return errors.New("the way to the migration's target has ended")
+	}
+	if err := forward(ctx, q.Link, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
+		return err
+	}
+	limits := f.limits()
+	downtime := limits.AllowedDowntime(1)
+	source.Begins()
+	source.Allows(downtime)
+	if vmihandler.LosesWrites(f.Guest.KVM, q.Memory()) {
+		m.announceStop(vmi, losesWritesMessage(vmi))
+	}
+	err := q.Source.Begin(ctx, handover.Begin{
+		Migration: f.state().MigrationUID, Socket: layout.Socket(layout.MigrationSocket),
+		Bandwidth: limits.Bandwidth, AutoConverge: limits.AutoConverge, Downtime: downtime,
+		Transport: source.Transport(),
+	})
+	var refusal *power.Refusal
+	if errors.As(err, &refusal) {
+		source.Refuse(refusal.Message)
+	}
+	return err
+}
+
+func forward(ctx context.Context, link *connection.Link, source *migration.Source, channel migrationwire.Channel, socket string) error {
+	if source.Forwards(channel) {
+		return nil
+	}
+	listener, err := link.Listen(ctx, socket, layout.QEMUUser)
+	if err == nil {
+		source.Forward(channel, listener, link.Admit)
+	}
+	return err
+}
+
+// mirrorTimeout bounds how long QEMU waits for the target when it opens the disks there: it does nothing else
+// meanwhile.
+const mirrorTimeout = 10 * time.Second
+
+// If the copy can't begin, the migration fails, and the streams are closed so that QEMU waits for nothing.
+func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
+	source := m.source
+	if source == nil {
+		return errors.New("the way to the migration's target has ended")
+	}
+	if err := forward(ctx, q.Link, source, migrationwire.Disks, layout.DisksSocket); err != nil {
+		return err
+	}
+	opened := source.OpenDisks(mirrorTimeout)
+	defer opened()
+	err := q.Copies.Mirror(ctx, diskcopy.Mirroring{
+		Migration: f.state().MigrationUID, Socket: layout.Socket(layout.DisksSocket), Disks: machine.Mirrors(f.Observed.VMI),
+		Bandwidth: f.limits().Bandwidth,
+	})
+	var refusal *power.Refusal
+	switch {
+	case err == nil, errors.Is(err, diskcopy.ErrEnding):
+		return err
+	case errors.As(err, &refusal):
+		source.Refuse(refusal.Message)
+	default:
+		source.Refuse("the guest's disks cannot be copied to the target: virt-handler could not have QEMU begin")
+	}
+	source.EndDisks()
+	return err
+}
+
+func (m *Migration) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, q *QEMU) error {
+	source := m.source
+	switch {
+	case action == switchover.MarkLeft:
+		if source != nil {
+			source.Leaves()
+		}
+		return q.Source.MarkLeft(ctx, of)
+	case source == nil:
+		return errors.New("the way to the migration's target has ended")
+	case action == switchover.SwitchToPostCopy:
+		err := q.Source.SwitchToPostCopy(ctx, of)
+		if err == nil {
+			source.Switches()
+		}
+		return err
+	}
+	if err := forward(ctx, q.Link, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
+		return err
+	}
+	m.recovery.Begins(m.env.Now())
+	return q.Source.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
+}

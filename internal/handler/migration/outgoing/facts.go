@@ -1,0 +1,149 @@
+package outgoing
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/launch"
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/concern"
+	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/migration/switchover"
+	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+)
+
+// Facts are the driver's facts of one round. The VMI has a migration.
+type Facts struct {
+	Observed vmihandler.Observed
+	// Home means that the guest's home is still this node.
+	Home  bool
+	Exit  *launch.Exit
+	Guest guest.Facts
+	// Images are the disks that QEMU was started with.
+	Images map[string]launch.PreparedImage
+	// DisksFixed means that the guest's disks no longer change. Plugs are the plugged ones.
+	DisksFixed bool
+	Plugs      nodehotplug.Plugs
+	Concerns   concern.Decided
+	// Ending means that virt-launcher was asked to end QEMU at once, or that there is no virt-launcher.
+	Ending bool
+}
+
+func (f *Facts) state() *v1.VirtualMachineInstanceMigrationState {
+	return f.Observed.VMI.Status.MigrationState
+}
+
+func (f *Facts) limits() switchover.Limits {
+	return limitsOf(f.Observed.VMI, f.Images, f.Observed.Attached)
+}
+
+// maxDisk bounds a disk's size, in bytes, in a migration's time limits.
+const maxDisk = 1 << 50
+
+// limitsOf returns the limits of a migration of memory and moving disks, whether or not the target supports post-copy.
+func limitsOf(vmi *v1.VirtualMachineInstance, images map[string]launch.PreparedImage, attached bool) switchover.Limits {
+	size := machine.GuestMemory(&vmi.Spec)
+	if attached {
+		for _, disk := range machine.Mirrors(vmi) {
+			size += max(0, min(cmp.Or(images[disk.Volume].VirtualSize, volumemigration.SizeOf(vmi, disk.Volume)), maxDisk))
+		}
+	}
+	return switchover.LimitsOf(vmi.Status.MigrationState.VMIMConfigurationOptions, size)
+}
+
+// observe returns the facts to decide on, and records them in the connection.
+func (m *Migration) observe(in *Facts) switchover.SourceFacts {
+	known, of := &in.Guest.Migration, in.state().MigrationUID
+	f := switchover.SourceFacts{
+		Record: switchover.RecordOf(in.Observed.VMI, of), Process: vmihandler.ProcessOf(in.Observed),
+		Exit:     switchover.ExitOf(in.Exit, false),
+		RunState: in.Observed.RunState, Settled: in.DisksFixed,
+		Mirrors: mirrorsOf(machine.Mirrors(in.Observed.VMI), in.Guest.Jobs, of),
+	}
+	if known.Begun == of {
+		f.Begun, f.Status, f.Error = true, known.Status, known.Failure
+		f.Left, f.PostCopyBytes = known.Left, int64(known.PostCopyBytes)
+	}
+	source := m.source
+	if source == nil {
+		return f
+	}
+	recordStage(source, &f, known)
+	if !f.Begun {
+		f.Settled = f.Settled && !in.Concerns.Unsettled
+		if in.Concerns.Refusal != "" {
+			source.Refuse(in.Concerns.Refusal)
+		}
+	}
+	if f.Settled && !f.Begun {
+		sendPluggedDisks(source, &in.Plugs)
+	}
+	if in.Guest.Silent {
+		// QEMU may be waiting for the target to write to a disk, and does nothing else.
+		source.EndDisks()
+	}
+	limits := in.limits()
+	limits.PostCopy = limits.PostCopy && source.Transport().PostCopy
+	source.Fill(&f, limits)
+	return f
+}
+
+func recordStage(source *migration.Source, f *switchover.SourceFacts, known *guest.Migration) {
+	switch {
+	case f.Begun:
+		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device ||
+			(f.Status.PostCopy() || f.Status == migrationstatus.Canceling) && !f.Left)
+		source.Pauses(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
+		if f.Status == migrationstatus.Active {
+			p := &known.Progress
+			source.Copied(switchover.Sample{
+				Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
+				DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
+			})
+		}
+	case f.Mirrors.Begun:
+		source.CopiedDisks(&f.Mirrors)
+	}
+}
+
+func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchover.Mirrors {
+	list := make([]switchover.Mirror, 0, len(disks))
+	for i := range disks {
+		mirror := switchover.Mirror{Volume: disks[i].Volume}
+		for _, j := range jobs {
+			if j.ID == disks[i].Job(of) {
+				mirror.Status, mirror.Error, mirror.Done, mirror.Total = j.Status, j.Error, j.Done, j.Total
+			}
+		}
+		list = append(list, mirror)
+	}
+	mirrors := switchover.MirrorsOf(list)
+	mirrors.Left = len(jobs) > 0
+	return mirrors
+}
+
+// Call it only before any memory is sent.
+func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
+	if len(plugs.Detached) > 0 {
+		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
+			"it can be migrated when it has released them or was restarted", strings.Join(plugs.Detached, ", ")))
+		return
+	}
+	disks := make([]migrationwire.Disk, 0, len(plugs.Disks))
+	for _, d := range plugs.Disks {
+		disks = append(disks, migrationwire.Disk{Volume: d.Volume, Bus: string(d.Place.Bus), Number: d.Place.Number})
+	}
+	if !source.TellDisks(disks) {
+		source.Refuse("the guest has released a disk while its migration was prepared")
+	}
+}

@@ -1,0 +1,43 @@
+package preparation
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
+	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/network/sriov"
+)
+
+// Devices returns the node's devices for the VMI's interfaces that both network-status names and the kubelet gave to
+// the launcher's container (decision 404).
+func (p *Pod) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error) {
+	if !sriov.Any(&vmi.Spec) {
+		return nil, nil
+	}
+	environment, err := p.Link.Peer.Environment()
+	if err != nil {
+		return nil, fmt.Errorf("finding out which devices the launcher pod was given: %w", err)
+	}
+	return p.Env.Devices().Among(sriov.Given(environment)), nil
+}
+
+// raiseMemlockLimit raises the memory lock limit for the QEMU about to start, if the guest may get devices of the node:
+// QEMU keeps the limits that it started with, and the launcher's container can't raise them. boot is the memory, in
+// bytes, that the guest was started with on another node; 0 for a fresh start.
+func (p *Pod) raiseMemlockLimit(vmi *v1.VirtualMachineInstance, boot int64) error {
+	if !sriov.Any(&vmi.Spec) {
+		return nil
+	}
+	err := p.Link.Peer.LetLock(uint64(machine.LockedMemory(&vmi.Spec, cmp.Or(boot, machine.GuestMemory(&vmi.Spec)))))
+	if errors.Is(err, unix.EPERM) {
+		// CAP_SYS_RESOURCE is missing. If the present limit is too low, QEMU reports it.
+		p.Env.Log.Info("virt-handler can't let QEMU lock its guest's memory", "reason", err.Error())
+		return nil
+	}
+	return err
+}
