@@ -116,7 +116,8 @@ type Driver struct {
 
 	presence   *presence.Presence
 	connection *connection.Connection
-	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. It is never modified.
+	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. The value behind
+	// it is never modified.
 	attached atomic.Pointer[attached]
 
 	// The fields below belong to the Run goroutine. pod is that of link; prepared is set before the QEMU of link exists.

@@ -66,7 +66,8 @@ type Facts struct {
 	PausedByUser bool
 	// Halted means that the CPUs wait for volumes before they first run.
 	Halted bool
-	// Resume means that the guest should be told to continue now; Attempts is how often it was.
+	// Resume means that the guest should be told to continue now; Attempts counts how often it was
+	// after an I/O error.
 	Resume   bool
 	Attempts int
 	// Jobs are disk copies for migrations, also ended ones.

@@ -336,7 +336,8 @@ func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
 // Fill adds this side's facts.
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.received.connected()
-	// A virt-handler that knows no plugged disks never sends Plugged.
+	// QEMU there is ready and has all plugged disks. A virt-handler of a version before plugged disks could move never
+	// sends Plugged.
 	f.Ready = s.received.has(switchover.Ready) && (len(s.disks) == 0 || s.received.has(switchover.Fact(migrationwire.Plugged)))
 	f.Ran, f.Never = s.received.has(switchover.Ran), s.received.has(switchover.Never)
 	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
