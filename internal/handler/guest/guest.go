@@ -35,7 +35,7 @@ type Env struct {
 }
 
 // Guest is one QEMU. Only its owner's goroutine queries and commands it, each time on the state that QEMU has just
-// reported. Observe, Alive and Done are safe for concurrent use.
+// reported. Observe, Alive, Done, Monitor and PID are safe for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client

@@ -54,8 +54,13 @@ type Env struct {
 
 // Migration is the migration of a VMI to the node, if there is one. Only one goroutine calls its methods.
 type Migration struct {
-	env Env
-	of  types.UID
+	env Env // connections of the source read it, too
+	current
+}
+
+// current is the state of one migration.
+type current struct {
+	of types.UID
 	// target is nil until the source is admitted.
 	target   *migration.Target
 	recovery migration.Recovery
@@ -75,11 +80,11 @@ func (m *Migration) Close() {
 }
 
 // Sync admits the source of the VMI's migration, and no longer that of any other. state is nil if there is no migration;
-// here means that this node is its target, waits that a QEMU waits for the guest.
+// here means that this node is its target, waits that there is a QEMU for the guest.
 func (m *Migration) Sync(vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState, here, waits bool) {
 	if state == nil || m.of != state.MigrationUID || m.target != nil && !here {
 		m.Close()
-		*m = Migration{env: m.env}
+		m.current = current{}
 	}
 	if state == nil {
 		return

@@ -37,7 +37,12 @@ type Env struct {
 
 // Migration is the migration of a VMI away from the node, if there is one. Only one goroutine calls its methods.
 type Migration struct {
-	env     Env
+	env Env // other goroutines read it, too
+	current
+}
+
+// current is the state of one migration.
+type current struct {
 	of      types.UID
 	address string
 	// source is nil without a connection to the target.
@@ -76,7 +81,7 @@ type QEMU struct {
 func (m *Migration) Sync(ctx context.Context, vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState, here bool, q *QEMU) {
 	if state == nil || m.of != state.MigrationUID {
 		m.Close()
-		*m = Migration{env: m.env}
+		m.current = current{}
 	}
 	if state == nil {
 		return

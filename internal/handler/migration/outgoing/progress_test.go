@@ -29,7 +29,7 @@ func TestProgressIsDueWhenItIsDated(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer source.Close()
-	m := &Migration{of: ours, source: source}
+	m := &Migration{current: current{of: ours, source: source}}
 	told := func(at time.Time) bool {
 		d := &Decision{facts: &Facts{Home: true, Observed: vmihandler.Observed{Now: at}}}
 		d.progress = vmistatus.Progress{Stage: vmistatus.SendingMemory, Total: 2, Remaining: 1}
