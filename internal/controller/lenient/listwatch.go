@@ -12,19 +12,6 @@ import (
 // ListWatch lists and watches with inner, whose client uses Serializer. It removes placeholders: an object that
 // becomes undecodable is reported as deleted.
 func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) cache.ListerWatcher {
-	readable := func(event watch.Event) (watch.Event, bool) {
-		if event.Type != watch.Added && event.Type != watch.Modified {
-			return event, true
-		}
-		reason, ok := placeholderReason(event.Object)
-		if !ok {
-			return event, true
-		}
-		report(unreadable(event.Object, reason))
-		// An informer that never had the object ignores the deletion.
-		event.Type = watch.Deleted
-		return event, true
-	}
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			return inner.ListWithContext(ctx, options)
@@ -34,7 +21,19 @@ func ListWatch(inner cache.ListerWatcherWithContext, report func(Unreadable)) ca
 			if err != nil {
 				return nil, err
 			}
-			return watch.Filter(w, readable), nil
+			return watch.Filter(w, func(event watch.Event) (watch.Event, bool) {
+				if event.Type != watch.Added && event.Type != watch.Modified {
+					return event, true
+				}
+				reason, ok := placeholderReason(event.Object)
+				if !ok {
+					return event, true
+				}
+				report(unreadable(event.Object, reason))
+				// An informer that never had the object ignores the deletion.
+				event.Type = watch.Deleted
+				return event, true
+			}), nil
 		},
 	}
 }
