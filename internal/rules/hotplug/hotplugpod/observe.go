@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -36,8 +37,14 @@ func Status(pod *corev1.Pod) *corev1.ContainerStatus {
 
 // IsOf reports whether the labels are those of an attachment pod of the VMI.
 func IsOf(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) bool {
+	return hasLabels(pod, vmi)
+}
+
+// hasLabels reports whether an object has the labels of the VMI's attachment pods.
+func hasLabels(object metav1.Object, vmi *v1.VirtualMachineInstance) bool {
+	has := object.GetLabels()
 	for key, value := range Labels(vmi) {
-		if pod.Labels[key] != value {
+		if has[key] != value {
 			return false
 		}
 	}

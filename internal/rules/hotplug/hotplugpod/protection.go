@@ -44,7 +44,7 @@ func JudgeProtection(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisrupt
 	if budget == nil {
 		return hotplug.BudgetAbsent
 	}
-	owned, labeled := metav1.IsControlledBy(budget, vmi), hasLabels(vmi, budget)
+	owned, labeled := metav1.IsControlledBy(budget, vmi), hasLabels(budget, vmi)
 	switch {
 	case !owned && (metav1.GetControllerOf(budget) != nil || !labeled):
 		return hotplug.BudgetForeign
@@ -52,15 +52,6 @@ func JudgeProtection(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisrupt
 		return hotplug.BudgetRight
 	}
 	return hotplug.BudgetAltered
-}
-
-func hasLabels(vmi *v1.VirtualMachineInstance, budget *policyv1.PodDisruptionBudget) bool {
-	for key, value := range Labels(vmi) {
-		if budget.Labels[key] != value {
-			return false
-		}
-	}
-	return true
 }
 
 // Restored returns the VMI's budget with the right spec. Others' additions, such as labels, stay.
