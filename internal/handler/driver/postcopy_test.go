@@ -73,30 +73,44 @@ func TestAGuestMovesBeforeItsMemory(t *testing.T) {
 // TestAPostCopyIsTakenBackUntilItsGuestIsMarked: nobody has run it at the target before that.
 func TestAPostCopyIsTakenBackUntilItsGuestIsMarked(t *testing.T) {
 	t.Parallel()
-	v := newVoyage(t)
-	v.beginAndCopy(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
-	defer v.from.model.qemu.HoldPostCopy()()
-	v.from.model.qemu.Override("object-add", func(args json.RawMessage) (any, error) {
-		if strings.Contains(string(args), machine.LeftMarker(ours)) {
-			return nil, errors.New("QEMU is stuck")
-		}
-		v.from.model.qemu.AddObject(machine.MarkerType, machine.PausedMarker(ours))
-		return nil, nil
-	})
-	v.from.model.qemu.SetElapsed(time.Hour)
-	v.api.await(t, "the mode", postCopied)
-	awaitTrue(t, "a guest that has been loaded", func() bool { return v.to.model.qemu.MigrationStatus() == "postcopy-active" })
-	v.tell(vmistatus.Migration{Abort: true}, nil)
-	failed := v.api.await(t, "the failure", failedNow)
-	if m := failed.Status.MigrationState; m.FailureReason != "the migration was aborted" || m.AbortStatus != v1.MigrationAbortSucceeded {
-		t.Errorf("the migration is %+v", m)
-	}
-	awaitTrue(t, "a guest that runs", func() bool { return v.from.model.qemu.RunState() == runstate.Running })
-	<-v.to.model.qemu.Ended()
-	v.alone(v.from, v.to)
-	v.api.await(t, "a guest that runs", well)
-	if n := v.to.model.qemu.Executed("cont"); n > 0 {
-		t.Errorf("the target was told to run %d times", n)
+	for name, test := range map[string]struct {
+		happens func(*voyage)
+		failure string
+		abort   v1.MigrationAbortStatus
+	}{
+		"it is canceled":        {func(v *voyage) { v.tell(vmistatus.Migration{Abort: true}, nil) }, "the migration was aborted", v1.MigrationAbortSucceeded},
+		"the connection breaks": {func(v *voyage) { v.to.model.qemu.CutMigration() }, "the connection to the target has ended", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVoyage(t)
+			v.beginAndCopy(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
+			defer v.from.model.qemu.HoldPostCopy()()
+			v.from.model.qemu.Override("object-add", func(args json.RawMessage) (any, error) {
+				if strings.Contains(string(args), machine.LeftMarker(ours)) {
+					return nil, errors.New("QEMU is stuck")
+				}
+				v.from.model.qemu.AddObject(machine.MarkerType, machine.PausedMarker(ours))
+				return nil, nil
+			})
+			v.from.model.qemu.SetElapsed(time.Hour)
+			v.api.await(t, "the mode", postCopied)
+			awaitTrue(t, "a guest that has been loaded", func() bool { return v.to.model.qemu.MigrationStatus() == "postcopy-active" })
+			test.happens(v)
+			failed := v.api.await(t, "the failure", failedNow)
+			if m := failed.Status.MigrationState; m.FailureReason != test.failure || m.AbortStatus != test.abort {
+				t.Errorf("the migration is %+v", m)
+			}
+			awaitTrue(t, "a guest that runs", func() bool { return v.from.model.qemu.RunState() == runstate.Running })
+			<-v.to.model.qemu.Ended()
+			v.alone(v.from, v.to)
+			v.api.await(t, "a guest that runs", well)
+			if n := v.to.model.qemu.Executed("cont"); n > 0 {
+				t.Errorf("the target was told to run %d times", n)
+			}
+			if n := v.from.model.qemu.Executed("migrate_cancel"); n > 0 {
+				t.Errorf("the source was told to cancel %d times", n)
+			}
+		})
 	}
 }
 

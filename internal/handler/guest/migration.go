@@ -131,6 +131,8 @@ func guestRunState(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:
 		return runstate.InMigrate
+	case m.Left && runstate.Of(m.RunState).Outlook == runstate.Waits:
+		return runstate.PostMigrate
 	case m.Left:
 		return m.RunState
 	case m.Paused && m.stoppedForMigration():

@@ -183,16 +183,18 @@ func TestWhenMarkersAreAskedFor(t *testing.T) {
 
 // TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays: an error at the end of a post-copy makes it fail.
 func TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays(t *testing.T) {
-	for _, marked := range []bool{false, true} {
-		a := migrationOf(migrationInfo{Status: "failed"}, runstate.PostMigrate, map[string]bool{
-			machine.BegunMarker("m"): true, machine.PausedMarker("m"): true, machine.LeftMarker("m"): marked,
-		})
-		want := runstate.PausedToMigrate
-		if marked {
-			want = runstate.PostMigrate
-		}
-		if got := guestRunState(a); got != want {
-			t.Errorf("marked is %v: the guest is %s, want %s", marked, got, want)
+	for _, qemus := range []string{runstate.PostMigrate, "paused"} { // of QEMU 7.2 and 10
+		for _, marked := range []bool{false, true} {
+			a := migrationOf(migrationInfo{Status: "failed"}, qemus, map[string]bool{
+				machine.BegunMarker("m"): true, machine.PausedMarker("m"): true, machine.LeftMarker("m"): marked,
+			})
+			want := runstate.PausedToMigrate
+			if marked {
+				want = runstate.PostMigrate
+			}
+			if got := guestRunState(a); got != want {
+				t.Errorf("%s, marked is %v: the guest is %s, want %s", qemus, marked, got, want)
+			}
 		}
 	}
 }

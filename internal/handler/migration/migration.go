@@ -150,8 +150,9 @@ type Source struct {
 	disks     []migrationwire.Disk
 	disksSent bool
 	// QEMU was told to finish the disk copies (finished), to hand the guest over (continued), and to do so before the
-	// memory is sent (switched). left means that the guest is being marked as one that has left.
-	finished, continued, switched, left bool
+	// memory is sent (switched). left means that the guest is being marked as one that has left, rejected that QEMU was
+	// answered in the target's place.
+	finished, continued, switched, left, rejected bool
 }
 
 // NewSource connects to the virt-handler of a migration's target until ctx ends or Close.
@@ -236,6 +237,14 @@ func (s *Source) Allowed() time.Duration { return s.allowed }
 // Continues records that QEMU was told to hand the guest over.
 func (s *Source) Continues() { s.continued = true }
 
+// Shield has a post-copy's stream that breaks at the target's end kept open at QEMU's, until Leaves is called. Call it
+// before QEMU is told to hand the guest over.
+func (s *Source) Shield() {
+	if f := s.forwards[migrationwire.Stream]; f != nil && s.switched && !s.left {
+		f.Shield()
+	}
+}
+
 // Continued reports whether Continues was called.
 func (s *Source) Continued() bool { return s.continued }
 
@@ -290,10 +299,26 @@ func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(
 func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
 // Leaves records that the guest is being marked as one that has left: nothing of it may be lost any more.
-func (s *Source) Leaves() { s.left = true }
+func (s *Source) Leaves() {
+	s.left = true
+	if f := s.forwards[migrationwire.Stream]; f != nil {
+		f.Unshield()
+	}
+}
 
-// Discard makes a QEMU that was told to hand its guest over hear the cancel that follows, even if it has not answered: it
-// does nothing else while the target does not read (migrationproxy.Forward.Discard).
+// Reject answers a QEMU whose stream was discarded, and which has sent all memory, that the guest could not be loaded.
+func (s *Source) Reject() error {
+	f := s.forwards[migrationwire.Stream]
+	if f == nil || s.rejected {
+		return nil
+	}
+	done, err := f.Reject()
+	s.rejected = done
+	return err
+}
+
+// Discard makes a QEMU that was told to hand its guest over hear the next command, even if it has not answered: it does
+// nothing else while the target does not read (migrationproxy.Forward.Discard).
 func (s *Source) Discard() {
 	if f := s.forwards[migrationwire.Stream]; f != nil && (s.continued || s.refused != "") && !s.left {
 		f.Discard()
@@ -343,6 +368,9 @@ func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
 	f.Loaded = s.received.has(switchover.Loaded) || s.agreed.lacksLoaded()
 	f.Stopped, f.Continued = s.lasts(s.stopped), s.continued
+	if stream := s.forwards[migrationwire.Stream]; stream != nil {
+		f.StreamLost = stream.Lost()
+	}
 	if f.Streams && (f.Begun || f.Mirrors.Begun) {
 		f.Convergence = switchover.DecideConvergence(s.progress, limits, s.lasts(s.paused))
 	}

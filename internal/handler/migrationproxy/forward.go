@@ -32,6 +32,8 @@ type Forward struct {
 	streams map[*stream]bool
 	failure error
 	left    bool
+	// shielded is read by the streams, without mu.
+	shielded atomic.Bool
 }
 
 // Sent returns the bytes sent to the target.
@@ -60,6 +62,66 @@ func (f *Forward) Discard() {
 		s.discards.Store(true)
 		_ = s.peer.NetConn().Close() // run goes on until QEMU ends its side
 	}
+}
+
+// Shield has each stream that breaks at the target's end discarded instead of ended: QEMU can't take back a post-copy
+// whose end it sees.
+func (f *Forward) Shield() { f.shielded.Store(true) }
+
+// Unshield ends Shield, and the streams that have broken meanwhile.
+func (f *Forward) Unshield() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shielded.Store(false)
+	for s := range f.streams {
+		if s.lost {
+			_ = s.qemu.Close()
+		}
+	}
+}
+
+// Lost reports whether a stream has broken at the target's end since Shield.
+func (f *Forward) Lost() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.streams {
+		if s.lost {
+			return true
+		}
+	}
+	return false
+}
+
+// hides records that a stream has broken at the target's end, and reports whether QEMU must not notice it.
+func (f *Forward) hides(s *stream) bool {
+	if s.discards.Load() {
+		return true
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.shielded.Load() {
+		return false
+	}
+	s.lost = true
+	return true
+}
+
+// Reject answers QEMU, in the target's place, that the guest could not be loaded. All of the memory must have been sent,
+// and the streams discarded: a stream whose end has not come is left alone. done reports whether QEMU has an answer.
+func (f *Forward) Reject() (done bool, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for s := range f.streams {
+		if !s.tail.isEnd() {
+			continue
+		}
+		_ = s.qemu.SetWriteDeadline(time.Now().Add(time.Second))
+		if _, err := s.qemu.Write(rejection()); err != nil {
+			return false, fmt.Errorf("answering QEMU in the target's place: %w", err)
+		}
+		done = true
+	}
+	return done, nil
 }
 
 func (f *Forward) keep(s *stream) (ended func()) {
@@ -147,7 +209,7 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			_ = conn.Close() // QEMU has to notice
 			continue
 		}
-		s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.recordFailure, left: f.recordLeft, answers: f.Answers}
+		s := &stream{qemu: conn, peer: peer, fromQEMU: &f.sent, fromPeer: &f.received, drain: true, failed: f.recordFailure, left: f.recordLeft, answers: f.Answers, hides: f.hides}
 		ended := f.keep(s)
 		running.Go(func() {
 			defer f.end()

@@ -201,6 +201,71 @@ func (m *machine) awaitStatus(query, want string) {
 	}
 }
 
+// A guest whose post-copy can't arrive must come back, whatever has become of the target.
+func TestQEMUTakesBackAPostCopyThatIsWithdrawn(t *testing.T) {
+	for name, happens := range map[string]func(*pair, *machine){
+		"it is unwanted":                 func(*pair, *machine) {},
+		"the target's QEMU ends":         func(_ *pair, target *machine) { _ = target.process.Process.Kill() },
+		"the target's virt-handler ends": func(p *pair, _ *machine) { p.stop() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := meet(t)
+			p.expect(&Facts{}, newEar())
+			source, target := boot(t, dirOf(p.sourceDir)), boot(t, dirOf(p.targetDir), "-S", "-incoming", "defer")
+			f := source.postCopy(p, target)
+			happens(p, target)
+			if name != "it is unwanted" {
+				for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); !f.Lost(); <-tick {
+					if time.Now().After(deadline) {
+						t.Fatal("nobody notices that the stream has ended")
+					}
+				}
+			}
+			if done, err := f.Reject(); done || err != nil {
+				t.Fatalf("a stream that has not ended is answered: %v", err)
+			}
+			f.Discard()
+			source.do("migrate-set-parameters", properties{"max-postcopy-bandwidth": 1 << 40})
+			for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); ; <-tick {
+				done, err := f.Reject()
+				if err != nil || time.Now().After(deadline) {
+					t.Fatalf("QEMU does not come to the end: %v", err)
+				}
+				if done {
+					break
+				}
+			}
+			source.statusIs("failed")
+			source.do("cont", nil)
+			source.awaitRunState("running")
+		})
+	}
+}
+
+// postCopy sends the guest, which is stopped, before its memory, which follows slowly.
+func (m *machine) postCopy(p *pair, target *machine) *Forward {
+	m.t.Helper()
+	on := properties{"capabilities": []properties{{"capability": "postcopy-ram", "state": true}}}
+	if err := target.monitor.Execute(m.t.Context(), "migrate-set-capabilities", on, nil); err != nil {
+		m.t.Skipf("no post-copy here: %v", err)
+	}
+	m.prepare(0)
+	target.prepare(0)
+	m.do("migrate-set-capabilities", on)
+	target.do("migrate-incoming", properties{"uri": "unix:" + socket(p.targetDir)})
+	m.do("migrate-set-parameters", properties{"max-bandwidth": 1 << 18, "max-postcopy-bandwidth": 1 << 17})
+	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
+	p.forward(f)
+	m.do("migrate", properties{"uri": "unix:" + socket(p.sourceDir)})
+	m.statusIs("active")
+	f.Shield()
+	m.do("stop", nil)
+	m.do("migrate-start-postcopy", nil)
+	m.statusIs("postcopy-active")
+	target.statusIs("postcopy-active")
+	return f
+}
+
 // A post-copy whose streams have ended must continue by others, through the same sockets.
 func TestQEMUsPostCopyGoesOnThroughTheVirtHandlers(t *testing.T) {
 	p := meet(t)

@@ -49,6 +49,12 @@ type stream struct {
 	left     func()
 	answers  time.Duration
 	discards atomic.Bool
+	// hides reports whether QEMU must not notice that the other node's end has broken; nil for never.
+	hides func(*stream) bool
+	// lost means that it has broken, and QEMU does not know. Forward.mu guards it.
+	lost bool
+	// tail has the last bytes that QEMU has sent.
+	tail tail
 }
 
 // run passes bytes until both directions or ctx have ended. QEMU's return path outlasts the forward direction; a
@@ -77,32 +83,34 @@ func (s *stream) run(ctx context.Context) error {
 	}
 	var said atomic.Bool
 	directions.Go(func() {
-		err := pump(s.peer, s.qemu, passing{s.fromQEMU, owed.begin, func() { said.Store(true) }})
+		err := pump(s.peer, s.qemu, passing{passed: s.fromQEMU, begin: owed.begin, end: func() { said.Store(true) }, tail: &s.tail})
 		switch {
 		case err == nil:
-		case s.discards.Load():
-			_, _ = io.Copy(io.Discard, s.qemu) // until QEMU or ctx ends it
+		case s.hidden():
+			_, _ = io.Copy(&s.tail, s.qemu) // until QEMU or ctx ends it
 		default:
 			fail("passing on what QEMU says", err)
 		}
 	})
 	directions.Go(func() {
-		err := pump(s.qemu, s.peer, passing{s.fromPeer, owed.stop, func() {
+		err := pump(s.qemu, s.peer, passing{passed: s.fromPeer, begin: owed.stop, end: func() {
 			if s.left != nil && !said.Load() {
 				s.left()
 			}
-		}})
+		}, keepsOpen: s.hidden})
 		var refused *writeError
 		if s.drain && errors.As(err, &refused) {
 			_, err = io.Copy(io.Discard, s.peer)
 		}
-		if err != nil && !s.discards.Load() {
+		if err != nil && !s.hidden() {
 			fail("passing on what the other node says", err)
 		}
 	})
 	directions.Wait()
 	return context.Cause(ctx)
 }
+
+func (s *stream) hidden() bool { return s.hides != nil && s.hides(s) }
 
 func (s *stream) close() {
 	_ = s.qemu.Close()
@@ -164,7 +172,13 @@ type passing struct {
 	passed *atomic.Int64
 	// begin is called before data is passed on, end when no more follows.
 	begin, end func()
+	// tail gets the last bytes; may be nil.
+	tail *tail
+	// keepsOpen reports whether the receiving side must not see the end; nil for never.
+	keepsOpen func() bool
 }
+
+var errEnded = errors.New("it has ended")
 
 func pump(to, from duplex, p passing) error {
 	buffer := chunks.Get().(*[]byte)
@@ -173,6 +187,9 @@ func pump(to, from duplex, p passing) error {
 		n, err := from.Read(*buffer)
 		if n > 0 {
 			p.begin()
+			if p.tail != nil {
+				_, _ = p.tail.Write((*buffer)[:n])
+			}
 			if _, err := to.Write((*buffer)[:n]); err != nil {
 				return &writeError{err}
 			}
@@ -180,6 +197,9 @@ func pump(to, from duplex, p passing) error {
 		}
 		if ended(from, err) {
 			p.end()
+			if p.keepsOpen != nil && p.keepsOpen() {
+				return errEnded
+			}
 			if err := to.CloseWrite(); err != nil {
 				return &writeError{err}
 			}

@@ -37,8 +37,8 @@ func (s Status) PostCopy() bool {
 	return false
 }
 
-// Revocable reports whether a post-copy can be canceled if nobody has run its guest at the target: its stream is
-// whole.
+// Revocable reports whether the guest of a post-copy can be brought back if nobody has run it at the target: its stream
+// is whole.
 func (s Status) Revocable() bool { return s == PostCopyDevice || s == PostCopyActive }
 
 // UnderWay reports whether the migration has not ended: QEMU will leave the status, or waits in it for a command.

@@ -323,10 +323,10 @@ func (s *Server) migrateContinue(_ *monitor, a arguments) (any, error) {
 func (s *Server) migrateCancel(*monitor, arguments) (any, error) {
 	m := &s.machine.migration
 	switch m.status {
-	case migrationPostCopyPaused:
-		// QEMU never wakes the thread that waits for another stream.
-		s.setMigration(migrationCanceling)
-	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice, migrationPostCopyActive:
+	case migrationPostCopyActive, migrationPostCopyPaused, migrationPostCopyRecover:
+		// QEMU 7.2 takes it, and may never end then.
+		return nil, generic("Postcopy migration in progress, cannot cancel.")
+	case migrationSetup, migrationActive, migrationPreSwitchover, migrationDevice:
 		s.setMigration(migrationCanceling)
 		if m.conn != nil {
 			_ = m.conn.Close()

@@ -137,7 +137,7 @@ func (s *Server) stopForSwitchover() {
 	_ = s.unlocked(func() error { <-proceed; return nil })
 }
 
-// sendState waits until the target has the state. The caller holds s.mu.
+// sendState waits until the target has the state, but in post-copy. The caller holds s.mu.
 func (s *Server) sendState(conn net.Conn) error {
 	m := &s.machine.migration
 	if m.status != migrationDevice && m.status != migrationPostCopyActive || m.failure != "" {
@@ -145,7 +145,7 @@ func (s *Server) sendState(conn net.Conn) error {
 	}
 	state := deviceState{m.state, m.status == migrationPostCopyActive, s.machine.memory}
 	return s.unlocked(func() error {
-		if err := json.NewEncoder(conn).Encode(state); err != nil {
+		if err := json.NewEncoder(conn).Encode(state); err != nil || state.PostCopy {
 			return err
 		}
 		var done deviceState
@@ -189,7 +189,8 @@ func (s *Server) receive(conn net.Conn) {
 	s.machine.migration.conn = conn
 	s.setMigration(migrationActive)
 	s.mu.Unlock()
-	state, err := takeState(conn)
+	in := bufio.NewReader(conn)
+	state, err := takeState(in)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil || s.machine.migration.failure != "" || s.exited {
@@ -203,16 +204,14 @@ func (s *Server) receive(conn net.Conn) {
 	}
 	if state.PostCopy {
 		s.setMigration(migrationPostCopyActive)
-		_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(deviceState{}) })
-		s.receiveAfterwards(conn)
+		s.receiveAfterwards(conn, in)
 		return
 	}
 	s.setMigration(migrationCompleted)
 	_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(deviceState{}) })
 }
 
-func takeState(conn net.Conn) (deviceState, error) {
-	in := bufio.NewReader(conn)
+func takeState(in *bufio.Reader) (deviceState, error) {
 	var size memorySize
 	line, err := in.ReadBytes('\n')
 	if err == nil {

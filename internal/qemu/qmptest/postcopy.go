@@ -1,7 +1,10 @@
 package qmptest
 
 import (
+	"bytes"
 	"encoding/json"
+	"errors"
+	"io"
 	"net"
 	"os"
 )
@@ -24,9 +27,23 @@ type postCopy struct {
 	again chan net.Conn
 }
 
-// The target answers the last page when it has everything.
-type lastPage struct {
-	Last bool `json:"last"`
+// endOfStream is QEMU's: the footer of the memory's section, and the end. The target answers it when it has everything.
+var endOfStream = []byte{0x7e, 0, 0, 0, 2, 0}
+
+// shut returns QEMU's last message on the return path.
+func shut(result byte) []byte { return []byte{0, 1, 0, 4, 0, 0, 0, result} }
+
+var errRejected = errors.New("Sibling indicated error 1") //nolint:staticcheck // QEMU's words
+
+func readShut(conn net.Conn) error {
+	message := make([]byte, len(shut(0)))
+	if _, err := io.ReadFull(conn, message); err != nil {
+		return err
+	}
+	if !bytes.Equal(message, shut(0)) {
+		return errRejected
+	}
+	return nil
 }
 
 // RefusePostCopy makes the machine one without userfaultfd.
@@ -116,8 +133,8 @@ func (s *Server) sendAfterwards(conn net.Conn) bool {
 		switch {
 		case s.exited:
 			return false
-		case m.status == migrationCanceling:
-			s.endMigration("")
+		case errors.Is(err, errRejected):
+			s.endMigration(err.Error())
 			return false
 		}
 		s.setMigration(migrationPostCopyPaused)
@@ -130,32 +147,40 @@ func (s *Server) sendAfterwards(conn net.Conn) bool {
 
 func sendLast(conn net.Conn, held chan struct{}) error {
 	said := make(chan error, 1)
-	go func() { // notices the target's end, as QEMU's next page would
-		said <- json.NewDecoder(conn).Decode(&lastPage{})
-	}()
+	go func() { said <- readShut(conn) }() // notices the target's end, too, as QEMU's next page would
 	if held != nil {
 		select {
 		case err := <-said:
+			if errors.Is(err, errRejected) {
+				// QEMU ends the stream that it has not sent to its end.
+				err = io.ErrUnexpectedEOF
+			}
 			return err
 		case <-held:
 		}
 	}
-	if err := json.NewEncoder(conn).Encode(lastPage{true}); err != nil {
+	if _, err := conn.Write(endOfStream); err != nil {
 		return err
 	}
 	return <-said
 }
 
-// The caller holds s.mu.
-func (s *Server) receiveAfterwards(conn net.Conn) {
+// in has the first connection's rest. The caller holds s.mu.
+func (s *Server) receiveAfterwards(conn net.Conn, in io.Reader) {
 	for {
-		err := s.unlocked(func() error { return json.NewDecoder(conn).Decode(&lastPage{}) })
+		err := s.unlocked(func() error {
+			_, err := io.ReadFull(in, make([]byte, len(endOfStream)))
+			return err
+		})
 		if s.exited {
 			return
 		}
 		if err == nil {
 			s.setMigration(migrationCompleted)
-			_ = s.unlocked(func() error { return json.NewEncoder(conn).Encode(lastPage{true}) })
+			_ = s.unlocked(func() error {
+				_, err := conn.Write(shut(0))
+				return err
+			})
 			_ = conn.Close()
 			return
 		}
@@ -164,6 +189,7 @@ func (s *Server) receiveAfterwards(conn net.Conn) {
 		if conn = s.awaitRecovery(); conn == nil {
 			return
 		}
+		in = conn
 		s.setMigration(migrationPostCopyActive)
 	}
 }

@@ -15,22 +15,46 @@ import (
 
 // In a post-copy the guest moves before its memory. Each marker is set before the step that it records (decision 362).
 
-// SwitchToPostCopy makes a source's guest move before the rest of its memory. If the migration fails before that, QEMU
-// leaves the guest stopped, and the marker gets it resumed.
+// SwitchToPostCopy makes a source's guest move before the rest of its memory. The guest is stopped first: QEMU 10 would
+// resume it if the migration fails at its very end, when the guest may run at the target. If the migration fails before
+// the guest has moved, the marker gets it resumed.
 func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		m := &o.Migration
-		if m.Begun != migration || m.Status != migrationstatus.Active || o.State.Outlook != runstate.Runs {
+		if m.Begun != migration || m.Status != migrationstatus.Active ||
+			o.State.Outlook != runstate.Runs && o.State.Name != runstate.PausedToMigrate {
 			return nil
 		}
 		if err := s.guest.Markers().Add(ctx, machine.PausedMarker(migration)); err != nil {
 			return fmt.Errorf("marking a guest that is to move before its memory: %w", err)
 		}
-		if err := s.guest.Execute(ctx, "migrate-start-postcopy", nil); err != nil {
-			return fmt.Errorf("having the guest move before its memory: %w", err)
+		for _, command := range []string{"stop", "migrate-start-postcopy"} {
+			if err := s.guest.Execute(ctx, command, nil); err != nil {
+				return fmt.Errorf("having the guest move before its memory: %w", err)
+			}
 		}
 		return nil
 	})
+}
+
+// restBandwidth does not limit the rest of a post-copy, in bytes per second.
+const restBandwidth = 1 << 40
+
+// SendRest makes a source send the rest of a post-copy, which nobody keeps, as fast as it can, and reports whether all
+// of it is on its way. A guest that may run at the target is left alone.
+func (s Source) SendRest(ctx context.Context, migration types.UID) (sent bool, err error) {
+	err = s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
+		m := &o.Migration
+		if m.Begun != migration || m.Left || !m.Status.Revocable() {
+			return nil
+		}
+		if err := s.guest.Execute(ctx, "migrate-set-parameters", map[string]any{"max-postcopy-bandwidth": restBandwidth}); err != nil {
+			return fmt.Errorf("having QEMU send the rest of the guest's memory: %w", err)
+		}
+		sent = m.Progress.Remaining == 0
+		return nil
+	})
+	return sent, err
 }
 
 var errNotMoved = errors.New("this QEMU does not send its guest's memory after the guest")

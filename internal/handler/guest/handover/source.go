@@ -167,11 +167,11 @@ func (s Source) Continue(ctx context.Context) error {
 	return nil
 }
 
-// Cancel makes a source give a migration up, unless it is too far. QEMU would cancel even a post-copy whose guest may
-// run at the target, and never ends one that it cancels after its stream has broken.
+// Cancel makes a source give a migration up, unless it is too far. QEMU 10 refuses it in post-copy; QEMU 7.2 would cancel
+// even one whose guest may run at the target.
 func (s Source) Cancel(ctx context.Context) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
-		if m := &o.Migration; m.Left || m.Status.PostCopy() && !m.Status.Revocable() {
+		if o.Migration.Left || o.Migration.Status.PostCopy() {
 			return nil
 		}
 		if err := s.guest.Execute(ctx, "migrate_cancel", nil); err != nil {

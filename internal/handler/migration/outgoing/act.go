@@ -50,6 +50,8 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 			m.source.Discard()
 		}
 		return q.Source.Cancel(ctx)
+	case switchover.Withdraw:
+		return m.withdraw(ctx, step.Reason, of, q)
 	case switchover.Resume:
 		return q.Source.Reclaim(ctx, of)
 	case switchover.Quit, switchover.EndLost:
@@ -65,8 +67,11 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 
 // On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
 func (m *Migration) continueSwitchover(ctx context.Context, q *QEMU) error {
-	err := q.Source.Continue(ctx)
 	source := m.source
+	if source != nil {
+		source.Shield()
+	}
+	err := q.Source.Continue(ctx)
 	switch {
 	case source == nil:
 	case err == nil:
@@ -75,6 +80,21 @@ func (m *Migration) continueSwitchover(ctx context.Context, q *QEMU) error {
 		source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
 	}
 	return err
+}
+
+// withdraw is called until QEMU reports that the migration has failed.
+func (m *Migration) withdraw(ctx context.Context, reason string, of types.UID, q *QEMU) error {
+	source := m.source
+	if source == nil {
+		return errors.New("the way to the migration's target has ended")
+	}
+	source.Canceled(reason)
+	source.Discard()
+	sent, err := q.Source.SendRest(ctx, of)
+	if err != nil || !sent {
+		return err
+	}
+	return source.Reject()
 }
 
 // begin has the socket forwarded to the target first: QEMU connects only once.

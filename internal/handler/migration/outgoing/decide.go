@@ -80,7 +80,8 @@ func (m *Migration) actionDue(action switchover.SourceAction, ending bool) bool 
 		return m.source != nil && !m.source.Continued()
 	case switchover.Quit, switchover.EndLost:
 		return !ending
-	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.MarkLeft, switchover.Cancel, switchover.Resume:
+	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.MarkLeft,
+		switchover.Cancel, switchover.Withdraw, switchover.Resume:
 		return true
 	}
 	return false

@@ -20,19 +20,21 @@
 // post-copy ──> sent). QEMU gets the marker left before Released is sent then, since it reports an
 // error at the end of the post-copy like one before the first page (decision 362):
 //
-//	post-copy, not left   the guest has run nowhere else. A cancel brings it back while the
-//	                      stream is whole; after the first page, a broken stream leads to left
+//	post-copy, not left   the guest has run nowhere else. Withdraw brings it back as long as
+//	                      virt-handler has QEMU's stream, which it keeps open when the other end
+//	                      breaks; after the first page, a stream that QEMU sees broken leads to left
 //	post-copy, left       the target may run the guest: there is no way back
 //
 // left is set when QEMU has sent the first page, and the target has Loaded the guest. So a guest
-// whose target does not read can be canceled.
+// whose target does not read can be withdrawn. QEMU 10 resumes a guest by itself whose post-copy
+// fails at its very end: the guest is stopped before the switch, and QEMU leaves it stopped then.
 //
 // The time for which a guest is stopped is bounded in every state in which it can come back:
 //
 //	copies, stopped for it  as long as it may be copied while it runs, at least 150 s
 //	pre-switchover          switchoverPatience
 //	device; post-copy,      its downtime and handoverPatience. QEMU does nothing else while it
-//	not left                writes: the stream is discarded first, so that it hears the cancel
+//	not left                writes: the stream is discarded first, so that it hears a command
 //	sent; post-copy, left   none: only the target's facts end it
 //
 // A virt-handler measures the time for which it has seen the guest stopped. The next one has no
@@ -67,8 +69,8 @@
 //
 // The exploration proves these rules:
 //
-//   - The target of a post-copy does not end by itself before Released: the end of its stream may cost
-//     the guest. The source cancels, and its record ends the target.
+//   - The target of a post-copy does not end by itself before Released: the source withdraws the guest,
+//     and its record ends the target.
 //   - A guest is never stopped for good because QEMU at the target does not read.
 //   - The target runs the guest only with Released. A complete load is not enough: its last reply may
 //     be lost, and then the source resumes (decision 280).

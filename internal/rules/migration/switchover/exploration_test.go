@@ -39,6 +39,8 @@ var scenarios = []scenario{
 	{name: "an old leader, and a pod that goes or ends", large: true, ready: true, prompt: true, faults: 2, kinds: oldLeader | ofUsers | launcherDies},
 	{name: "a QEMU that goes on meanwhile, and any fault", large: true, ready: true, prompt: true, lateAnswers: true, faults: 1, kinds: everything},
 	{name: "a QEMU that goes on meanwhile, post-copy, and processes that end", ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 1, kinds: ofProcesses},
+	{name: "post-copy, a connection fails, or somebody cancels: the guest is kept", ready: true, prompt: true, postCopy: true, keeps: true,
+		faults: 2, kinds: connectionCut | canceled | givenUp},
 	{name: "a second target pod", ready: true, prompt: true, faults: 2, kinds: podForced | secondPod},
 }
 

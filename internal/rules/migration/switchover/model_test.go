@@ -44,11 +44,9 @@ const (
 	// srcBack has begun the migration, and runs the guest.
 	srcBack
 	srcEnded
-	// srcCanceling was canceled when the stream of its post-copy had broken. QEMU never leaves this state.
-	srcCanceling
 )
 
-var sourceNames = [...]string{"runs", "copies", "copies-stopped", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "stopped", "sent", "back", "ended", "canceling"}
+var sourceNames = [...]string{"runs", "copies", "copies-stopped", "pre-switchover", "device", "post-copy", "post-copy-firm", "post-copy-paused", "stopped", "sent", "back", "ended"}
 
 func (q sourceQEMU) runs() bool { return q == srcRuns || q == srcCopies || q == srcBack }
 
@@ -73,8 +71,6 @@ func (q sourceQEMU) answers() (runState string, status migrationstatus.Status, p
 		return "finish-migrate", migrationstatus.PostCopyPaused, 1
 	case srcStopped:
 		return runstate.PausedToMigrate, migrationstatus.Failed, 0
-	case srcCanceling:
-		return "finish-migrate", migrationstatus.Canceling, 1
 	case srcSent:
 		return runstate.PostMigrate, migrationstatus.Completed, 0
 	}
@@ -149,8 +145,8 @@ type state struct {
 	doomed, killing bool
 	// hasRun: the target has run the guest. stale: the guest has continued at the source since the target loaded it.
 	hasRun, stale bool
-	// stream: the connection between the QEMUs is up.
-	stream bool
+	// stream: the connection between the QEMUs is up. withdrawn: the source's virt-handler reads the stream to its end.
+	stream, withdrawn bool
 	// copies are those of its disks, and copyLink their connection. same: both sides have the guest's writes.
 	copies   copies
 	copyLink bool
@@ -254,6 +250,7 @@ func (s *state) sourceFacts() switchover.SourceFacts {
 		Connected: s.connected(), Ready: h.ready, Loaded: h.loaded, Ran: h.ran, Never: h.never,
 	}
 	_, f.Status, f.PostCopyBytes = h.asked.answers()
+	f.StreamLost = !s.stream && s.shielded()
 	f.RunState, _, _ = s.src.answers()
 	if s.src == srcStopped && s.left {
 		f.RunState = runstate.PostMigrate
@@ -291,12 +288,18 @@ func (s *state) targetFacts() switchover.TargetFacts {
 	return f
 }
 
+// shielded reports whether virt-handler keeps QEMU at the source from noticing that the stream of its post-copy is cut.
+func (s *state) shielded() bool {
+	h := s.handlers[source]
+	return h.up && h.streams && !s.left && (s.src == srcPostCopy || s.src == srcPostCopyFirm)
+}
+
 // canRun reports whether QEMU at the source runs the guest, or virt-handler may resume it at any moment.
 func (s *state) canRun() bool { return s.src.runs() || s.src == srcStopped && !s.left }
 
 // goBack ends the migration without success at a moment at which QEMU keeps the guest.
 func (s *state) goBack() {
-	s.src, s.stream = srcBack, false
+	s.src, s.stream, s.withdrawn = srcBack, false, false
 	if s.stopped || s.byPostCopy {
 		s.src = srcStopped
 	}

@@ -183,16 +183,9 @@ func forgetThatTheGuestHasLeft(f *switchover.SourceFacts) {
 	}
 }
 
-func waitForACancel(f switchover.SourceFacts, d *switchover.SourceStep) {
-	if f.Status == migrationstatus.Canceling {
-		*d = switchover.SourceStep{Action: switchover.SourceWait}
-	}
-}
-
-func forgetThePostCopy(f *switchover.TargetFacts) {
-	f.Record.PostCopy = false
-	if f.Status.PostCopy() {
-		f.Status = migrationstatus.Completed
+func cancelInPostCopy(_ switchover.SourceFacts, d *switchover.SourceStep) {
+	if d.Action == switchover.Withdraw {
+		d.Action = switchover.Cancel
 	}
 }
 
@@ -292,16 +285,14 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atSource(forgetTheStopOfTheHandover, nil), scenario{ready: true, prompt: true, faults: 1, kinds: targetDeaf}, errStuck},
 		"a post-copy is canceled whose guest may run at the target": {
 			atSource(forgetThatTheGuestHasLeft, nil), scenario{ready: true, prompt: true, postCopy: true, faults: 1, kinds: canceled}, errStuck},
-		"a post-copy that was canceled when its stream broke is waited for": {
-			atSource(nil, waitForACancel), scenario{ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 1, kinds: qemuDies}, errStuck},
-		"the target of a post-copy ends for an abort before its source has decided": {
-			atTarget(forgetThePostCopy, nil), scenario{ready: true, prompt: true, postCopy: true, keeps: true, faults: 1, kinds: canceled}, errLost},
+		"a post-copy is canceled, which QEMU refuses": {
+			atSource(nil, cancelInPostCopy), scenario{ready: true, prompt: true, postCopy: true, faults: 1, kinds: connectionCut}, errStuck},
 		"a guest may be stopped for any time until it is sent": {
 			converging(neverStoppedForTooLong), scenario{ready: true, prompt: true, pause: true, faults: 1, kinds: targetDeaf}, errStuck},
 		"a guest counts as stopped since its time was over": {
 			converging(stoppedSinceItsTimeIsOver), scenario{ready: true, prompt: true, pause: true}, errNotMoved},
 		"Released is told of a post-copy before QEMU is marked": {
-			atSource(forgetTheMarkOfPostCopy, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: connectionCut}, errTwoGuests},
+			atSource(forgetTheMarkOfPostCopy, nil), scenario{ready: true, prompt: true, trusting: true, postCopy: true, faults: 1, kinds: handlerDies}, errTwoGuests},
 		"QEMU is asked for its run state before its migration": {
 			drydocks, scenario{ready: true, prompt: true, lateAnswers: true, runStateFirst: true, faults: 1, kinds: podForced}, errEnded},
 		"the source begins before its record": {

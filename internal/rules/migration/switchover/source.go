@@ -41,6 +41,9 @@ type SourceFacts struct {
 	// Continued means that this virt-handler has told QEMU to hand the guest over. Status may be older: QEMU does
 	// not answer while the target does not read.
 	Continued bool
+	// StreamLost means that QEMU's stream does not reach the target any more, and that this virt-handler keeps QEMU from
+	// noticing it.
+	StreamLost bool
 
 	// Connected means that there is a control connection to the target's virt-handler. The facts came over
 	// any. Loaded is also true if that virt-handler never sends it.
@@ -69,6 +72,9 @@ const (
 	ContinueSwitchover SourceAction = "continue the switchover" // migrate-continue
 	// Cancel cancels the migration (migrate_cancel). QEMU decides whether it comes in time.
 	Cancel SourceAction = "cancel"
+	// Withdraw ends the stream of a post-copy to the target, reads the rest of it, and answers QEMU that it could not be
+	// loaded. Then the migration has failed.
+	Withdraw SourceAction = "withdraw the guest"
 	// RecordFailed writes failed, the reason and endTimestamp, and for an abort that it succeeded.
 	RecordFailed      SourceAction = "record the failure"
 	RecordAbortFailed SourceAction = "record that the abort failed" // it came too late (abortStatus Failed)
@@ -110,8 +116,6 @@ func (f *SourceFacts) decide() SourceStep {
 		return SourceStep{Action: SourceWait}
 	case !f.Begun:
 		return f.beforeBegin()
-	case f.canceledTooLate():
-		return SourceStep{Action: EndLost, Reason: "the stream of the post-copy broke while it was canceled, and QEMU does not give the guest back"}
 	}
 	switch f.stage() {
 	case copies:
@@ -130,13 +134,6 @@ func (f *SourceFacts) decide() SourceStep {
 		}
 	}
 	return SourceStep{Action: SourceWait}
-}
-
-// canceledTooLate reports whether QEMU was canceled when the stream of its post-copy broke: it stays in that state.
-// Nothing was released, so the target has not run the guest either.
-func (f *SourceFacts) canceledTooLate() bool {
-	return f.Status == migrationstatus.Canceling && f.Record.PostCopy && !f.Record.Final && !f.Left && !f.here() &&
-		f.Stopped >= f.Downtime+handoverPatience
 }
 
 // stage is the state of QEMU in a migration that has begun.
@@ -197,6 +194,7 @@ func (f *SourceFacts) never() bool { return f.Never || f.Record.Current && !f.Re
 const (
 	aborted     = "the migration was aborted"
 	targetEnded = "the target's QEMU has ended"
+	streamEnded = "the connection to the target has ended"
 )
 
 func (f *SourceFacts) unwanted() string {
@@ -303,17 +301,24 @@ const handoverPatience = time.Minute
 
 // handingOver handles a guest that QEMU hands over. Nothing was released, so the target cannot run it yet.
 func (f *SourceFacts) handingOver() SourceStep {
-	if reason := f.unwanted(); reason != "" {
+	if reason := cmp.Or(f.unwanted(), f.lost(), f.standsTooLong("the last of its memory had not been sent")); reason != "" {
 		return SourceStep{Action: Cancel, Reason: reason}
 	}
+	return SourceStep{Action: SourceWait}
+}
+
+func (f *SourceFacts) lost() string {
+	if f.StreamLost {
+		return streamEnded
+	}
+	return ""
+}
+
+func (f *SourceFacts) standsTooLong(lacks string) string {
 	if f.Stopped < f.Downtime+handoverPatience {
-		return SourceStep{Action: SourceWait}
+		return ""
 	}
-	lacks := "the last of its memory had not been sent"
-	if f.Status.PostCopy() {
-		lacks = "QEMU at the target had not loaded it"
-	}
-	return SourceStep{Action: Cancel, Reason: fmt.Sprintf("the guest stood still for %s, and %s", f.Stopped.Round(time.Second), lacks)}
+	return fmt.Sprintf("the guest stood still for %s, and %s", f.Stopped.Round(time.Second), lacks)
 }
 
 func (f *SourceFacts) lacking() string {
@@ -345,15 +350,19 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 }
 
 // beforeLeft handles a post-copy before the marker Left is set: nothing was released, so the guest has not run at the
-// target. It resumes here after a cancel while the stream is whole, and after a stream that breaks before the first
-// page, which fails the migration. One that breaks later leaves no way back: QEMU never ends a canceled migration
-// then. An error at the very end fails it, too, when the target may run the guest: Left tells it apart from the first.
+// target. It comes back as long as this virt-handler has the stream, or if that breaks before the first page, which fails
+// the migration. If it breaks later, there is no way back. An error at the very end fails the migration, too, when the
+// target may run the guest: Left tells it apart from the first.
 func (f *SourceFacts) beforeLeft() SourceStep {
-	if f.Status.Revocable() {
-		step := f.handingOver()
-		if step.Action == Cancel || f.Status == migrationstatus.PostCopyDevice || f.PostCopyBytes == 0 || !f.Loaded {
-			return step
-		}
+	if !f.Status.Revocable() {
+		return SourceStep{Action: MarkLeft}
+	}
+	reason := cmp.Or(f.unwanted(), f.lost(), f.standsTooLong("QEMU at the target had not loaded it"))
+	switch {
+	case reason != "" && f.Streams:
+		return SourceStep{Action: Withdraw, Reason: reason}
+	case f.Status == migrationstatus.PostCopyDevice, f.PostCopyBytes == 0, !f.Loaded:
+		return SourceStep{Action: SourceWait}
 	}
 	return SourceStep{Action: MarkLeft}
 }
@@ -411,7 +420,7 @@ func (f *SourceFacts) failure() string {
 	case !f.Streams:
 		return "virt-handler at the source was restarted"
 	}
-	return "the connection to the target has ended"
+	return streamEnded
 }
 
 // mostOfError bounds QEMU's error: a guest that controls QEMU may choose it.

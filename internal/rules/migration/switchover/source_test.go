@@ -49,6 +49,10 @@ func cancels(reason string) switchover.SourceStep {
 	return switchover.SourceStep{Action: switchover.Cancel, Reason: reason}
 }
 
+func withdraws(reason string) switchover.SourceStep {
+	return switchover.SourceStep{Action: switchover.Withdraw, Reason: reason}
+}
+
 func recordsFailed(reason string) switchover.SourceStep {
 	return switchover.SourceStep{Action: switchover.RecordFailed, Reason: reason}
 }
@@ -246,18 +250,13 @@ func TestSourceInPostCopy(t *testing.T) {
 	}
 	marks := switchover.SourceStep{Action: switchover.MarkLeft}
 	released := switchover.SourceStep{Action: switchover.SourceWait, Tell: switchover.Released}
+	const streamLost = "the connection to the target has ended"
 	const notLoaded = "the guest stood still for 1m2s, and QEMU at the target had not loaded it"
 	testSource(t, base, map[string]sourceTest{
 		"a page was sent":                         {asIs, released},
 		"a page was sent, and QEMU is not marked": {func(f *switchover.SourceFacts) { f.Left = false }, marks},
 		"the stream breaks before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.PostCopyPaused }, marks},
-		"the stream breaks while it is canceled": {func(f *switchover.SourceFacts) {
-			f.Left, f.Status, f.Stopped = false, migrationstatus.Canceling, time.Hour
-		}, switchover.SourceStep{Action: switchover.EndLost, Reason: "the stream of the post-copy broke while it was canceled, and QEMU does not give the guest back"}},
-		"it is being canceled": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.Canceling }, sourceWaits},
-		"it is being canceled for long, and the guest runs": {func(f *switchover.SourceFacts) {
-			f.Left, f.Status, f.RunState, f.Stopped = false, migrationstatus.Canceling, runstate.Running, time.Hour
-		}, sourceWaits},
+		"it is being canceled":                    {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.Canceling }, sourceWaits},
 		"it fails before QEMU is marked": {func(f *switchover.SourceFacts) {
 			f.Left, f.Status, f.RunState = false, migrationstatus.Failed, runstate.PausedToMigrate
 		}, recordsFailed("the connection to the target has ended")},
@@ -281,10 +280,16 @@ func TestSourceInPostCopy(t *testing.T) {
 		}, sourceWaits},
 		"no page was sent for too long": {func(f *switchover.SourceFacts) {
 			f.PostCopyBytes, f.Left, f.Stopped, f.Downtime = 0, false, 62*time.Second, 2*time.Second
-		}, cancels(notLoaded)},
-		"the target does not load the guest":    {func(f *switchover.SourceFacts) { f.Loaded, f.Left, f.Stopped = false, false, 62*time.Second }, cancels(notLoaded)},
-		"an abort before QEMU is marked":        {func(f *switchover.SourceFacts) { f.Left, f.Record.AbortRequested = false, true }, cancels(aborted)},
-		"the target ends before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Never = false, true }, cancels(targetGone)},
+		}, withdraws(notLoaded)},
+		"the target does not load the guest": {func(f *switchover.SourceFacts) { f.Loaded, f.Left, f.Stopped = false, false, 62*time.Second }, withdraws(notLoaded)},
+		"an abort before QEMU is marked":     {func(f *switchover.SourceFacts) { f.Left, f.Record.AbortRequested = false, true }, withdraws(aborted)},
+		"an abort before QEMU is marked, and another virt-handler began": {func(f *switchover.SourceFacts) {
+			f.Left, f.Record.AbortRequested, f.Streams = false, true, false
+		}, marks},
+		"the stream is lost":                       {func(f *switchover.SourceFacts) { f.Left, f.StreamLost = false, true }, withdraws(streamLost)},
+		"the stream is lost before the first page": {func(f *switchover.SourceFacts) { f.Left, f.StreamLost, f.PostCopyBytes = false, true, 0 }, withdraws(streamLost)},
+		"the stream is lost after QEMU was marked": {func(f *switchover.SourceFacts) { f.StreamLost = true }, released},
+		"the target ends before QEMU is marked":    {func(f *switchover.SourceFacts) { f.Left, f.Never = false, true }, withdraws(targetGone)},
 		"an abort when the stream has broken": {func(f *switchover.SourceFacts) {
 			f.Left, f.Status, f.Record.AbortRequested = false, migrationstatus.PostCopyPaused, true
 		}, marks},

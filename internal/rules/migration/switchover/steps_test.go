@@ -203,7 +203,7 @@ func (t *turn) sourceDecides() {
 	t.sourceStep(t.rules.source(f))
 	f.Stopped = overdue
 	switch late := t.rules.source(f); {
-	case t.s.src >= srcDevice && t.s.src <= srcPostCopyPaused && late.Action == switchover.Cancel:
+	case late.Action == switchover.Withdraw, t.s.src == srcDevice && late.Action == switchover.Cancel:
 		t.givesUp("the handover takes too long", late)
 	case !t.s.finishes():
 		t.sourceStep(late)
@@ -230,14 +230,22 @@ func (t *turn) timePasses(f switchover.SourceFacts) {
 	}
 }
 
-// givesUp cancels a migration that takes too long. It happens by itself if the target reads nothing.
+// givesUp ends a migration that takes too long. It happens by itself if the target reads nothing.
 func (t *turn) givesUp(why string, d switchover.SourceStep) {
+	end := (*state).cancelHandover
 	switch {
+	case d.Action == switchover.Withdraw:
+		end = sourceActs[switchover.Withdraw]
 	case d.Action != switchover.Cancel:
-	case t.s.deaf:
+		return
+	}
+	switch {
+	case !t.s.deaf:
+		t.fault(givenUp, why+", and the migration is given up", true, end)
+	case d.Action == switchover.Cancel:
 		t.cancel("source: " + why + ", and it is canceled")
 	default:
-		t.fault(givenUp, why+", and the migration is canceled", t.s.src != srcPostCopyPaused, (*state).cancelHandover)
+		t.goesOn("source: "+why+", and it is withdrawn", end)
 	}
 }
 
@@ -298,11 +306,20 @@ var sourceWrites = map[switchover.SourceAction]func(*switchover.Record){
 }
 
 var sourceActs = map[switchover.SourceAction]func(*state){
-	switchover.MirrorDisks:      (*state).mirrorDisks,
-	switchover.FinishMirrors:    (*state).finishMirrors,
-	switchover.EndMirrors:       (*state).endMirrors,
-	switchover.MarkLeft:         func(to *state) { to.left = to.left || to.src >= srcPostCopy && to.src <= srcPostCopyPaused },
-	switchover.SwitchToPostCopy: func(to *state) { to.byPostCopy = to.byPostCopy || to.src == srcCopies },
+	switchover.MirrorDisks:   (*state).mirrorDisks,
+	switchover.FinishMirrors: (*state).finishMirrors,
+	switchover.EndMirrors:    (*state).endMirrors,
+	switchover.MarkLeft:      func(to *state) { to.left = to.left || to.src >= srcPostCopy && to.src <= srcPostCopyPaused },
+	switchover.SwitchToPostCopy: func(to *state) {
+		if to.src == srcCopies {
+			to.src, to.stopped, to.byPostCopy = srcCopiesStopped, true, true
+		}
+	},
+	switchover.Withdraw: func(to *state) {
+		if h := to.handlers[source]; h.streams && (to.src == srcPostCopy || to.src == srcPostCopyFirm) {
+			to.stream, to.withdrawn = false, true
+		}
+	},
 	switchover.PauseGuest: func(to *state) {
 		if to.src == srcCopies {
 			to.src, to.stopped = srcCopiesStopped, true
@@ -340,21 +357,18 @@ func (s *state) cancelCopy() {
 	}
 }
 
-// cancelHandover is migrate_cancel at any moment. The stream of a post-copy may break after QEMU was asked for its state.
+// cancelHandover is migrate_cancel at any moment. QEMU refuses it in post-copy.
 func (s *state) cancelHandover() {
 	s.cancelCopy()
-	switch {
-	case s.src >= srcDevice && s.src <= srcPostCopyFirm:
+	if s.src == srcDevice {
 		s.goBack()
-	case s.src == srcPostCopyPaused:
-		s.src = srcCanceling
 	}
 }
 
 // cancel is migrate_cancel, which may come too late for QEMU.
 func (t *turn) cancel(name string) {
 	t.goesOn(name, (*state).cancelHandover)
-	if t.s.whole && (t.s.src == srcDevice || t.s.src == srcPostCopyFirm) {
+	if t.s.whole && t.s.src == srcDevice {
 		t.goesOn(name+", too late", func(to *state) { to.src = srcSent })
 	}
 }
@@ -483,9 +497,27 @@ func (t *turn) sourceQEMU() {
 func (t *turn) sourceIsCut() {
 	become := func(name string, q sourceQEMU) { t.goesOn(name, func(to *state) { to.src = q }) }
 	switch t.s.src {
-	case srcCopies, srcCopiesStopped, srcDevice, srcPostCopy:
+	case srcCopies, srcCopiesStopped, srcDevice:
 		t.goesOn("source's QEMU sees that the stream is cut, and keeps the guest", (*state).goBack)
+	case srcPostCopy:
+		switch {
+		case t.s.withdrawn, t.s.shielded():
+			become("source's QEMU sends the first page of post-copy to nowhere", srcPostCopyFirm)
+		default:
+			t.goesOn("source's QEMU sees that the stream is cut, and keeps the guest", (*state).goBack)
+		}
 	case srcPostCopyFirm:
+		if t.s.whole && (t.s.withdrawn || t.s.shielded()) {
+			// The target's answer may have been on its way.
+			become("source's QEMU has sent the last page of post-copy", srcSent)
+		}
+		switch {
+		case t.s.withdrawn:
+			t.goesOn("source's QEMU has sent all to nowhere, and fails", (*state).goBack)
+			return
+		case t.s.shielded():
+			return
+		}
 		become("source's QEMU pauses the post-copy", srcPostCopyPaused)
 		if t.s.whole {
 			become("source's QEMU fails at the end of the post-copy", srcStopped)
@@ -555,6 +587,7 @@ func (s *state) die(i side) {
 	s.handlers[i] = handler{}
 	s.stream, s.copyLink = false, false
 	if i == source {
+		s.withdrawn = false
 		s.ready, s.loaded, s.ran, s.never = false, false, false, false
 	} else {
 		s.released = false

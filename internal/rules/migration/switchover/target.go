@@ -92,8 +92,8 @@ func (f *TargetFacts) wanted() bool {
 	return !r.Failed && !r.Completed && !r.Final && (f.sourceDecides() || !f.Terminating && !r.AbortRequested && !r.Deleting)
 }
 
-// sourceDecides reports whether QEMU's end may cost the guest: in a post-copy, the source cannot resume it once the
-// stream has broken. So the source cancels an unwanted migration, and records the failure.
+// sourceDecides reports whether QEMU's end may cost the guest: in a post-copy, a source of an older version cannot resume
+// it once the stream has broken. So the source withdraws an unwanted guest, and records the failure.
 func (f *TargetFacts) sourceDecides() bool {
 	return (f.Record.PostCopy || f.Status.PostCopy()) && f.Record.SourceNamed && !f.Released
 }
@@ -128,7 +128,7 @@ func (f *TargetFacts) loaded() TargetStep {
 	case r.Failed, r.Final:
 		return TargetStep{Action: Kill}
 	case f.sourceDecides() && (f.Terminating || r.Deleting || r.AbortRequested):
-		// The source cancels. It must not let the guest go to a pod that ends.
+		// The source withdraws it. It must not let the guest go to a pod that ends.
 		return TargetStep{Action: TargetWait}
 	case f.sourceDecides():
 		return TargetStep{Action: TargetWait, Tell: Loaded}
