@@ -22,7 +22,7 @@ func migrations(t *testing.T, open opener) {
 		"a target ends with its source":                                             sourceEnds,
 		"a source runs on when its guest has not run at the target":                 reclaimed,
 		"a paused guest arrives paused, and is not stopped again":                   pausedGuest,
-		"a paused guest whose migration is given up is left in postmigrate":         pausedCancelled,
+		"a paused guest whose migration is given up stays stopped":                  pausedCancelled,
 		"a migration that can't be reached fails and the guest runs on":             unreachable,
 		"migrations begin, go on and arrive only where they can":                    misplaced,
 		"markers stay in the QEMU that they were added to":                          markersStay,
@@ -238,14 +238,15 @@ func pausedGuest(p *pair) {
 	p.to.silent("STOP", "RESUME")
 }
 
+// QEMU 7.2 leaves it in postmigrate, QEMU 10 in paused.
 func pausedCancelled(p *pair) {
 	p.from.do("cont", nil, nil)
 	p.from.do("stop", nil, nil)
 	p.toSwitchover(false)
 	p.from.do("migrate_cancel", nil, nil)
 	p.from.migrated(migrationCanceled)
-	p.from.reaches("postmigrate")
-	p.from.refused("migrate", p.uri, "GenericError", "due to previous migration")
+	p.to.ends()
+	p.from.silent("RESUME")
 	p.from.do("cont", nil, nil)
 	p.from.is("running")
 }
@@ -273,7 +274,7 @@ func misplaced(p *pair) {
 	}
 	p.to.do("migrate-incoming", p.uri, nil)
 	p.to.do("query-migrate", nil, &info)
-	if info.Status != nil {
+	if info.Status != nil && *info.Status != "setup" { // which QEMU 10 says
 		p.to.t.Errorf("a machine that waits for its guest says %s", *info.Status)
 	}
 	p.to.do("migrate-set-capabilities", switches("events"), nil)

@@ -7,6 +7,8 @@ func plugsNIC(c *conn) {
 	backend := properties{"type": "hubport", "id": "host-a", "hubid": 1}
 	nic := properties{"driver": "virtio-net-pci", "id": "net-a", "netdev": "host-a", "bus": Port, "romfile": ""}
 	c.refused("device_add", nic, "GenericError", "netdev' can't find value 'host-a'")
+	c.refused("device_add", properties{"driver": "vfio-pci", "id": "net-c", "host": "ffff:ff:1f.7", "bus": Port, "romfile": ""}, "GenericError",
+		"vfio /sys/bus/pci/devices/ffff:ff:1f.7: no such host device")
 	c.do("netdev_add", backend, nil)
 	c.refused("netdev_add", backend, "GenericError", "Duplicate ID 'host-a'")
 	c.do("netdev_del", properties{"id": "host-a"}, nil)
@@ -22,7 +24,5 @@ func plugsNIC(c *conn) {
 	if got := c.names(peripherals); !slices.Contains(got, "net-a") {
 		c.t.Errorf("a device that nobody has released is gone: %v", got)
 	}
-	c.refused("device_add", properties{"driver": "vfio-pci", "id": "net-c", "host": "ffff:ff:1f.7", "bus": Port, "romfile": ""}, "GenericError",
-		"vfio /sys/bus/pci/devices/ffff:ff:1f.7: no such host device")
 	c.refused("device_del", properties{"id": "net-b"}, "DeviceNotFound", "not found")
 }
