@@ -178,7 +178,10 @@ func (d *Driver) Run(ctx context.Context) {
 		d.reports.AnnounceUnanswered(d.presence.VMI())
 		s := d.observe(ctx, linked)
 		d.syncMigrations(ctx, &s)
-		o, changes := d.decideStatus(&s)
+		o := d.observed(&s)
+		d.decideMigrations(&s, o)
+		d.tellMigrations(&s)
+		changes := d.decideStatus(&s, &o)
 		if s.progress != nil {
 			d.outgoing.WritesProgress(s.now)
 			d.reports.WriteProgress(ctx, s.progress)
