@@ -134,24 +134,27 @@ func (s *snapshot) describe(machineType string) *vmihandler.Guest {
 	return g
 }
 
-// decideStatus returns nil changes if this node must not write the status.
-func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *vmireport.Changes) {
+func (d *Driver) observed(s *snapshot) vmihandler.Observed {
 	o := s.observed(d.env.Node)
 	_, known := d.env.kvm()
 	o.Unprobed = !known
+	return o
+}
+
+// decideStatus returns nil if this node must not write the status. It adds to o.
+func (d *Driver) decideStatus(s *snapshot, o *vmihandler.Observed) *vmireport.Changes {
 	if o.VMI == nil || o.Deserted {
-		return o, nil
+		return nil
 	}
-	d.decideMigrations(s, o)
 	o.Migrate = o.Attached && (s.outgoing.ActionDue || s.incoming.ActionDue)
 	if s.role == vmihandler.Destination {
 		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)
 		o.Awaits = len(missing) > 0
 	}
 	if s.role == vmihandler.Former {
-		return o, nil // another node owns the status
+		return nil // another node owns the status
 	}
-	facts := s.facts(o, s.failure(d.failures.Visible()))
+	facts := s.facts(*o, s.failure(d.failures.Visible()))
 	facts.Source, facts.Target = s.outgoing.Report, s.incoming.Report
 	if s.outgoing.HidesEnd {
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false
@@ -162,11 +165,11 @@ func (d *Driver) decideStatus(s *snapshot) (vmihandler.Observed, *vmireport.Chan
 	o.ReasonAfter = vmihandler.ReasonAfter(o.VMI, facts)
 	changes := vmireport.New(o.VMI, facts)
 	o.Changed = changes.Due()
-	if progress := d.outgoing.Progress(&s.outgoing, o.Changed); progress != nil {
+	if progress := s.outgoing.Progress(o.Changed); progress != nil {
 		facts.Source = progress
 		if c := vmireport.New(o.VMI, facts); c.Writable() {
 			s.progress = c
 		}
 	}
-	return o, changes
+	return changes
 }

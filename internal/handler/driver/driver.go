@@ -24,8 +24,8 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
-	"drydock.dev/drydock/internal/handler/guest/guestpower"
 	"drydock.dev/drydock/internal/handler/guest/handover"
+	"drydock.dev/drydock/internal/handler/guest/runcontrol"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -178,7 +178,10 @@ func (d *Driver) Run(ctx context.Context) {
 		d.reports.AnnounceUnanswered(d.presence.VMI())
 		s := d.observe(ctx, linked)
 		d.syncMigrations(ctx, &s)
-		o, changes := d.decideStatus(&s)
+		o := d.observed(&s)
+		d.decideMigrations(&s, o)
+		d.tellMigrations(&s)
+		changes := d.decideStatus(&s, &o)
 		if s.progress != nil {
 			d.outgoing.WritesProgress(s.now)
 			d.reports.WriteProgress(ctx, s.progress)
@@ -282,7 +285,7 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 	case vmihandler.Report:
 		return d.reports.Write(ctx, changes)
 	case vmihandler.Resume:
-		return guestpower.Of(s.attached.guest).Resume(ctx)
+		return runcontrol.Of(s.attached.guest).Resume(ctx)
 	case s.concerns.Step:
 		return s.attached.concerns.Act(ctx, s.attached.guest.Monitor(), s.round, step)
 	case vmihandler.Begin:
@@ -304,7 +307,7 @@ const reasonLate = "StartedWithoutVolumes"
 
 func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
-	started, err := guestpower.Of(s.attached.guest).Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
+	started, err := runcontrol.Of(s.attached.guest).Start(ctx, machine.BootIndexes(&instance.Spec, s.disks.Plugged))
 	if err != nil || !started {
 		return err
 	}

@@ -60,10 +60,15 @@ func (d *Driver) syncMigrations(ctx context.Context, s *snapshot) {
 
 // decideMigrations decides on the VMI's migration, if it has one.
 func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
+	if o.VMI == nil || o.Deserted || d.env.Migration == nil {
+		return
+	}
 	switch m := o.VMI.Status.MigrationState; {
-	case m == nil || d.env.Migration == nil:
+	case m == nil:
 	case s.role == vmihandler.Destination:
-		s.incoming = d.incoming.Decide(incoming.Facts{Observed: o, Exit: s.connection.Exit, Guest: s.guest.Migration})
+		s.incoming = d.incoming.Decide(d.incoming.Observe(incoming.Facts{
+			Observed: o, Exit: s.connection.Exit, Guest: s.guest.Migration, Address: d.env.Migration.Address(),
+		}))
 	case m.SourceNode == d.env.Node:
 		f := outgoing.Facts{
 			Observed: o, Home: s.role == vmihandler.Home, Exit: s.connection.Exit, Guest: s.guest,
@@ -72,6 +77,12 @@ func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
 		if s.attached != nil {
 			f.Images = s.attached.prepared.Images
 		}
-		s.outgoing = d.outgoing.Decide(f)
+		s.outgoing = d.outgoing.Decide(d.outgoing.Observe(f))
 	}
+}
+
+// tellMigrations sends the other node the facts of the decision.
+func (d *Driver) tellMigrations(s *snapshot) {
+	d.outgoing.Tell(&s.outgoing)
+	d.incoming.Tell(&s.incoming)
 }

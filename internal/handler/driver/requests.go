@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"drydock.dev/drydock/internal/handler/concern"
-	"drydock.dev/drydock/internal/handler/guest/guestpower"
+	"drydock.dev/drydock/internal/handler/guest/runcontrol"
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
@@ -23,7 +23,7 @@ func (d *Driver) answerRequests(ctx context.Context) {
 		if _, elsewhere := d.machine(); elsewhere != nil {
 			err = &power.Refusal{Message: elsewhere.Error()}
 		} else {
-			err = guestpower.Of(a.guest).Obey(commands, turn.Request)
+			err = runcontrol.Of(a.guest).Obey(commands, turn.Request)
 		}
 		if err != nil || turn.Request != power.Reboot {
 			turn.Finish(err)

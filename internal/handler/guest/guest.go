@@ -1,7 +1,7 @@
 // Package guest observes one running QEMU through its monitor: its events, its run state, its state as a migration's
 // source or target, and the markers that it stores for virt-handler.
 //
-// The packages below it command QEMU, one for each subject: guestpower, handover, diskcopy; guestusage measures. They
+// The packages below it command QEMU, one for each subject: runcontrol, handover, diskcopy; guestusage measures. They
 // decide on the state that WithCurrentState gives them. All state belongs to that QEMU and ends with it. The package
 // must not assume that a VMI has only one QEMU, or that a guest runs because its QEMU does, and knows neither a VMI's
 // status nor the API server.

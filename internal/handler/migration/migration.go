@@ -5,15 +5,15 @@
 //	Target: facts and connections from the source              (virt-handler at the target)
 //
 // A Source or Target owns the connections and facts of one migration, and ends with it. It must not decide the
-// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server. It stores
-// nothing for the next virt-handler: the other side sends all its facts again.
+// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server. Fill, Told and
+// the methods that record what was seen send nothing. It stores nothing for the next virt-handler: the other side sends
+// all its facts again.
 package migration
 
 import (
 	"context"
 	"crypto/tls"
 	"net"
-	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -130,29 +130,38 @@ type Source struct {
 
 	// The following fields belong to the driver's goroutine. copying is when the copy of disks began; copied is its
 	// last sample, until memory is sent. paused is when the guest was seen stopped until its memory is sent, stopped
-	// when it was for the switchover; both are zero while it is not. cause is why the migration was canceled, refused
-	// why the guest can't be sent at all.
-	offered        switchover.Transport
-	forwards       map[migrationwire.Channel]*migrationproxy.Forward
-	endDisks       context.CancelFunc
-	progress       switchover.Progress
-	copying        time.Time
-	copied         switchover.Sample
-	paused         time.Time
-	stopped        time.Time
-	began          time.Time
-	cause, refused string
-	allowed        time.Duration
+	// when it was for the switchover; both are zero while it is not. cause is why the migration was canceled.
+	offered  switchover.Transport
+	forwards map[migrationwire.Channel]*migrationproxy.Forward
+	endDisks context.CancelFunc
+	progress switchover.Progress
+	copying  time.Time
+	copied   switchover.Sample
+	paused   time.Time
+	stopped  time.Time
+	began    time.Time
+	cause    string
+	told     Told
 	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
 	handsOver   bool
-	// disksSent means that disks was sent to the target.
-	disks     []migrationwire.Disk
-	disksSent bool
-	// QEMU was told to finish the disk copies (finished), to hand the guest over (continued), and to do so before the
-	// memory is sent (switched). left means that the guest is being marked as one that has left, rejected that QEMU was
-	// answered in the target's place.
-	finished, continued, switched, left, rejected bool
+	// left means that the guest is being marked as one that has left, rejected that QEMU was answered in the target's
+	// place.
+	left, rejected bool
+}
+
+// Told is what this virt-handler has told QEMU and the target so far, in the conversation of one Source.
+type Told struct {
+	// Refused is why the guest can't be sent, empty if no reason is known.
+	Refused string
+	// DisksSent means that the target has the list of plugged disks, Disks.
+	Disks     []migrationwire.Disk
+	DisksSent bool
+	// QEMU was told to finish the disk copies (Finished), to hand the guest over (Continued), and to do so before the
+	// memory is sent (Switched).
+	Finished, Continued, Switched bool
+	// Downtime is the last limit that QEMU was told, 0 for none.
+	Downtime time.Duration
 }
 
 // NewSource connects to the virt-handler of a migration's target until ctx ends or Close.
@@ -215,10 +224,7 @@ func (s *Source) EndDisks() {
 }
 
 // Finishes records that QEMU was told to finish the copies.
-func (s *Source) Finishes() { s.finished = true }
-
-// Finished reports whether Finishes was called.
-func (s *Source) Finished() bool { return s.finished }
+func (s *Source) Finishes() { s.told.Finished = true }
 
 // Begins records that QEMU is about to be told to begin.
 func (s *Source) Begins() {
@@ -229,24 +235,18 @@ func (s *Source) Begins() {
 }
 
 // Allows records the downtime that QEMU was told.
-func (s *Source) Allows(downtime time.Duration) { s.allowed = downtime }
-
-// Allowed returns the downtime that QEMU was last told, 0 for none.
-func (s *Source) Allowed() time.Duration { return s.allowed }
+func (s *Source) Allows(downtime time.Duration) { s.told.Downtime = downtime }
 
 // Continues records that QEMU was told to hand the guest over.
-func (s *Source) Continues() { s.continued = true }
+func (s *Source) Continues() { s.told.Continued = true }
 
 // Shield has a post-copy's stream that breaks at the target's end kept open at QEMU's, until Leaves is called. Call it
 // before QEMU is told to hand the guest over.
 func (s *Source) Shield() {
-	if f := s.forwards[migrationwire.Stream]; f != nil && s.switched && !s.left {
+	if f := s.forwards[migrationwire.Stream]; f != nil && s.told.Switched && !s.left {
 		f.Shield()
 	}
 }
-
-// Continued reports whether Continues was called.
-func (s *Source) Continued() bool { return s.continued }
 
 // Canceled records why the migration is canceled; the first reason counts.
 func (s *Source) Canceled(reason string) {
@@ -256,10 +256,7 @@ func (s *Source) Canceled(reason string) {
 }
 
 // Refuse records why the guest can't be sent.
-func (s *Source) Refuse(reason string) { s.refused = reason }
-
-// Refused returns why the guest can't be sent; empty if no reason is known.
-func (s *Source) Refused() string { return s.refused }
+func (s *Source) Refuse(reason string) { s.told.Refused = reason }
 
 // CopiedDisks records the progress of the disk copies, which come before memory.
 func (s *Source) CopiedDisks(m *switchover.Mirrors) {
@@ -320,7 +317,7 @@ func (s *Source) Reject() error {
 // Discard makes a QEMU that was told to hand its guest over hear the next command, even if it has not answered: it does
 // nothing else while the target does not read (migrationproxy.Forward.Discard).
 func (s *Source) Discard() {
-	if f := s.forwards[migrationwire.Stream]; f != nil && (s.continued || s.refused != "") && !s.left {
+	if f := s.forwards[migrationwire.Stream]; f != nil && (s.told.Continued || s.told.Refused != "") && !s.left {
 		f.Discard()
 	}
 }
@@ -349,32 +346,36 @@ func (s *Source) lasts(since time.Time) time.Duration {
 	return s.env.Now().Sub(since)
 }
 
-// TellDisks sends the list of plugged disks to the target, once. same is false if the list differs from the one sent.
-func (s *Source) TellDisks(disks []migrationwire.Disk) (same bool) {
-	if !s.disksSent {
-		s.disksSent, s.disks = true, disks
+// TellDisks sends the list of plugged disks to the target; the first list counts.
+func (s *Source) TellDisks(disks []migrationwire.Disk) {
+	if !s.told.DisksSent {
+		s.told.DisksSent, s.told.Disks = true, disks
 		s.mine.PublishDisks(disks)
 	}
-	return slices.Equal(s.disks, disks)
 }
+
+// Told returns what QEMU and the target were told.
+func (s *Source) Told() Told { return s.told }
+
+// Plugged reports whether QEMU at the target has all plugged disks. A virt-handler of a version before plugged disks
+// could move never says so.
+func (s *Source) Plugged() bool { return s.received.has(switchover.Fact(migrationwire.Plugged)) }
 
 // Fill adds this side's facts.
 func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.received.connected()
-	// QEMU there is ready and has all plugged disks. A virt-handler of a version before plugged disks could move never
-	// sends Plugged.
-	f.Ready = s.received.has(switchover.Ready) && (len(s.disks) == 0 || s.received.has(switchover.Fact(migrationwire.Plugged)))
+	f.Ready = s.received.has(switchover.Ready)
 	f.Ran, f.Never = s.received.has(switchover.Ran), s.received.has(switchover.Never)
 	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
 	f.Loaded = s.received.has(switchover.Loaded) || s.agreed.lacksLoaded()
-	f.Stopped, f.Continued = s.lasts(s.stopped), s.continued
+	f.Stopped, f.Continued = s.lasts(s.stopped), s.told.Continued
 	if stream := s.forwards[migrationwire.Stream]; stream != nil {
 		f.StreamLost = stream.Lost()
 	}
 	if f.Streams && (f.Begun || f.Mirrors.Begun) {
 		f.Convergence = switchover.DecideConvergence(s.progress, limits, s.lasts(s.paused))
 	}
-	if f.Begun && s.refused != "" {
-		f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: s.refused}
+	if f.Begun && s.told.Refused != "" {
+		f.Convergence = switchover.Convergence{Action: switchover.GiveUp, Reason: s.told.Refused}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
 
 	"drydock.dev/drydock/internal/certs/certstest"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
@@ -370,18 +371,26 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 	}
 }
 
-func TestWhatTheSourceIsAskedAlone(t *testing.T) {
+func TestWhatTheSourceHasTold(t *testing.T) {
 	s, _ := silent(t)
 	defer s.Close()
-	if s.Forwards(migrationwire.Stream) || s.Continued() || s.Refused() != "" {
-		t.Error("a migration that is new has done something")
+	if diff := cmp.Diff(Told{}, s.Told()); diff != "" || s.Forwards(migrationwire.Stream) {
+		t.Errorf("a migration that is new has done something:\n%s", diff)
 	}
+	first := []migrationwire.Disk{{Volume: "data"}}
 	s.Refuse("the guest can't be sent")
-	if s.Refused() != "the guest can't be sent" || s.Continued() {
-		t.Errorf("refused because %q, continued %v", s.Refused(), s.Continued())
+	s.Finishes()
+	s.Switches()
+	s.Continues()
+	s.Allows(time.Second)
+	s.TellDisks(first)
+	s.TellDisks(nil) // the target has a list
+	want := Told{
+		Refused: "the guest can't be sent", Disks: first, DisksSent: true,
+		Finished: true, Switched: true, Continued: true, Downtime: time.Second,
 	}
-	if s.Continues(); !s.Continued() || s.Forwards(migrationwire.Stream) {
-		t.Error("it does not know that QEMU was told to hand the guest over")
+	if diff := cmp.Diff(want, s.Told()); diff != "" || s.Forwards(migrationwire.Stream) {
+		t.Errorf("it does not know what it has told (-want +got):\n%s", diff)
 	}
 }
 

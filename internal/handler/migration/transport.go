@@ -56,14 +56,8 @@ func (s *Source) Transport() switchover.Transport {
 	return switchover.Transport{Channels: min(t.Channels, s.offered.Channels), PostCopy: t.PostCopy && s.offered.PostCopy}
 }
 
-// Connected reports whether the target's virt-handler is connected.
-func (s *Source) Connected() bool { return s.received.connected() }
-
 // Switches records that QEMU was told to send the guest before its memory.
-func (s *Source) Switches() { s.switched = true }
-
-// Switched reports whether Switches was called.
-func (s *Source) Switched() bool { return s.switched }
+func (s *Source) Switches() { s.told.Switched = true }
 
 // Offered returns the source's proposed transport; false until there is one.
 func (t *Target) Offered() (switchover.Transport, bool) { return t.offer.get() }

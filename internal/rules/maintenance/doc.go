@@ -9,7 +9,7 @@
 //	                      │                   after the pod has ended: always Unlock
 //	                      └── an obstacle: Unlock
 //
-// Before the lock, disks that were never filled are placed as for a start (place.go).
+// Before the lock, disks that were never filled are placed as for a start (provisioning.go).
 //
 // All input is the API server's, read in this order: the machine, the pods, the obstacles. Lock, Open and Unlock
 // write the machine on condition of its version: only one of two concurrent decisions is applied.

@@ -1,5 +1,5 @@
 // Package migration decides about live migrations: virt-controller's next actions for one
-// VirtualMachineInstanceMigration (plan.go), which of the waiting ones may start (choose.go), which guests can
+// VirtualMachineInstanceMigration (plan.go), which of the waiting ones may start (startqueue.go), which guests can
 // migrate (eligibility.go), the configuration (policy.go), and which ended migrations are deleted (garbage.go).
 //
 // It must not import a client or read the clock. It does not decide the handover of guest and disks between the

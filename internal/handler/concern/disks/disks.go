@@ -1,9 +1,9 @@
 // Package disks plugs hotplugged volumes into a running guest, asks the guest to release others, and grows the disks
 // whose claims have grown. It is a concern (package concern).
 //
-// nodehotplug.Decide is the rule about plugging, growth.go that about growth. QEMU remembers the volume of each disk.
-// The package keeps the disks that it has opened and not plugged yet, and the times of its attempts, which the next
-// virt-handler repeats.
+// nodehotplug.Decide is the rule about plugging, decidegrowth.go that about growth. QEMU remembers the volume of each
+// disk. The package keeps the disks that it has opened and not plugged yet, and the times of its attempts, which the
+// next virt-handler repeats.
 package disks
 
 import (

@@ -15,8 +15,8 @@ import (
 
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guest/diskcopy"
-	"drydock.dev/drydock/internal/handler/guest/guestpower"
 	"drydock.dev/drydock/internal/handler/guest/handover"
+	"drydock.dev/drydock/internal/handler/guest/runcontrol"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/rules/vmi/power"
@@ -48,7 +48,7 @@ func (c *Clock) Pass(d time.Duration) {
 // Guest is a guest with all its commands, and with its reports to the owner.
 type Guest struct {
 	*guest.Guest
-	guestpower.Power
+	runcontrol.Control
 	handover.Source
 	handover.Target
 	diskcopy.Copies
@@ -87,7 +87,7 @@ func Watch(t *testing.T, conn *net.UnixConn) *Guest {
 		t.Fatal(err)
 	}
 	t.Cleanup(g.Close)
-	w.Guest, w.Power, w.Copies, w.Source, w.Target = g, guestpower.Of(g), diskcopy.Of(g), handover.SourceOf(g), handover.TargetOf(g)
+	w.Guest, w.Control, w.Copies, w.Source, w.Target = g, runcontrol.Of(g), diskcopy.Of(g), handover.SourceOf(g), handover.TargetOf(g)
 	return w
 }
 

@@ -1,10 +1,15 @@
 // Package incoming takes a guest that migrates to the node: it is the target's side of a migration, from a QEMU that
 // waits for its guest until that guest runs.
 //
+//	Listen, ExportPlugged  prepare QEMU for its guest, and tell the source when they have
 //	Sync                   admits the source, or no longer
-//	Listen, ExportPlugged  prepare QEMU for its guest
-//	Decide                 collects the facts, and has package switchover decide
-//	Take, Recover          take the decided step
+//	Observe                collects the facts, and changes nothing  -> seen
+//	Decide                 is pure: it calls package switchover     -> decision
+//	Tell                   sends the source its part of the decision
+//	Take, Recover          take the decided step, if it is its turn
+//
+// The driver calls them in this order in each round. Observe and Decide have no effect; Observe keeps whether QEMU was
+// seen without a mark, because QEMU's end takes that with it.
 //
 // It owns the state of one migration of one VMI. It must not write a status, start or stop QEMU, or decide when a step
 // is taken: the driver does. It stores nothing for the next virt-handler, which finds QEMU's markers.
@@ -15,6 +20,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -126,6 +132,19 @@ type Facts struct {
 	Observed vmihandler.Observed
 	Exit     *launch.Exit
 	Guest    guest.Migration
+	// Address is that of this node for migrations, empty if it has none.
+	Address string
+}
+
+// Seen is what Observe has seen in one round.
+type Seen struct {
+	facts switchover.TargetFacts
+	of    types.UID
+	// admits means that the source is admitted.
+	admits   bool
+	address  string
+	recovery migration.Recovery
+	now      time.Time
 }
 
 // Decision is the decision of one round. The zero value is that of a VMI that does not migrate to this node.
@@ -137,10 +156,11 @@ type Decision struct {
 	ActionDue bool
 
 	facts switchover.TargetFacts
+	step  switchover.TargetStep
 }
 
-// Decide decides on the facts of a round, and tells the source.
-func (m *Migration) Decide(in Facts) Decision {
+// Observe returns the facts to decide on. It sends nothing, and records that QEMU was seen without its ran marker.
+func (m *Migration) Observe(in Facts) Seen {
 	known, o := &in.Guest, in.Observed
 	of := o.VMI.Status.MigrationState.MigrationUID
 	f := switchover.TargetFacts{
@@ -161,19 +181,29 @@ func (m *Migration) Decide(in Facts) Decision {
 		}
 		target.Fill(&f)
 	}
+	return Seen{facts: f, of: of, admits: target != nil, address: in.Address, recovery: m.recovery, now: o.Now}
+}
+
+// Decide decides on the facts of a round.
+func (*Migration) Decide(seen Seen) Decision {
+	f := seen.facts
 	step := switchover.DecideTarget(f)
-	out := Decision{Action: step.Action, facts: f}
-	out.ActionDue = step.Action == switchover.RecoverIncoming && m.recovery.Due(f.Status, m.env.Now())
-	if target != nil {
-		target.Tell(step.Tell)
-	}
-	said := vmistatus.TargetMigration{UID: of, Runs: step.Action == switchover.ReportCompleted}
-	if f.Process == switchover.ProcessRuns && target != nil && step.Action != switchover.Kill {
+	said := vmistatus.TargetMigration{UID: seen.of, Runs: step.Action == switchover.ReportCompleted}
+	if f.Process == switchover.ProcessRuns && seen.admits && step.Action != switchover.Kill {
 		// An earlier virt-handler may have reported another address.
-		said.Address = m.env.Address()
+		said.Address = seen.address
 	}
-	out.Report = &said
-	return out
+	return Decision{
+		Action: step.Action, Report: &said, facts: f, step: step,
+		ActionDue: step.Action == switchover.RecoverIncoming && seen.recovery.Due(seen.now),
+	}
+}
+
+// Tell sends the source its part of the decision, each fact once. It comes before the other effects of a round.
+func (m *Migration) Tell(d *Decision) {
+	if m.target != nil {
+		m.target.Tell(d.step.Tell)
+	}
 }
 
 // QEMU is the QEMU that the guest has come to.

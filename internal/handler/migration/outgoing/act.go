@@ -20,13 +20,46 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
+// Tell sends the target its part of the decision, each fact once. It comes before the other effects of a round.
+func (m *Migration) Tell(d *Decision) {
+	source := m.source
+	if source == nil || d.seen == nil {
+		return
+	}
+	if d.refusal != "" {
+		source.Refuse(d.refusal)
+	}
+	if d.sendsDisks {
+		source.TellDisks(d.disks)
+	}
+	if d.endsDisks {
+		source.EndDisks()
+	}
+	source.Tell(d.step.Tell)
+}
+
+// SetDowntimeLimit sets the decided downtime. A failed call is repeated with the next sample. q is nil if there is no
+// QEMU.
+func (m *Migration) SetDowntimeLimit(ctx context.Context, d *Decision, q *QEMU) {
+	source := m.source
+	if source == nil || q == nil || !d.setsDowntime {
+		return
+	}
+	if err := q.Source.SetDowntime(ctx, d.downtime); err != nil {
+		m.env.Log.V(1).Info("QEMU was not told how long its guest may stand still", "reason", err.Error())
+		return
+	}
+	source.Allows(d.downtime)
+}
+
 // Act takes the decided step.
 func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
-	step, vmi, of := d.step, d.facts.Observed.VMI, d.facts.state().MigrationUID
+	step, facts := d.step, &d.seen.Facts
+	vmi, of := facts.Observed.VMI, facts.state().MigrationUID
 	m.env.Log.Info("migrating the guest", "migration", of, "step", step.Action, "reason", step.Reason)
 	switch step.Action {
 	case switchover.MirrorDisks:
-		return m.mirrorDisks(ctx, d.facts, q)
+		return m.mirrorDisks(ctx, facts, q)
 	case switchover.FinishMirrors:
 		err := q.Copies.FinishMirrors(ctx, of)
 		if err == nil && m.source != nil {
@@ -36,7 +69,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 	case switchover.EndMirrors:
 		return q.Copies.EndMirrors(ctx)
 	case switchover.Begin:
-		return m.begin(ctx, d.facts, q)
+		return m.begin(ctx, facts, q)
 	case switchover.PauseGuest:
 		m.announceStop(vmi, m.notConvergingMessage(vmi))
 		return q.Source.Converge(ctx, of)
@@ -56,7 +89,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 		return q.Source.Reclaim(ctx, of)
 	case switchover.Quit, switchover.EndLost:
 		if step.Action == switchover.Quit {
-			m.announceMigrated(&d.facts.Guest, vmi)
+			m.announceMigrated(&facts.Guest, vmi)
 		}
 		q.Link.Stop(ctx, launch.Stop{}, func(err error) {
 			m.env.Log.Info("virt-launcher was asked to end the QEMU that the guest has left", "reason", err.Error())

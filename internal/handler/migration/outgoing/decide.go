@@ -1,9 +1,18 @@
 package outgoing
 
 import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/migrationwire"
+	"drydock.dev/drydock/internal/handler/migration"
+	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
@@ -20,31 +29,89 @@ type Decision struct {
 	// HidesEnd means that QEMU's end here is not the guest's end.
 	HidesEnd bool
 
-	step     switchover.SourceStep
-	progress vmistatus.Progress
-	facts    *Facts
+	seen *Seen
+	step switchover.SourceStep
+	// refusal is why the guest can't be sent, if that is new.
+	refusal string
+	// The target is to have the list of plugged disks, disks.
+	disks      []migrationwire.Disk
+	sendsDisks bool
+	// endsDisks ends the disk connections.
+	endsDisks bool
+	// QEMU is to have another limit of the downtime.
+	setsDowntime bool
+	downtime     time.Duration
 }
 
-// Decide decides on the facts of a round, and tells the target.
-func (m *Migration) Decide(in Facts) Decision {
-	f := m.observe(&in)
-	source := m.source
-	out := Decision{step: switchover.DecideSource(f), facts: &in}
-	if source != nil && source.Refused() != "" && !f.Begun && f.Record.Current && !f.Record.Failed && !f.Record.Completed {
-		out.step = switchover.SourceStep{Action: switchover.RecordFailed, Reason: source.Refused()}
+// Decide decides on the facts of a round.
+func (*Migration) Decide(seen Seen) Decision {
+	f, out := seen.source, Decision{seen: &seen}
+	if seen.connection != nil {
+		out.decideDisks(&f)
+		out.decideDowntime(&f)
 	}
-	if source != nil {
-		source.Tell(out.step.Tell)
+	out.step = switchover.DecideSource(f)
+	if refused := out.refused(); refused != "" && !f.Begun && f.Record.Current && !f.Record.Failed && !f.Record.Completed {
+		out.step = switchover.SourceStep{Action: switchover.RecordFailed, Reason: refused}
 	}
-	out.ActionDue = m.actionDue(out.step.Action, in.Ending)
+	out.ActionDue = seen.actionDue(out.step.Action)
 	out.HandsOver = f.Begun && !f.Record.Failed
 	out.HidesEnd = f.Process == switchover.ProcessEnded && out.step.Action != switchover.ReportEnd
-	out.progress = progressOf(&f, &in.Guest.Migration)
-	out.progress.Stopped = in.Guest.Stopped
-	if said := sourceMigrationOf(out.step, in.state().MigrationUID, f.Record.AbortRequested); said != nil && in.Home {
+	if said := sourceMigrationOf(out.step, seen.state().MigrationUID, f.Record.AbortRequested); said != nil && seen.Home {
 		out.Report = said
 	}
 	return out
+}
+
+// refused returns why the guest can't be sent; empty if no reason is known.
+func (d *Decision) refused() string {
+	if d.seen.connection == nil {
+		return ""
+	}
+	return cmp.Or(d.refusal, d.seen.connection.told.Refused)
+}
+
+// decideDisks decides on the disks that the target needs before any memory is sent.
+func (d *Decision) decideDisks(f *switchover.SourceFacts) {
+	seen, told := d.seen, &d.seen.connection.told
+	if !f.Begun {
+		f.Settled = f.Settled && !seen.Concerns.Unsettled
+		d.refusal = seen.Concerns.Refusal
+	}
+	there := told.Disks
+	if f.Settled && !f.Begun {
+		switch disks := pluggedDisks(&seen.Plugs); {
+		case len(seen.Plugs.Detached) > 0:
+			d.refusal = fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
+				"it can be migrated when it has released them or was restarted", strings.Join(seen.Plugs.Detached, ", "))
+		case !told.DisksSent:
+			d.sendsDisks, d.disks, there = true, disks, disks
+		case !slices.Equal(told.Disks, disks):
+			d.refusal = "the guest has released a disk while its migration was prepared"
+		}
+	}
+	f.Ready = f.Ready && (len(there) == 0 || seen.connection.plugged)
+	// QEMU may be waiting for the target to write to a disk, and does nothing else.
+	d.endsDisks = seen.Guest.Silent
+}
+
+func pluggedDisks(plugs *nodehotplug.Plugs) []migrationwire.Disk {
+	disks := make([]migrationwire.Disk, 0, len(plugs.Disks))
+	for _, d := range plugs.Disks {
+		disks = append(disks, migrationwire.Disk{Volume: d.Volume, Bus: string(d.Place.Bus), Number: d.Place.Number})
+	}
+	return disks
+}
+
+// decideDowntime decides on the downtime that QEMU may take in this round through the guest's memory: a goal, since the
+// guest is stopped for longer if the network becomes slower.
+func (d *Decision) decideDowntime(f *switchover.SourceFacts) {
+	if !f.Begun || f.Status != migrationstatus.Active {
+		return
+	}
+	limits := d.seen.limits()
+	d.downtime = limits.AllowedDowntime(int64(d.seen.Guest.Migration.Progress.Rounds))
+	d.setsDowntime = d.downtime != d.seen.connection.told.Downtime
 }
 
 func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested bool) *vmistatus.SourceMigration {
@@ -68,21 +135,27 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 }
 
 // actionDue reports whether the action still has to be taken. An accepted request is not repeated.
-func (m *Migration) actionDue(action switchover.SourceAction, ending bool) bool {
+func (s *Seen) actionDue(action switchover.SourceAction) bool {
 	switch action {
-	case switchover.SwitchToPostCopy:
-		return m.source != nil && !m.source.Switched()
-	case switchover.Recover:
-		return m.source != nil && m.source.Connected() && m.recovery.Due(migrationstatus.PostCopyPaused, m.env.Now())
-	case switchover.FinishMirrors:
-		return m.source != nil && !m.source.Finished()
-	case switchover.ContinueSwitchover:
-		return m.source != nil && !m.source.Continued()
+	case switchover.SwitchToPostCopy, switchover.Recover, switchover.FinishMirrors, switchover.ContinueSwitchover:
+		return s.connection != nil && s.requestDue(action, &s.connection.told)
 	case switchover.Quit, switchover.EndLost:
-		return !ending
+		return !s.Ending
 	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.MarkLeft,
 		switchover.Cancel, switchover.Withdraw, switchover.Resume:
 		return true
 	}
 	return false
+}
+
+func (s *Seen) requestDue(action switchover.SourceAction, told *migration.Told) bool {
+	switch action {
+	case switchover.SwitchToPostCopy:
+		return !told.Switched
+	case switchover.FinishMirrors:
+		return !told.Finished
+	case switchover.ContinueSwitchover:
+		return !told.Continued
+	}
+	return s.source.Connected && s.recovery.Due(s.Observed.Now)
 }

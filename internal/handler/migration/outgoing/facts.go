@@ -2,14 +2,11 @@ package outgoing
 
 import (
 	"cmp"
-	"fmt"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -20,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // Facts are the driver's facts of one round. The VMI has a migration.
@@ -61,8 +59,26 @@ func limitsOf(vmi *v1.VirtualMachineInstance, images map[string]launch.PreparedI
 	return switchover.LimitsOf(vmi.Status.MigrationState.VMIMConfigurationOptions, size)
 }
 
-// observe returns the facts to decide on, and records them in the connection.
-func (m *Migration) observe(in *Facts) switchover.SourceFacts {
+// Seen is what Observe has seen in one round.
+type Seen struct {
+	Facts
+	source switchover.SourceFacts
+	// connection is nil without a connection to the target's virt-handler, and without an attempt to make one.
+	connection *connectionFacts
+	recovery   migration.Recovery
+	// progress is due if it should be written, unless another change comes first.
+	progress    vmistatus.Progress
+	progressDue bool
+}
+
+type connectionFacts struct {
+	told migration.Told
+	// plugged means that QEMU at the target has the plugged disks.
+	plugged bool
+}
+
+// Observe returns the facts to decide on. It sends nothing, and records since when they have been seen.
+func (m *Migration) Observe(in Facts) Seen {
 	known, of := &in.Guest.Migration, in.state().MigrationUID
 	f := switchover.SourceFacts{
 		Record: switchover.RecordOf(in.Observed.VMI, of), Process: vmihandler.ProcessOf(in.Observed),
@@ -74,28 +90,17 @@ func (m *Migration) observe(in *Facts) switchover.SourceFacts {
 		f.Begun, f.Status, f.Error = true, known.Status, known.Failure
 		f.Left, f.PostCopyBytes = known.Left, int64(known.PostCopyBytes)
 	}
-	source := m.source
-	if source == nil {
-		return f
+	seen := Seen{Facts: in, recovery: m.recovery}
+	if source := m.source; source != nil {
+		recordStage(source, &f, known)
+		limits := in.limits()
+		limits.PostCopy = limits.PostCopy && source.Transport().PostCopy
+		source.Fill(&f, limits)
+		seen.connection = &connectionFacts{told: source.Told(), plugged: source.Plugged()}
+		seen.progress, seen.progressDue = observeProgress(source, &f, &in)
 	}
-	recordStage(source, &f, known)
-	if !f.Begun {
-		f.Settled = f.Settled && !in.Concerns.Unsettled
-		if in.Concerns.Refusal != "" {
-			source.Refuse(in.Concerns.Refusal)
-		}
-	}
-	if f.Settled && !f.Begun {
-		sendPluggedDisks(source, &in.Plugs)
-	}
-	if in.Guest.Silent {
-		// QEMU may be waiting for the target to write to a disk, and does nothing else.
-		source.EndDisks()
-	}
-	limits := in.limits()
-	limits.PostCopy = limits.PostCopy && source.Transport().PostCopy
-	source.Fill(&f, limits)
-	return f
+	seen.source = f
+	return seen
 }
 
 func recordStage(source *migration.Source, f *switchover.SourceFacts, known *guest.Migration) {
@@ -130,20 +135,4 @@ func mirrorsOf(disks []machine.Mirror, jobs []guest.Job, of types.UID) switchove
 	mirrors := switchover.MirrorsOf(list)
 	mirrors.Left = len(jobs) > 0
 	return mirrors
-}
-
-// Call it only before any memory is sent.
-func sendPluggedDisks(source *migration.Source, plugs *nodehotplug.Plugs) {
-	if len(plugs.Detached) > 0 {
-		source.Refuse(fmt.Sprintf("the guest still has the disks of volumes that were taken from it by force (%s): "+
-			"it can be migrated when it has released them or was restarted", strings.Join(plugs.Detached, ", ")))
-		return
-	}
-	disks := make([]migrationwire.Disk, 0, len(plugs.Disks))
-	for _, d := range plugs.Disks {
-		disks = append(disks, migrationwire.Disk{Volume: d.Volume, Bus: string(d.Place.Bus), Number: d.Place.Number})
-	}
-	if !source.TellDisks(disks) {
-		source.Refuse("the guest has released a disk while its migration was prepared")
-	}
 }

@@ -1,9 +1,15 @@
 // Package outgoing moves a driver's guest to another node: it is the source's side of a migration, from the first
 // connection to the target's virt-handler until virt-launcher is told to end the QEMU that the guest has left.
 //
-//	Sync     opens and closes the connection to the target
-//	Decide   collects the facts, and has package switchover decide
-//	Act      takes the decided step: only it commands QEMU, beside SetDowntimeLimit
+//	Sync              opens and closes the connection to the target
+//	Observe           collects the facts, and changes nothing  -> seen
+//	Decide            is pure: it calls package switchover     -> decision
+//	Tell              sends the target its part of the decision
+//	SetDowntimeLimit  sets QEMU's limit
+//	Act               takes the decided step, if it is its turn
+//
+// The driver calls them in this order in each round. Only the last three, and Sync, have an effect. Observe keeps the
+// times since which something has been seen, because neither QEMU nor the target does.
 //
 // It owns the state of one migration of one VMI. It must not write a status, and must not decide when a step is taken:
 // the driver does. It stores nothing for the next virt-handler, which finds QEMU's markers.

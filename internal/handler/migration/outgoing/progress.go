@@ -1,10 +1,10 @@
 package outgoing
 
 import (
-	"context"
 	"time"
 
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
@@ -38,44 +38,25 @@ func handsOver(s migrationstatus.Status) bool {
 	return s == migrationstatus.PreSwitchover || s == migrationstatus.Device || s.PostCopy()
 }
 
-// SetDowntimeLimit sets the downtime that QEMU may take in this round through the guest's memory: a goal, since the
-// guest is stopped for longer if the network becomes slower. A failed call is repeated with the next sample. q is nil if
-// there is no QEMU.
-func (m *Migration) SetDowntimeLimit(ctx context.Context, d *Decision, q *QEMU) {
-	source := m.source
-	if source == nil || q == nil || d.facts == nil {
-		return
-	}
-	known := &d.facts.Guest.Migration
-	if known.Begun != m.of || known.Status != migrationstatus.Active {
-		return
-	}
-	limits := d.facts.limits()
-	limit := limits.AllowedDowntime(int64(known.Progress.Rounds))
-	if source.Allowed() == limit {
-		return
-	}
-	if err := q.Source.SetDowntime(ctx, limit); err != nil {
-		m.env.Log.V(1).Info("QEMU was not told how long its guest may stand still", "reason", err.Error())
-		return
-	}
-	source.Allows(limit)
-}
-
-// Progress returns the progress that should be written now, nil if it is not due or another change comes first. One
-// clock reading decides whether it is due and dates it.
-func (m *Migration) Progress(d *Decision, otherChange bool) *vmistatus.SourceMigration {
-	source, of := m.source, d.progress
-	if source != nil && (of.Stage == vmistatus.HandingOver || of.Stage == vmistatus.GuestSent) {
+// observeProgress returns the progress, and whether it is due. One clock reading decides whether it is due and dates it.
+func observeProgress(source *migration.Source, f *switchover.SourceFacts, in *Facts) (of vmistatus.Progress, due bool) {
+	of = progressOf(f, &in.Guest.Migration)
+	of.Stopped = in.Guest.Stopped
+	switch of.Stage {
+	case vmistatus.HandingOver, vmistatus.GuestSent:
 		source.HandsOver()
-	}
-	if source == nil || otherChange || of.Stage == "" || !d.facts.Home || !source.ProgressDue(d.facts.Observed.Now) {
-		return nil
-	}
-	if of.Stage == vmistatus.CopyingDisks {
+	case vmistatus.CopyingDisks:
 		of.Rate = source.CopyRate()
 	}
-	return &vmistatus.SourceMigration{UID: m.of, Progress: of}
+	return of, of.Stage != "" && in.Home && source.ProgressDue(in.Observed.Now)
+}
+
+// Progress returns the progress that should be written now, nil if it is not due or another change comes first.
+func (d *Decision) Progress(otherChange bool) *vmistatus.SourceMigration {
+	if d.seen == nil || otherChange || !d.seen.progressDue {
+		return nil
+	}
+	return &vmistatus.SourceMigration{UID: d.seen.state().MigrationUID, Progress: d.seen.progress}
 }
 
 // WritesProgress records that progress is being written.

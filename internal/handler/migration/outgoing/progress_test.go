@@ -4,36 +4,27 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"drydock.dev/drydock/internal/handler/guest"
-	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/migration/switchover"
-	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
-
-const ours types.UID = "4d5e"
 
 // On a busy machine seconds may pass between two readings of the clock. The reported progress must be as old as its
 // date says.
 func TestProgressIsDueWhenItIsDated(t *testing.T) {
 	began := time.Now()
 	now := began
-	source, err := migration.NewSource(t.Context(), migration.Env{
-		Node: &migration.Node{}, Go: func(func()) {}, Wake: func() {}, Now: func() time.Time { return now },
-	}, migration.ID{Migration: ours}, "node2", "127.0.0.1:1")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer source.Close()
-	m := &Migration{current: current{of: ours, source: source}}
+	m, _ := connected(t, func() time.Time { return now })
+	facts := sending()
 	told := func(at time.Time) bool {
-		d := &Decision{facts: &Facts{Home: true, Observed: vmihandler.Observed{Now: at}}}
-		d.progress = vmistatus.Progress{Stage: vmistatus.SendingMemory, Total: 2, Remaining: 1}
-		return m.Progress(d, false) != nil
+		facts.Observed.Now = at
+		d := m.Decide(m.Observe(facts))
+		if d.Progress(true) != nil {
+			t.Error("progress is told although another change comes first")
+		}
+		return d.Progress(false) != nil
 	}
 	now = began.Add(vmistatus.ProgressInterval)
 	if told(began) {

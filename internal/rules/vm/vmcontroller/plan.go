@@ -24,7 +24,7 @@
 //   - A VM whose disks are being snapshotted or restored gets no VMI. One that is being restored gets no
 //     DataVolume either (packages snapshot and restore).
 //   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
-//   - No VMI is created from a template whose claims are known to be incomplete copies (volumes.go).
+//   - No VMI is created from a template whose claims are known to be incomplete copies (volumemigration.go).
 //
 // DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, again if somebody deletes them.
 // The VMI is created when each is filled or waits for its first consumer, which the VMI brings (package placement).

@@ -14,7 +14,7 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final status never changes, unless the VMI must have no guest
-//     (maintain.go): its status starts over once its guest has ended.
+//     (maintenance.go): its status starts over once its guest has ended.
 //   - A writer changes only the fields that it may write at that stage (Fields).
 //   - The same end gives the same phase, reason and conditions, whichever component reports it.
 package vmistatus

@@ -1,5 +1,5 @@
-// Package oneguest proves that a virtual machine never has two guests, as far as Drydock's decisions go: it explores
-// every state that they reach together with all other participants in a VM's life.
+// Package oneguestproof proves that a virtual machine never has two guests, as far as Drydock's decisions go: it
+// explores every state that they reach together with all other participants in a VM's life.
 //
 // It owns that exploration, which is a test. It must not have a rule of its own: it calls packages vmicontroller,
 // vmcontroller, launcherpod and vmihandler, which decide for virt-controller and virt-handler.
@@ -23,4 +23,4 @@
 // The model has time as far as the rules depend on it: the grace period of a guest whose pod's object is gone passes
 // only when the kubelet of a responsive node has ended the pod's processes. That kubelets keep this time is assumed,
 // not proven.
-package oneguest
+package oneguestproof

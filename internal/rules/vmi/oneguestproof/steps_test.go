@@ -1,4 +1,4 @@
-package oneguest
+package oneguestproof
 
 import (
 	corev1 "k8s.io/api/core/v1"

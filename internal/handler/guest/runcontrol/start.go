@@ -1,4 +1,4 @@
-package guestpower
+package runcontrol
 
 import (
 	"context"
@@ -10,28 +10,28 @@ import (
 
 // Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
 // before, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
-func (p Power) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
-	err = p.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
+func (c Control) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
+	err = c.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if !o.Halted {
 			return nil
 		}
 		for _, place := range order {
 			args := map[string]any{"path": "/machine/peripheral/" + place.Device, "property": "bootindex", "value": place.Index}
-			if err := p.guest.Execute(ctx, "qom-set", args); err != nil {
+			if err := c.guest.Execute(ctx, "qom-set", args); err != nil {
 				return fmt.Errorf("setting the place of %s in the boot order: %w", place.Device, err)
 			}
 		}
-		if err := p.resetAndWait(ctx); err != nil {
+		if err := c.resetAndWait(ctx); err != nil {
 			return err
 		}
 		// The marker goes last: if virt-handler dies in between, the guest runs. A paused guest without it stays in
 		// prelaunch.
 		var err error
 		if !o.Paused {
-			err = p.guest.Execute(ctx, "cont", nil)
+			err = c.guest.Execute(ctx, "cont", nil)
 		}
 		if err == nil {
-			err = p.guest.Markers().Remove(ctx, machine.WaitMarker)
+			err = c.guest.Markers().Remove(ctx, machine.WaitMarker)
 		}
 		if err != nil {
 			return fmt.Errorf("starting the guest's CPUs: %w", err)
@@ -43,19 +43,19 @@ func (p Power) Start(ctx context.Context, order []machine.BootIndex) (started bo
 }
 
 // QEMU answers the command before the reset.
-func (p Power) resetAndWait(ctx context.Context) error {
+func (c Control) resetAndWait(ctx context.Context) error {
 	select {
-	case <-p.guest.Resets(): // of an earlier reset
+	case <-c.guest.Resets(): // of an earlier reset
 	default:
 	}
-	if err := p.guest.Execute(ctx, "system_reset", nil); err != nil {
+	if err := c.guest.Execute(ctx, "system_reset", nil); err != nil {
 		return err
 	}
 	select {
-	case <-p.guest.Resets():
+	case <-c.guest.Resets():
 		return nil
-	case <-p.guest.Monitor().Done():
-		return fmt.Errorf("waiting for QEMU to reset the machine: %w", p.guest.Monitor().Err())
+	case <-c.guest.Monitor().Done():
+		return fmt.Errorf("waiting for QEMU to reset the machine: %w", c.guest.Monitor().Err())
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for QEMU to reset the machine: %w", ctx.Err())
 	}

@@ -1,4 +1,4 @@
-package guestpower_test
+package runcontrol_test
 
 import (
 	"context"

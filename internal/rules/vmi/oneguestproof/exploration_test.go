@@ -1,4 +1,4 @@
-package oneguest
+package oneguestproof
 
 import (
 	"errors"
