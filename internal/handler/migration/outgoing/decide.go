@@ -51,7 +51,9 @@ func (*Migration) Decide(seen Seen) Decision {
 		out.decideDowntime(&f)
 	}
 	out.step = switchover.DecideSource(f)
-	if refused := out.refused(); refused != "" && !f.Begun && f.Record.Current && !f.Record.Failed && !f.Record.Completed {
+	// A QEMU that has ended or can't be asked may have sent the guest after all.
+	waits := f.Process == switchover.ProcessRuns && !f.Begun
+	if refused := out.refused(); refused != "" && waits && f.Record.Current && !f.Record.Failed && !f.Record.Completed {
 		out.step = switchover.SourceStep{Action: switchover.RecordFailed, Reason: refused}
 	}
 	out.ActionDue = seen.actionDue(out.step.Action)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
@@ -166,6 +167,28 @@ func TestASilentQEMULosesItsDiskConnections(t *testing.T) {
 		facts.Guest.Silent = silent
 		if d := m.Decide(m.Observe(facts)); d.endsDisks != silent {
 			t.Errorf("silent %v: the disk connections end: %v", silent, d.endsDisks)
+		}
+	}
+}
+
+// Nothing shows then that the migration has not begun: QEMU may have sent the guest after all.
+func TestARefusalIsAboutAQEMUThatRuns(t *testing.T) {
+	m, source := connected(t, time.Now)
+	source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
+	unknown := starting()
+	unknown.Observed.Attached, unknown.Observed.Link = false, vmihandler.LinkNone
+	sent := unknown
+	sent.Exit = &launch.Exit{Reason: launch.ReasonMigrated}
+	sent.Observed.Launcher.Phase = launch.PhaseExited
+	for name, c := range map[string]struct {
+		facts Facts
+		want  switchover.SourceStep
+	}{
+		"QEMU can't be asked":           {unknown, switchover.SourceStep{Action: switchover.SourceWait}},
+		"QEMU has sent it and is ended": {sent, switchover.SourceStep{Action: switchover.SourceWait, Tell: switchover.Released}},
+	} {
+		if d := m.Decide(m.Observe(c.facts)); d.step != c.want {
+			t.Errorf("%s: the step is %+v, want %+v", name, d.step, c.want)
 		}
 	}
 }
