@@ -134,6 +134,8 @@ func (r *Reconciler) ask(ctx context.Context, question vmcontroller.Question, o 
 		return err
 	case vmcontroller.NeedVMI:
 		return r.askForVMI(ctx, o)
+	case vmcontroller.NeedDestinations:
+		return r.askForDestinations(ctx, o)
 	}
 	return fmt.Errorf("nobody can ask for %s", question)
 }
@@ -254,6 +256,20 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmcontroller.Observed) er
 		return err
 	}
 	return r.observeDrainDisks(ctx, o)
+}
+
+func (r *Reconciler) askForDestinations(ctx context.Context, o *vmcontroller.Observed) error {
+	o.Destinations = map[string]*corev1.PersistentVolumeClaim{}
+	for _, name := range vmcontroller.DestinationNames(o) {
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", client.ObjectKey{Namespace: o.VM.Namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		if claim != nil {
+			o.Destinations[name] = claim
+		}
+	}
+	return nil
 }
 
 func (r *Reconciler) apply(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) error {
