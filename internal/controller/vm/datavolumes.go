@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,18 +19,28 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 const dataVolumeIndex = "drydock.datavolumes"
 
+// dataVolumeNames returns the VM's DataVolumes, and its claims that may have none.
 func dataVolumeNames(object client.Object) []string {
 	vm := object.(*v1.VirtualMachine)
 	var names []string
 	for i := range vm.Spec.DataVolumeTemplates {
 		names = append(names, vm.Spec.DataVolumeTemplates[i].Name)
 	}
-	return append(names, namedOnly(vm)...)
+	if vm.Spec.Template == nil {
+		return names
+	}
+	for _, name := range volumeclaim.Names(vm.Spec.Template.Spec.Volumes) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // namedOnly returns the DataVolumes that the template's volumes name and the VM does not create.
@@ -50,7 +61,7 @@ func namedOnly(vm *v1.VirtualMachine) []string {
 	return names
 }
 
-// usersOfDataVolume returns the VMs that use a DataVolume, or the claim of its name.
+// usersOfDataVolume returns the VMs that use a DataVolume or a claim.
 func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object) []reconcile.Request {
 	var list v1.VirtualMachineList
 	err := r.Client.List(ctx, &list, client.InNamespace(object.GetNamespace()), client.MatchingFields{dataVolumeIndex: object.GetName()})
@@ -68,9 +79,8 @@ func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object
 	return out
 }
 
-func deletions() predicate.Predicate {
+func beginningsAndEnds() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
