@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -139,7 +140,22 @@ func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine,
 		default:
 			r.Recorder.Eventf(vm, dv, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "CreateDataVolume",
 				"Created DataVolume %s", dv.Name)
+			failed = append(failed, r.tellOfSource(ctx, vm, dv))
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// tellOfSource emits KubeVirt's event when a new DataVolume begins to wait for the claim that it copies.
+func (r *Reconciler) tellOfSource(ctx context.Context, vm *v1.VirtualMachine, dv *cdiv1.DataVolume) error {
+	if dv.Spec.Source == nil || dv.Spec.Source.PVC == nil {
+		return nil
+	}
+	of := types.NamespacedName{Namespace: cmp.Or(dv.Spec.Source.PVC.Namespace, dv.Namespace), Name: dv.Spec.Source.PVC.Name}
+	source, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the source of the DataVolume "+dv.Name, of)
+	if err == nil && source == nil {
+		r.Recorder.Eventf(vm, dv, corev1.EventTypeWarning, "SourcePVCNotAvailabe", "CreateDataVolume",
+			"Source PVC %s not available: DataVolume %s waits until it exists", of, dv.Name)
+	}
+	return err
 }
