@@ -441,8 +441,11 @@ func TestAStorageMigrationIsTakenBack(t *testing.T) {
 	awaitVM(t, ns, "hesitant", "ManualRecoveryRequired", func(vm *v1.VirtualMachine) bool {
 		return condition.IsTrue(vm.Status.Conditions, v1.VirtualMachineManualRecoveryRequired) && vm.Status.PrintableStatus == v1.VirtualMachineStatusStopped
 	})
-	do(t, ns, "start", "hesitant")
 	nameClaims(t, ns, "hesitant", old)
+	awaitVM(t, ns, "hesitant", "the end of ManualRecoveryRequired", func(vm *v1.VirtualMachine) bool {
+		return !condition.IsTrue(vm.Status.Conditions, v1.VirtualMachineManualRecoveryRequired)
+	})
+	do(t, ns, "start", "hesitant")
 	again := awaitRunning(t, ns, "hesitant")
 	if got := claims(sources(&again.Spec)); !slices.Equal(got, claims(old)) {
 		t.Errorf("the VM was started with %v, want %v", got, claims(old))

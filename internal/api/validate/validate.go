@@ -96,23 +96,29 @@ func pluggedVolumes(vm, old *v1.VirtualMachine, path *field.Path) field.ErrorLis
 // heldDisks refuses to exchange a VM's disks while they are being snapshotted or restored, and to start a VM that is
 // being restored.
 func heldDisks(vm, old *v1.VirtualMachine, spec *field.Path) field.ErrorList {
-	by := DisksHeldBy(old)
-	if by == "" {
+	var by string
+	switch restore, snapshot := old.Status.RestoreInProgress, old.Status.SnapshotInProgress; {
+	case restore != nil:
+		by = fmt.Sprintf("restore %q", *restore)
+	case snapshot != nil:
+		by = fmt.Sprintf("snapshot %q", *snapshot)
+	default:
 		return nil
 	}
 	var errs field.ErrorList
+	// KubeVirt's clients match these.
 	forbid := func(path *field.Path, what string) {
-		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%s while the %s is in progress", what, by)))
+		errs = append(errs, field.Forbidden(path, fmt.Sprintf("Cannot update %s until %s completes", what, by)))
 	}
 	if !equality.Semantic.DeepEqual(vm.Spec.Template.Spec.Volumes, old.Spec.Template.Spec.Volumes) {
-		forbid(spec.Child("template", "spec", "volumes"), "the VM's volumes can't be changed")
+		forbid(spec.Child("template", "spec", "volumes"), "vm disks or volumes")
 	}
 	if !equality.Semantic.DeepEqual(vm.Spec.DataVolumeTemplates, old.Spec.DataVolumeTemplates) {
-		forbid(spec.Child("dataVolumeTemplates"), "the VM's volumes can't be changed")
+		forbid(spec.Child("dataVolumeTemplates"), "vm disks or volumes")
 	}
 	before, _ := old.RunStrategy()
 	if after, err := vm.RunStrategy(); err == nil && after != before && after != v1.RunStrategyHalted && old.Status.RestoreInProgress != nil {
-		forbid(spec.Child("runStrategy"), "the VM can't be started")
+		forbid(spec.Child("runStrategy"), "VM runStrategy")
 	}
 	return errs
 }

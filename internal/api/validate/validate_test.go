@@ -136,7 +136,7 @@ func TestUpdateOfVM(t *testing.T) {
 }
 
 func TestTheDisksOfAVMThatIsSnapshottedOrRestored(t *testing.T) {
-	const volumes, templates = "spec.template.spec.volumes: Forbidden: the VM's volumes can't be changed while the ", "spec.dataVolumeTemplates: Forbidden: the VM's volumes can't be changed while the "
+	const volumes, templates = "spec.template.spec.volumes: Forbidden: Cannot update vm disks or volumes until ", "spec.dataVolumeTemplates: Forbidden: Cannot update vm disks or volumes until "
 	exchange := func(vm *v1.VirtualMachine) {
 		vm.Spec.Template.Spec.Volumes = vm.Spec.Template.Spec.Volumes[1:]
 		vm.Spec.Template.Spec.Domain.Devices.Disks = vm.Spec.Template.Spec.Domain.Devices.Disks[1:]
@@ -148,12 +148,12 @@ func TestTheDisksOfAVMThatIsSnapshottedOrRestored(t *testing.T) {
 		change             func(vm *v1.VirtualMachine)
 		snapshot, restored string
 	}{
-		"are not exchanged": {exchange, volumes + "VirtualMachineSnapshot s is in progress", volumes + "VirtualMachineRestore r is in progress"},
+		"are not exchanged": {exchange, volumes + `snapshot "s" completes`, volumes + `restore "r" completes`},
 		"nor their templates": {func(vm *v1.VirtualMachine) { vm.Spec.DataVolumeTemplates = nil },
-			templates + "VirtualMachineSnapshot s is in progress", templates + "VirtualMachineRestore r is in progress"},
+			templates + `snapshot "s" completes`, templates + `restore "r" completes`},
 		"something else is": {func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.Hostname = "other" }, "", ""},
 		"it may be started when it is not restored": {strategy(v1.RunStrategyAlways), "",
-			"spec.runStrategy: Forbidden: the VM can't be started while the VirtualMachineRestore r is in progress"},
+			`spec.runStrategy: Forbidden: Cannot update VM runStrategy until restore "r" completes`},
 		"it may stay stopped": {strategy(v1.RunStrategyHalted), "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

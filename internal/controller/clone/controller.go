@@ -158,6 +158,9 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 		return err == nil, err
 	}
 	r.emitEnd(o.Clone, plan.Clone)
+	if clone.LacksSource(plan.Clone) && !clone.LacksSource(o.Clone) {
+		r.tell(o.Clone, clone.ReasonNoSource, clone.Says(plan.Clone))
+	}
 	if plan.Step == clone.Rest {
 		// The snapshot and the restore are deleted at once.
 		return !clone.Ended(o.Clone) && clone.Ended(plan.Clone), nil
@@ -181,9 +184,9 @@ func (r *Reconciler) apply(ctx context.Context, o clone.Observed, plan clone.Pla
 func (r *Reconciler) executeStep(ctx context.Context, o clone.Observed, plan clone.Plan) error {
 	switch plan.Step {
 	case clone.MakeSnapshot:
-		return r.create(ctx, "the snapshot", plan.Snapshot)
+		return r.create(ctx, o.Clone, "SnapshotCreated", "the snapshot", plan.Snapshot)
 	case clone.MakeRestore:
-		return r.create(ctx, "the restore", plan.Restore)
+		return r.create(ctx, o.Clone, "RestoreCreated", "the restore", plan.Restore)
 	case clone.Adopt:
 		to := plan.Clone.DeepCopy()
 		to.OwnerReferences = append(to.OwnerReferences, clone.Owner(o.Target))
@@ -197,11 +200,19 @@ func (r *Reconciler) executeStep(ctx context.Context, o clone.Observed, plan clo
 	return nil
 }
 
-func (r *Reconciler) create(ctx context.Context, what string, object client.Object) error {
-	if err := r.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+func (r *Reconciler) create(ctx context.Context, of *clonev1.VirtualMachineClone, event, what string, object client.Object) error {
+	if err := r.Client.Create(ctx, object); apierrors.IsAlreadyExists(err) {
+		return nil
+	} else if err != nil {
 		return fmt.Errorf("making %s %s/%s of a clone: %w", what, object.GetNamespace(), object.GetName(), err)
 	}
+	r.tell(of, event, fmt.Sprintf("%s %s was created", what, object.GetName()))
 	return nil
+}
+
+// tell emits an event under KubeVirt's name for it.
+func (r *Reconciler) tell(of *clonev1.VirtualMachineClone, reason, message string) {
+	r.Recorder.Eventf(of, nil, corev1.EventTypeNormal, reason, "Clone", "%s", message)
 }
 
 func (r *Reconciler) drop(ctx context.Context, what string, object client.Object) error {

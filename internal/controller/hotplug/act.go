@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugpod"
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // The reasons of events are KubeVirt's.
@@ -63,9 +64,9 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	for _, e := range planned {
 		next := old[e.Name]
 		if next.PersistentVolumeClaimInfo == nil || next.PersistentVolumeClaimInfo.ClaimName != e.Claim {
-			next = v1.VolumeStatus{PersistentVolumeClaimInfo: claimInfo(e.Claim, s.claims[e.Claim])}
+			next = v1.VolumeStatus{PersistentVolumeClaimInfo: volumeclaim.Info(e.Claim, s.claims[e.Claim])}
 		} else if s.knowsMoreOf(next.PersistentVolumeClaimInfo) {
-			next.PersistentVolumeClaimInfo = claimInfo(e.Claim, s.claims[e.Claim])
+			next.PersistentVolumeClaimInfo = volumeclaim.Info(e.Claim, s.claims[e.Claim])
 		}
 		next.Name, next.Phase, next.Reason, next.Message = e.Name, e.Phase, e.Reason, e.Message
 		next.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: e.PodName, AttachPodUID: e.PodUID}
@@ -89,15 +90,6 @@ func (s *observation) knowsMoreOfClaims() bool {
 func (s *observation) knowsMoreOf(info *v1.PersistentVolumeClaimInfo) bool {
 	claim := s.claims[info.ClaimName]
 	return claim != nil && len(info.AccessModes) == 0 && len(claim.Spec.AccessModes) > 0
-}
-
-func claimInfo(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInfo {
-	info := &v1.PersistentVolumeClaimInfo{ClaimName: name}
-	if claim != nil {
-		info.AccessModes, info.VolumeMode = claim.Spec.AccessModes, claim.Spec.VolumeMode
-		info.Capacity, info.Requests = claim.Status.Capacity, claim.Spec.Resources.Requests
-	}
-	return info
 }
 
 // A failed step does not stop the others, except for pods that require the budget.

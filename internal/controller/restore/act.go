@@ -146,7 +146,7 @@ func (r *Reconciler) emitEvents(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):
 		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message
-		r.Recorder.Eventf(from, nil, corev1.EventTypeNormal, "RestoreTargetNotReady", "Restore", "%s", why)
+		r.Recorder.Eventf(from, nil, corev1.EventTypeWarning, "RestoreTargetNotReady", "Restore", "%s", why)
 	case restore.Waits(to) && !restore.Waits(from):
 		r.warn(from, condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message)
 	case restore.Failed(to) && !restore.Failed(from):

@@ -154,7 +154,7 @@ func TestATargetThatRunsIsTold(t *testing.T) {
 		}
 		r = plan.Restore
 	}
-	if all := told(recorder); len(all) != 1 || all[0] != "Normal RestoreTargetNotReady the VM vm runs: stop it" {
+	if all := told(recorder); len(all) != 1 || all[0] != "Warning RestoreTargetNotReady the VM vm runs: stop it" {
 		t.Errorf("told %q", all)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,7 +83,11 @@ func (r *Reconciler) executeStep(ctx context.Context, o snapshot.Observed, plan 
 		if err := r.label(ctx, plan); err != nil {
 			return err
 		}
-		return r.writeContent(ctx, o, plan)
+		err := r.writeContent(ctx, o, plan)
+		if err == nil && plan.Step == snapshot.MakeContent {
+			r.tell(o.Snapshot, "SuccessfulVirtualMachineSnapshotContentCreate", "Successfully created VirtualMachineSnapshotContent "+plan.Content.Name)
+		}
+		return err
 	case snapshot.HoldRevisions:
 		return r.holdRevisions(ctx, o.Content, plan)
 	case snapshot.Cut:
@@ -107,12 +112,20 @@ func (r *Reconciler) cut(ctx context.Context, plan snapshot.Plan) error {
 		}
 		return volumesnapshot.CreateGroup(ctx, r.Client, plan.Snapshot.Namespace, plan.Group)
 	}
+	var names []string
 	for _, wanted := range plan.Cuts {
 		if err := volumesnapshot.Create(ctx, r.Client, plan.Snapshot.Namespace, wanted); err != nil {
 			return err
 		}
+		names = append(names, wanted.Name)
 	}
+	r.tell(plan.Snapshot, "SuccessfulVolumeSnapshotCreate", "Successfully created the VolumeSnapshots "+strings.Join(names, ", "))
 	return nil
+}
+
+// tell emits an event under KubeVirt's name for it.
+func (r *Reconciler) tell(of *snapshotv1.VirtualMachineSnapshot, reason, message string) {
+	r.Recorder.Eventf(of, nil, corev1.EventTypeNormal, reason, "Snapshot", "%s", message)
 }
 
 // A conflict is no error: the loop observes again.

@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/snapshot"
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
@@ -69,8 +70,8 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager, pac
 		For(&v1.VirtualMachine{}).
 		Watches(&v1.VirtualMachineInstance{}, handler.EnqueueRequestsFromMapFunc(r.sameName)).
 		Watches(&cdiv1.DataVolume{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume)).
-		// A deleted DataVolume's claim must be gone before another is created.
-		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(deletions())).
+		// A new claim may be one that snapshots include. A deleted DataVolume's must be gone before another is created.
+		Watches(&corev1.PersistentVolumeClaim{}, handler.EnqueueRequestsFromMapFunc(r.usersOfDataVolume), builder.WithPredicates(beginningsAndEnds())).
 		Watches(&v1.KubeVirt{}, handler.EnqueueRequestsFromMapFunc(r.running), builder.WithPredicates(newStrategy())).
 		WithOptions(pace)
 	for _, kind := range []client.Object{
@@ -134,6 +135,8 @@ func (r *Reconciler) ask(ctx context.Context, question vmcontroller.Question, o 
 		return err
 	case vmcontroller.NeedVMI:
 		return r.askForVMI(ctx, o)
+	case vmcontroller.NeedDestinations:
+		return r.askForDestinations(ctx, o)
 	}
 	return fmt.Errorf("nobody can ask for %s", question)
 }
@@ -254,6 +257,20 @@ func (r *Reconciler) askForVMI(ctx context.Context, o *vmcontroller.Observed) er
 		return err
 	}
 	return r.observeDrainDisks(ctx, o)
+}
+
+func (r *Reconciler) askForDestinations(ctx context.Context, o *vmcontroller.Observed) error {
+	o.Destinations = map[string]*corev1.PersistentVolumeClaim{}
+	for _, name := range vmcontroller.DestinationNames(o) {
+		claim, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Reader, "the claim", client.ObjectKey{Namespace: o.VM.Namespace, Name: name})
+		if err != nil {
+			return err
+		}
+		if claim != nil {
+			o.Destinations[name] = claim
+		}
+	}
+	return nil
 }
 
 func (r *Reconciler) apply(ctx context.Context, o vmcontroller.Observed, plan vmcontroller.Plan) error {
@@ -377,16 +394,18 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmcontroller.Obse
 
 // patchStatus reports false after a conflict.
 func (r *Reconciler) patchStatus(ctx context.Context, from, to *v1.VirtualMachine) (bool, error) {
-	if equality.Semantic.DeepEqual(from.Status, to.Status) {
-		return true, nil
-	}
 	wanted := from.DeepCopy()
 	to.Status.DeepCopyInto(&wanted.Status)
+	same := equality.Semantic.DeepEqual(from.Status, to.Status)
 	if statuses, err := r.volumeSnapshots(ctx, to); err == nil {
+		same = same && snapshot.SameEnabled(from.Status.VolumeSnapshotStatuses, statuses)
 		wanted.Status.VolumeSnapshotStatuses = statuses
 	} else {
 		// The rest of the status must not wait for that.
 		ctrl.LoggerFrom(ctx).Error(err, "finding out which volumes can be snapshotted")
+	}
+	if same {
+		return true, nil
 	}
 	written, err := versioned.WriteStatus(ctx, r.Client, "patching the status of VM", from, wanted)
 	if err != nil || written == nil {

@@ -1,8 +1,10 @@
 package vm
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,18 +20,28 @@ import (
 	"drydock.dev/drydock/internal/controller/versioned"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 	"drydock.dev/drydock/internal/rules/vm/vmcontroller"
 )
 
 const dataVolumeIndex = "drydock.datavolumes"
 
+// dataVolumeNames returns the VM's DataVolumes, and its claims that may have none.
 func dataVolumeNames(object client.Object) []string {
 	vm := object.(*v1.VirtualMachine)
 	var names []string
 	for i := range vm.Spec.DataVolumeTemplates {
 		names = append(names, vm.Spec.DataVolumeTemplates[i].Name)
 	}
-	return append(names, namedOnly(vm)...)
+	if vm.Spec.Template == nil {
+		return names
+	}
+	for _, name := range volumeclaim.Names(vm.Spec.Template.Spec.Volumes) {
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // namedOnly returns the DataVolumes that the template's volumes name and the VM does not create.
@@ -50,7 +62,7 @@ func namedOnly(vm *v1.VirtualMachine) []string {
 	return names
 }
 
-// usersOfDataVolume returns the VMs that use a DataVolume, or the claim of its name.
+// usersOfDataVolume returns the VMs that use a DataVolume or a claim.
 func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object) []reconcile.Request {
 	var list v1.VirtualMachineList
 	err := r.Client.List(ctx, &list, client.InNamespace(object.GetNamespace()), client.MatchingFields{dataVolumeIndex: object.GetName()})
@@ -68,9 +80,8 @@ func (r *Reconciler) usersOfDataVolume(ctx context.Context, object client.Object
 	return out
 }
 
-func deletions() predicate.Predicate {
+func beginningsAndEnds() predicate.Predicate {
 	return predicate.Funcs{
-		CreateFunc:  func(event.CreateEvent) bool { return false },
 		UpdateFunc:  func(event.UpdateEvent) bool { return false },
 		GenericFunc: func(event.GenericEvent) bool { return false },
 	}
@@ -129,7 +140,22 @@ func (r *Reconciler) keepDataVolumes(ctx context.Context, vm *v1.VirtualMachine,
 		default:
 			r.Recorder.Eventf(vm, dv, corev1.EventTypeNormal, "SuccessfulDataVolumeCreate", "CreateDataVolume",
 				"Created DataVolume %s", dv.Name)
+			failed = append(failed, r.tellOfSource(ctx, vm, dv))
 		}
 	}
 	return errors.Join(failed...)
+}
+
+// tellOfSource emits KubeVirt's event when a new DataVolume begins to wait for the claim that it copies.
+func (r *Reconciler) tellOfSource(ctx context.Context, vm *v1.VirtualMachine, dv *cdiv1.DataVolume) error {
+	if dv.Spec.Source == nil || dv.Spec.Source.PVC == nil {
+		return nil
+	}
+	of := types.NamespacedName{Namespace: cmp.Or(dv.Spec.Source.PVC.Namespace, dv.Namespace), Name: dv.Spec.Source.PVC.Name}
+	source, err := versioned.Read[corev1.PersistentVolumeClaim](ctx, r.Client, "the source of the DataVolume "+dv.Name, of)
+	if err == nil && source == nil {
+		r.Recorder.Eventf(vm, dv, corev1.EventTypeWarning, "SourcePVCNotAvailabe", "CreateDataVolume",
+			"Source PVC %s not available: DataVolume %s waits until it exists", of, dv.Name)
+	}
+	return err
 }

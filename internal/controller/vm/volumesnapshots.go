@@ -40,8 +40,7 @@ func (c *snapshotClasses) list(ctx context.Context, reader client.Reader, now ti
 	return known, nil
 }
 
-// volumeSnapshots returns which of the VM's volumes its snapshots can include. A change is no reason to write the
-// status: it is part of writes that happen anyway.
+// volumeSnapshots returns which of the VM's volumes its snapshots can include.
 func (r *Reconciler) volumeSnapshots(ctx context.Context, vm *v1.VirtualMachine) ([]v1.VolumeSnapshotStatus, error) {
 	if vm.Spec.Template == nil {
 		return nil, nil

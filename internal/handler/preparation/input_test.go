@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -29,5 +30,14 @@ func TestTheClustersSMBIOSReachesTheGuest(t *testing.T) {
 	const want = "type=1,manufacturer=Shipyard,, Ltd.,product=Hull,version=9,sku=s,family=Sea"
 	if args := strings.Join(m.Args(), " "); !strings.Contains(args, want) {
 		t.Errorf("the command line lacks %q:\n%s", want, args)
+	}
+}
+
+// A machine must know which claims are preallocated.
+func TestClaimsReachTheMachine(t *testing.T) {
+	d := &Pod{Env: &Env{Settings: (&clusterconfig.Current{}).Get, KVM: func() (usable, known bool) { return false, true }, Now: time.Now}}
+	in := d.Input(&v1.VirtualMachineInstance{}, &Prepared{Claims: volumes.Claims{"root": {Preallocated: true}}})
+	if claim := in.Claims["root"]; claim == nil || !claim.Preallocated {
+		t.Errorf("the claims are %+v", in.Claims)
 	}
 }

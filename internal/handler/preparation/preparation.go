@@ -220,7 +220,7 @@ func (p *Pod) Input(instance *v1.VirtualMachineInstance, made *Prepared) machine
 	in := machine.Input{
 		VMI: instance, KVM: kvm && made.kvm,
 		MachineType: settings.MachineType, CPUModel: settings.CPUModel, SMBIOS: settings.SMBIOS,
-		Images: made.Images, NICs: map[string]machine.NIC{}, Now: p.Env.Now(),
+		Images: made.Images, Claims: made.Claims, NICs: map[string]machine.NIC{}, Now: p.Env.Now(),
 	}
 	for _, i := range made.Interfaces {
 		in.NICs[i.Name] = machine.NIC{Tap: i.Tap, MAC: i.MAC, MTU: i.MTU, Device: i.Device, VhostNet: made.vhost}

@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -68,10 +69,7 @@ func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachin
 		if err != nil {
 			return nil, fmt.Errorf("reading PVC %s/%s: %w", instance.Namespace, name, err)
 		}
-		claims[volume] = &v1.PersistentVolumeClaimInfo{
-			ClaimName: name, AccessModes: claim.Spec.AccessModes, VolumeMode: claim.Spec.VolumeMode,
-			Capacity: claim.Status.Capacity, Requests: claim.Spec.Resources.Requests,
-		}
+		claims[volume] = volumeclaim.Info(name, claim)
 	}
 	return claims, nil
 }

@@ -91,9 +91,13 @@ func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (n
 	if image.Overlay == "" {
 		b.file(fileNode{
 			name: fileName, path: image.Source, device: image.BlockDevice, readOnly: readOnly,
-			caching: mode, native: b.native(d, image, mode),
+			caching: mode, native: b.native(d, image, mode), allocated: b.preallocated(v.Name),
 		})
-		b.blockdev(format(image.SourceFormat, result.name, fileName, readOnly))
+		p := format(image.SourceFormat, result.name, fileName, readOnly)
+		if b.preallocated(v.Name) {
+			delete(p, "discard")
+		}
+		b.blockdev(p)
 		return result, true
 	}
 	top := format(formatQCOW2, result.name, fileName, readOnly)
@@ -109,6 +113,19 @@ func (b *builder) imageNode(d disk, v *v1.Volume, image launch.PreparedImage) (n
 	b.file(fileNode{name: fileName, path: image.Overlay, readOnly: readOnly, caching: mode})
 	b.blockdev(top)
 	return result, true
+}
+
+// preallocated reports whether the blocks of a volume's disk are to stay allocated when the guest discards them.
+func (b *builder) preallocated(volume string) bool {
+	if claim := b.in.Claims[volume]; claim != nil {
+		return claim.Preallocated
+	}
+	for i := range b.vmi.Status.VolumeStatus {
+		if s := &b.vmi.Status.VolumeStatus[i]; s.Name == volume && s.PersistentVolumeClaimInfo != nil {
+			return s.PersistentVolumeClaimInfo.Preallocated
+		}
+	}
+	return false
 }
 
 // format returns a block node for a file's format. It never follows the backing image that the image itself names.
@@ -180,6 +197,8 @@ type fileNode struct {
 	device, readOnly bool
 	caching          caching
 	native           bool
+	// allocated means that the guest's discards do not reach the file.
+	allocated bool
 }
 
 func (b *builder) file(f fileNode) {
@@ -187,7 +206,7 @@ func (b *builder) file(f fileNode) {
 	if f.device {
 		p["driver"] = "host_device"
 	}
-	if !f.readOnly {
+	if !f.readOnly && !f.allocated {
 		p["discard"] = "unmap"
 	}
 	if f.caching.direct || f.caching.noFlush {

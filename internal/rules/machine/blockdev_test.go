@@ -168,6 +168,34 @@ func TestWhatCannotBePlugged(t *testing.T) {
 	}
 }
 
+// A guest's discards must not free the blocks of a disk that is preallocated, whether it starts with it or gets it later.
+func TestADiskStaysPreallocated(t *testing.T) {
+	for name, c := range map[string]struct {
+		claims map[string]*v1.PersistentVolumeClaimInfo
+		status []v1.VolumeStatus
+		want   string
+	}{
+		"nothing is known": {nil, nil, "unmap"},
+		"the claim's":      {map[string]*v1.PersistentVolumeClaimInfo{"a": {Preallocated: true}}, nil, ""},
+		"another's":        {map[string]*v1.PersistentVolumeClaimInfo{"b": {Preallocated: true}}, nil, "unmap"},
+		"the status'":      {nil, []v1.VolumeStatus{{Name: "a", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{Preallocated: true}}}, ""},
+		"the claim counts": {map[string]*v1.PersistentVolumeClaimInfo{"a": {}},
+			[]v1.VolumeStatus{{Name: "a", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{Preallocated: true}}}, "unmap"},
+	} {
+		vmi := &v1.VirtualMachineInstance{Spec: *specOf(hot("a", 0))}
+		vmi.Status.VolumeStatus = c.status
+		plug, err := BuildPlug(Input{VMI: vmi, Claims: c.claims, Images: map[string]launch.PreparedImage{"a": {Source: "/a", SourceFormat: "raw"}}}, "a", Slot{v1.DiskBusSCSI, 7})
+		if err != nil || len(plug.Blockdevs) != 2 {
+			t.Fatalf("%s: %v, %d nodes", name, err, len(plug.Blockdevs))
+		}
+		for _, node := range plug.Blockdevs {
+			if got, _ := node["discard"].(string); got != c.want {
+				t.Errorf("%s: the node %s has discard %q, want %q", name, node["node-name"], got, c.want)
+			}
+		}
+	}
+}
+
 func TestAMachineIsBuiltWithTheDisksBehindOneThatComes(t *testing.T) {
 	vmi := parseDomain(t, "devices: {}")
 	vmi.Spec.Volumes = nil

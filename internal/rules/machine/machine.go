@@ -39,6 +39,8 @@ type Input struct {
 	SMBIOS                *v1.SMBiosConfiguration
 	// Images are virt-launcher's, for Images().
 	Images map[string]launch.PreparedImage
+	// Claims are those of volumes, by volume. Of a plugged one the VMI's status has it.
+	Claims map[string]*v1.PersistentVolumeClaimInfo
 	NICs   map[string]NIC
 	// Now starts the guest's clock, for a spec.domain.clock with an offset or a time zone.
 	Now time.Time

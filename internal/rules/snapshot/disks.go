@@ -83,6 +83,19 @@ func NewDisk(volume [2]string, claim *corev1.PersistentVolumeClaim, filler *cdiv
 	return disk
 }
 
+// obstacle returns KubeVirt's name of what the disk waits for.
+func (d *Disk) obstacle() string {
+	switch {
+	case d.Claim == nil:
+		return "volume doesnt exist"
+	case d.Claim.DeletionTimestamp != nil:
+		return "volume is being deleted"
+	case d.Claim.Status.Phase != corev1.ClaimBound:
+		return "volume not bound"
+	}
+	return "volume not populated"
+}
+
 func classFor(claim, driver string, classes []Class) (class, why string) {
 	if driver == "" {
 		return "", fmt.Sprintf("the claim %s is on no CSI volume", claim)

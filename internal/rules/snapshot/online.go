@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/object/condition"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
@@ -94,9 +95,9 @@ func (d *decision) make(s state) {
 	case alone && unsteady(d.o.VMI) == "":
 		d.createSnapshots(s, Unheld)
 	case !alone && d.o.Hold == nil:
-		d.wait(ReasonInProgress, messageSilent, whileStored)
+		d.wait(ReasonLocked, messageSilent, whileStored)
 	case unsteady(d.o.VMI) != "":
-		d.wait(ReasonWaiting, unsteady(d.o.VMI), whileStored)
+		d.wait(ReasonLocked, unsteady(d.o.VMI), whileStored)
 	default:
 		d.Step, d.Timeout, d.After = Quiesce, maxHeld, whileStored
 	}
@@ -156,6 +157,33 @@ func (d *decision) indicate(s state) {
 	d.indications(list...)
 }
 
+// indicateWithoutDisks is for a guest that need not be held.
+func (d *decision) indicateWithoutDisks() {
+	if d.o.VMI == nil || len(d.o.Content.Spec.VolumeBackups) > 0 {
+		return
+	}
+	conditions := d.o.VMI.Status.Conditions
+	second := snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication, Message: "The VM has no disk to snapshot, and no guest agent."}
+	switch {
+	case condition.IsTrue(conditions, v1.VirtualMachineInstancePaused):
+		second = snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotPausedIndication, Message: "The VM was paused. It has no disk to snapshot."}
+	case condition.IsTrue(conditions, v1.VirtualMachineInstanceAgentConnected):
+		second = snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotGuestAgentIndication, Message: "The VM has no disk to snapshot, so its guest agent had nothing to freeze."}
+	}
+	d.indications(snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotOnlineSnapshotIndication, Message: "The VM was running."}, second)
+}
+
+// indicatePartial adds to the status that volumes are excluded.
+func (d *decision) indicatePartial() {
+	volumes := d.Snapshot.Status.SnapshotVolumes
+	if volumes == nil || len(volumes.ExcludedVolumes) == 0 {
+		return
+	}
+	d.indications(append(slices.Clone(d.Snapshot.Status.SourceIndications), snapshotv1.SourceIndication{
+		Indication: snapshotv1.VMSnapshotPartialSnapshotIndication, Message: "Volumes on claims that can't be snapshotted are not included: see status.snapshotVolumes.",
+	})...)
+}
+
 func how(hold *launch.Hold) snapshotv1.SourceIndication {
 	held := float64(hold.Milliseconds) / 1000
 	switch hold.Method {
@@ -200,6 +228,6 @@ func NotHeld(o Observed, p Plan, sentence string, forGood bool) *snapshotv1.Virt
 			snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotQuiesceTimeoutIndication, Message: sentence})
 		return d.Snapshot
 	}
-	d.wait(ReasonWaiting, fmt.Sprintf("the guest of the VM %s can't be held still just now: %s", name, sentence), whileStored)
+	d.wait(ReasonLocked, fmt.Sprintf("the guest of the VM %s can't be held still just now: %s", name, sentence), whileStored)
 	return d.Snapshot
 }

@@ -165,6 +165,17 @@ func TestWhenTheHoldMatters(t *testing.T) {
 
 func TestWhatASnapshotSaysOfAGuestThatRan(t *testing.T) {
 	taken := under(cut, "t1")
+	diskless := func(o *Observed) {
+		o.Disks = nil
+		begun()(o)
+		reported(true)(o)
+		o.Snapshot.Status.CreationTime = then
+	}
+	says := func(kind v1.VirtualMachineInstanceConditionType) func(*v1.VirtualMachineInstance) {
+		return func(vmi *v1.VirtualMachineInstance) {
+			vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: kind, Status: corev1.ConditionTrue}}
+		}
+	}
 	by := func(method launch.Method) func(*launch.Hold) { return func(h *launch.Hold) { h.Method = method } }
 	for name, c := range map[string]struct {
 		edits []edit
@@ -177,9 +188,13 @@ func TestWhatASnapshotSaysOfAGuestThatRan(t *testing.T) {
 		"paused":     {[]edit{begun(taken, taken), reported(false), hold(by(launch.MethodPaused))}, []string{"Online", "Paused: The VM was paused"}},
 		"not known":  {[]edit{begun(taken, taken), reported(false), runs}, []string{"Online"}},
 		"of another": {[]edit{begun(taken, taken), reported(false), hold(func(h *launch.Hold) { h.Token = "t2" })}, []string{"Online"}},
-		"stopped VM": {[]edit{begun(cut, cut), reported(false)}, nil},
-		"timed out":  {[]edit{begun(taken, taken), hold(over, func(h *launch.Hold) { h.TimedOut = true })}, []string{"Online", "QuiesceTimeout: it was released"}},
-		"it went on": {[]edit{begun(taken, taken), hold(over)}, nil},
+		"no disk":    {[]edit{diskless, runs}, []string{"NoGuestAgent: The VM has no disk to snapshot, and no guest agent.", "Online"}},
+		"no disk, with an agent": {[]edit{diskless, guest(says(v1.VirtualMachineInstanceAgentConnected))},
+			[]string{"GuestAgent: The VM has no disk to snapshot, so its guest agent had nothing to freeze.", "Online"}},
+		"no disk, paused": {[]edit{diskless, guest(says(v1.VirtualMachineInstancePaused))}, []string{"Online", "Paused: The VM was paused. It has no disk to snapshot."}},
+		"stopped VM":      {[]edit{begun(cut, cut), reported(false)}, nil},
+		"timed out":       {[]edit{begun(taken, taken), hold(over, func(h *launch.Hold) { h.TimedOut = true })}, []string{"Online", "QuiesceTimeout: it was released"}},
+		"it went on":      {[]edit{begun(taken, taken), hold(over)}, nil},
 	} {
 		status := Decide(observed(c.edits...)).Snapshot.Status
 		if len(status.SourceIndications) != len(c.want) {

@@ -122,7 +122,7 @@ func Decide(o Observed) Plan {
 	case phase == snapshotv1.Succeeded:
 		if !d.content() {
 			d.Snapshot.Status.ReadyToUse = new(false)
-			d.ready(corev1.ConditionFalse, ReasonContentGone, "the VirtualMachineSnapshotContent "+ContentName(d.o.Snapshot)+" was deleted; the snapshot can't be restored")
+			d.ready(corev1.ConditionFalse, "the VirtualMachineSnapshotContent "+ContentName(d.o.Snapshot)+" was deleted; the snapshot can't be restored")
 		}
 	case phase == snapshotv1.Failed:
 		switch {
@@ -155,7 +155,7 @@ func (d *decision) decideDeletion() {
 	incomplete := !Ended(d.o.Snapshot) || d.Snapshot.Status.Phase == snapshotv1.Failed
 	d.Snapshot.Status.Phase = snapshotv1.Deleting
 	d.progressing(corev1.ConditionFalse, ReasonDeleting, "the snapshot is being deleted")
-	d.ready(corev1.ConditionFalse, ReasonDeleting, "the snapshot is being deleted")
+	d.ready(corev1.ConditionFalse, "the snapshot is being deleted")
 	switch {
 	case d.locked():
 		d.Step = Unlock
@@ -246,25 +246,24 @@ func (d *decision) begin() {
 	vm := d.o.VM
 	switch {
 	case vm == nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s does not exist", d.o.Snapshot.Spec.Source.Name), d.again())
+		d.wait(ReasonNoSource, fmt.Sprintf("the VM %s does not exist", d.o.Snapshot.Spec.Source.Name), d.again())
 	case vm.Status.RestoreInProgress != nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), d.again())
+		d.wait(ReasonNotLocked, fmt.Sprintf("the VM %s is being restored by %s", vm.Name, *vm.Status.RestoreInProgress), d.again())
 	case vm.Status.SnapshotInProgress != nil && !d.locked():
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), d.again())
+		d.wait(fmt.Sprintf("%s snapshot %q in progress", ReasonNotLocked, *vm.Status.SnapshotInProgress), fmt.Sprintf("the snapshot %s of the VM %s is in progress", *vm.Status.SnapshotInProgress, vm.Name), d.again())
 	case maintained(vm) && !d.locked():
 		l, _ := lock.Of(vm)
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod), d.again())
+		d.wait(ReasonNotLocked, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod), d.again())
 	case vm.Spec.Template == nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the VM %s has no template", vm.Name))
 	case unsteady(d.o.VMI) != "":
-		d.wait(ReasonWaiting, unsteady(d.o.VMI), d.again())
+		d.wait(ReasonNotLocked, unsteady(d.o.VMI), d.again())
 	case shapeless(vm) != "":
-		d.wait(ReasonWaiting, shapeless(vm), whileStored)
+		d.wait(ReasonNotLocked, shapeless(vm), whileStored)
 	case !d.locked():
 		// The status already has the next step, which saves a write.
-		d.Snapshot.Status.SourceUID = &vm.UID
-		d.selectDisks()
-		if !Ended(d.Snapshot) {
+		if d.selectDisks() {
+			d.Snapshot.Status.SourceUID = &vm.UID
 			d.Step, d.After = Lock, 0
 		}
 	case d.selectDisks():
@@ -280,13 +279,17 @@ func maintained(vm *v1.VirtualMachine) bool {
 	return locked
 }
 
-// selectDisks returns false if it can't yet, or there are none.
+// selectDisks returns false if it can't yet, or there are none. A disk may wait for the VM to be started, which a locked
+// VM can't be.
 func (d *decision) selectDisks() bool {
 	var included, excluded, reasons []string
 	for _, disk := range d.o.Disks {
 		switch {
 		case disk.Waits != "":
-			d.wait(ReasonWaiting, disk.Waits, whileStored)
+			d.wait(fmt.Sprintf("%s source %s/%s %s: %s", ReasonNotLocked, d.o.VM.Namespace, d.o.VM.Name, disk.obstacle(), disk.Volume), disk.Waits, d.again())
+			if d.locked() {
+				d.Step = Unlock
+			}
 			return false
 		case disk.Class == "":
 			excluded, reasons = append(excluded, disk.Volume), append(reasons, disk.Why)
@@ -306,7 +309,7 @@ func (d *decision) selectDisks() bool {
 	if len(reasons) > 0 {
 		message = messageExcluded + strings.Join(reasons, "; ")
 	}
-	d.wait(ReasonInProgress, message, 0)
+	d.wait(ReasonLocked, message, 0)
 	d.Snapshot.Status.VirtualMachineSnapshotContentName = new(ContentName(d.o.Snapshot))
 	return true
 }
@@ -336,7 +339,7 @@ func (d *decision) cut() {
 func (d *decision) recordTaken(state state) {
 	switch {
 	case !d.cutTaken() && state.token != "" && state.token != Unheld && d.o.Hold == nil:
-		d.wait(ReasonInProgress, messageSilent, whileLocked)
+		d.wait(ReasonLocked, messageSilent, whileLocked)
 	case d.membersComeSoon(state):
 		d.await(state, whileFresh)
 	case state.named != nil:
@@ -349,6 +352,7 @@ func (d *decision) recordTaken(state state) {
 			d.Snapshot.Status.CreationTime = state.taken
 			d.indicate(state)
 		}
+		d.indicateWithoutDisks()
 		d.Step = Unlock
 	case !state.ready:
 		d.Snapshot.Status.CreationTime = state.taken
@@ -382,17 +386,21 @@ func (d *decision) spoiled(state state) bool {
 func (d *decision) await(s state, after time.Duration) {
 	d.After = after
 	if s.trouble != "" {
-		d.wait(ReasonInProgress, s.trouble, after)
+		d.wait(ReasonLocked, s.trouble, after)
 	} else if said := d.awaited(); condition.Refusal(said) != "" {
-		d.set(snapshotv1.ConditionProgressing, corev1.ConditionTrue, ReasonInProgress, condition.Doing(said))
-		d.ready(corev1.ConditionFalse, ReasonInProgress, condition.Doing(said))
+		d.set(snapshotv1.ConditionProgressing, corev1.ConditionTrue, ReasonLocked, condition.Doing(said))
+		d.ready(corev1.ConditionFalse, condition.Doing(said))
 	}
 }
 
-// wait reports an obstacle and leaves the end to the deadline.
+// wait reports the present work, or an obstacle before the VM is locked, and leaves the end to the deadline.
 func (d *decision) wait(reason, message string, after time.Duration) {
-	d.progressing(corev1.ConditionTrue, reason, message)
-	d.ready(corev1.ConditionFalse, reason, message)
+	status := corev1.ConditionFalse
+	if reason == ReasonLocked {
+		status = corev1.ConditionTrue
+	}
+	d.progressing(status, reason, message)
+	d.ready(corev1.ConditionFalse, message)
 	d.After = after
 }
 

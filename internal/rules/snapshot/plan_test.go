@@ -1,6 +1,7 @@
 package snapshot
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -118,9 +119,10 @@ func TestDecide(t *testing.T) {
 		edits []edit
 		want  want
 	}{
-		"a new one gets its finalizer first":  {[]edit{func(o *Observed) { o.Snapshot.Finalizers = nil }}, want{Hold, "", "", 0}},
-		"then its VM is locked":               {nil, want{Lock, inProg, messageCutting, 0}},
-		"also if a disk has to be waited for": {[]edit{func(o *Observed) { o.Disks[1].Waits = "the DataVolume x" }}, want{Lock, inProg, "the DataVolume x", 0}},
+		"a new one gets its finalizer first": {[]edit{func(o *Observed) { o.Snapshot.Finalizers = nil }}, want{Hold, "", "", 0}},
+		"then its VM is locked":              {nil, want{Lock, inProg, messageCutting, 0}},
+		// A disk may be bound and filled only when the VM is started.
+		"not while a disk has to be waited for": {[]edit{func(o *Observed) { o.Disks[1].Waits = "the DataVolume x" }}, want{Rest, inProg, "the DataVolume x", whileWaits}},
 		"but not if there is nothing to snapshot": {[]edit{func(o *Observed) {
 			o.Disks[0].Class, o.Disks[0].Why, o.Disks[1].Class, o.Disks[1].Why = "", "a", "", "b"
 		}}, want{Rest, failure, "none of the VM's disks can be snapshotted: a; b", 0}},
@@ -145,7 +147,7 @@ func TestDecide(t *testing.T) {
 		"also one that runs":            {[]edit{inProgress, locked, runs}, want{MakeContent, inProg, messageCutting, 0}},
 		"nor one that was deleted":      {[]edit{inProgress, noVM2}, want{Rest, failure, "the VM vm was deleted before its snapshot was taken", 0}},
 		"nor another one of its name":   {[]edit{inProgress, locked, func(o *Observed) { o.VM = o.VM.DeepCopy(); o.VM.UID = "v2" }}, want{Rest, failure, "the VM vm was deleted", 0}},
-		"a disk that is not filled yet": {[]edit{inProgress, locked, func(o *Observed) { o.Disks[1].Waits = "the DataVolume x" }}, want{Rest, inProg, "the DataVolume x", whileStored}},
+		"a disk that is not filled yet": {[]edit{inProgress, locked, func(o *Observed) { o.Disks[1].Waits = "the DataVolume x" }}, want{Unlock, inProg, "the DataVolume x", whileWaits}},
 		"one that can't be snapshotted": {[]edit{inProgress, locked, func(o *Observed) { o.Disks[1].Class, o.Disks[1].Why = "", "data (why)" }}, want{MakeContent, inProg, "not included: data (why)", 0}},
 		"none that can": {[]edit{inProgress, locked, func(o *Observed) {
 			o.Disks[0].Class, o.Disks[0].Why, o.Disks[1].Class, o.Disks[1].Why = "", "a", "", "b"
@@ -256,9 +258,66 @@ func TestASnapshotWhoseContentIsGoneSaysSo(t *testing.T) {
 	} {
 		o := observed(begun(usable, usable), succeeded, gone)
 		status := Decide(o).Snapshot.Status
-		if ready := condition.Find(status.Conditions, snapshotv1.ConditionReady); *status.ReadyToUse || ready == nil || ready.Reason != ReasonContentGone {
+		if ready := condition.Find(status.Conditions, snapshotv1.ConditionReady); *status.ReadyToUse || ready == nil || ready.Reason != ReasonNotReady {
 			t.Errorf("%s: the status is %+v", name, status)
 		}
+	}
+}
+
+// KubeVirt's clients match the conditions, in this order: type, status and reason.
+func TestReasonsThatClientsMatch(t *testing.T) {
+	waitsFor := func(change func(*Disk)) edit {
+		return func(o *Observed) {
+			o.Disks[1].Waits = "why"
+			o.Disks[1].Claim.Status.Phase = corev1.ClaimBound
+			change(&o.Disks[1])
+		}
+	}
+	const notReady = "; Ready False Not ready"
+	for name, c := range map[string]struct {
+		edits []edit
+		want  string
+	}{
+		"no VM":                    {[]edit{noVM}, "Progressing False Source does not exist" + notReady},
+		"another snapshot":         {[]edit{func(o *Observed) { o.VM.Status.SnapshotInProgress = new("other") }}, `Progressing False Source not locked snapshot "other" in progress` + notReady},
+		"a restore":                {[]edit{func(o *Observed) { o.VM.Status.RestoreInProgress = new("r") }}, "Progressing False Source not locked" + notReady},
+		"no claim":                 {[]edit{waitsFor(func(d *Disk) { d.Claim = nil })}, "Progressing False Source not locked source ns/vm volume doesnt exist: data" + notReady},
+		"a claim that goes":        {[]edit{waitsFor(func(d *Disk) { d.Claim.DeletionTimestamp = then })}, "Progressing False Source not locked source ns/vm volume is being deleted: data" + notReady},
+		"a claim without a volume": {[]edit{waitsFor(func(d *Disk) { d.Claim.Status.Phase = corev1.ClaimPending })}, "Progressing False Source not locked source ns/vm volume not bound: data" + notReady},
+		"a claim without content":  {[]edit{waitsFor(func(*Disk) {})}, "Progressing False Source not locked source ns/vm volume not populated: data" + notReady},
+		"it begins":                {nil, "Progressing True Source locked and operation in progress" + notReady},
+		"it is complete":           {[]edit{begun(usable, usable), reported(true), unlocked}, "Progressing False Operation complete; Ready True Ready"},
+		"it is too late":           {[]edit{noVM, at(time.Hour)}, "Progressing False Operation failed" + notReady + "; Failure True snapshot deadline exceeded"},
+		"it has failed":            {[]edit{func(o *Observed) { o.Supported = false }}, "Progressing False Operation failed" + notReady + "; Failure True VolumeSnapshotsNotSupported"},
+		"it is being deleted":      {[]edit{deleted}, "Progressing False VM snapshot is deleting" + notReady},
+	} {
+		plan := Decide(observed(c.edits...))
+		var words []string
+		for _, said := range plan.Snapshot.Status.Conditions {
+			words = append(words, fmt.Sprintf("%s %s %s", said.Type, said.Status, said.Reason))
+		}
+		if got := strings.Join(words, "; "); got != c.want {
+			t.Errorf("%s:\ngot  %s\nwant %s", name, got, c.want)
+		}
+		// It is found when its VM changes.
+		if waits := strings.Contains(c.want, "Source not locked") || strings.Contains(c.want, "Source does"); Waits(plan.Snapshot) != waits {
+			t.Errorf("%s: it waits: %v", name, !waits)
+		}
+	}
+}
+
+func TestVolumesThatAreNotIncludedAreIndicated(t *testing.T) {
+	o := observed(begun(usable, usable), reported(true), unlocked, func(o *Observed) {
+		o.Snapshot.Status.SnapshotVolumes = &snapshotv1.SnapshotVolumesLists{ExcludedVolumes: []string{"more"}}
+		o.Snapshot.Status.SourceIndications = []snapshotv1.SourceIndication{{Indication: snapshotv1.VMSnapshotPausedIndication}, {Indication: snapshotv1.VMSnapshotOnlineSnapshotIndication}}
+	})
+	want := []snapshotv1.Indication{"Online", "PartialSnapshot", "Paused"}
+	if got := Decide(o).Snapshot.Status.Indications; !slices.Equal(got, want) { //nolint:staticcheck // What older programs read.
+		t.Errorf("the indications are %v", got)
+	}
+	o.Snapshot.Status.SnapshotVolumes.ExcludedVolumes = nil
+	if got := Decide(o).Snapshot.Status.SourceIndications; len(got) != 2 {
+		t.Errorf("without an excluded volume the indications are %v", got)
 	}
 }
 

@@ -10,13 +10,21 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// Reasons of the conditions.
+// Reasons of Progressing and Ready, which KubeVirt's clients match. ReasonNotLocked is followed by the obstacle, if
+// KubeVirt has a name for it.
 const (
-	ReasonInProgress         = "InProgress"
-	ReasonWaiting            = "Waiting"
-	ReasonDeleting           = "Deleting"
-	ReasonComplete           = "Operation complete"
-	ReasonContentGone        = "ContentGone"
+	ReasonNoSource  = "Source does not exist"
+	ReasonNotLocked = "Source not locked"
+	ReasonLocked    = "Source locked and operation in progress"
+	ReasonComplete  = "Operation complete"
+	ReasonFailed    = "Operation failed"
+	ReasonDeleting  = "VM snapshot is deleting"
+	ReasonReady     = "Ready"
+	ReasonNotReady  = "Not ready"
+)
+
+// Reasons of Failure.
+const (
 	ReasonNotSupported       = "VolumeSnapshotsNotSupported"
 	ReasonSourceLost         = "SourceLost"
 	ReasonStarted            = "VirtualMachineStarted"
@@ -26,7 +34,7 @@ const (
 	ReasonForeign            = "NameTaken"
 	ReasonVolumeSnapshotLost = "VolumeSnapshotLost"
 	ReasonOtherVolumes       = "GroupHasOtherVolumes"
-	ReasonDeadline           = "DeadlineExceeded"
+	ReasonDeadline           = "snapshot deadline exceeded"
 	ReasonRefused            = "Refused"
 )
 
@@ -43,7 +51,11 @@ func (d *decision) progressing(status corev1.ConditionStatus, reason, message st
 	d.set(snapshotv1.ConditionProgressing, status, reason, message)
 }
 
-func (d *decision) ready(status corev1.ConditionStatus, reason, message string) {
+func (d *decision) ready(status corev1.ConditionStatus, message string) {
+	reason := ReasonNotReady
+	if status == corev1.ConditionTrue {
+		reason = ReasonReady
+	}
 	d.set(snapshotv1.ConditionReady, status, reason, message)
 }
 
@@ -64,8 +76,8 @@ func (d *decision) fail(reason, message string) {
 	status.Phase, status.ReadyToUse, status.CreationTime = snapshotv1.Failed, new(false), nil
 	now := metav1.NewTime(d.o.Now)
 	status.Error = &snapshotv1.Error{Time: &now, Message: &message}
-	d.progressing(corev1.ConditionFalse, reason, message)
-	d.ready(corev1.ConditionFalse, reason, message)
+	d.progressing(corev1.ConditionFalse, ReasonFailed, message)
+	d.ready(corev1.ConditionFalse, message)
 	d.set(snapshotv1.ConditionFailure, corev1.ConditionTrue, reason, message)
 	d.Step, d.Content, d.Labels, d.Cuts, d.Group, d.After = Rest, nil, nil, nil, nil, 0
 }
@@ -85,7 +97,7 @@ func Held(p Plan, sentence string) *snapshotv1.VirtualMachineSnapshot {
 	if c != nil && c.Status == corev1.ConditionTrue {
 		message := condition.Refused(c.Message, sentence)
 		d.progressing(corev1.ConditionTrue, c.Reason, message)
-		d.ready(corev1.ConditionFalse, c.Reason, message)
+		d.ready(corev1.ConditionFalse, message)
 	}
 	return d.Snapshot
 }
@@ -96,19 +108,20 @@ func (d *decision) succeed(s state) {
 	if s.token == Unheld {
 		d.indicate(s)
 	}
+	d.indicatePartial()
 	message := "the snapshot is complete"
 	if said := condition.Doing(d.awaited()); strings.HasPrefix(said, messageExcluded) {
 		message = said
 	}
 	d.progressing(corev1.ConditionFalse, ReasonComplete, message)
-	d.ready(corev1.ConditionTrue, ReasonComplete, "the snapshot can be restored")
+	d.ready(corev1.ConditionTrue, "the snapshot can be restored")
 }
 
 // Waits reports whether a snapshot waits for its VM.
 func Waits(s *snapshotv1.VirtualMachineSnapshot) bool {
-	if s.Status == nil {
+	if s.Status == nil || s.Status.Phase != snapshotv1.InProgress {
 		return false
 	}
 	c := condition.Find(s.Status.Conditions, snapshotv1.ConditionProgressing)
-	return c != nil && c.Status == corev1.ConditionTrue && c.Reason == ReasonWaiting
+	return c != nil && c.Status == corev1.ConditionFalse
 }

@@ -2,6 +2,7 @@ package snapshot
 
 import (
 	"fmt"
+	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
 )
@@ -32,4 +33,10 @@ func Statuses(volumes []v1.Volume, drivers map[string]string, classes []Class) [
 		out = append(out, v1.VolumeSnapshotStatus{Name: volumes[i].Name, Enabled: reason == "", Reason: reason})
 	}
 	return out
+}
+
+// SameEnabled reports whether both have the same volumes, and say the same of them. The reasons may differ: that is worth no
+// write.
+func SameEnabled(a, b []v1.VolumeSnapshotStatus) bool {
+	return slices.EqualFunc(a, b, func(a, b v1.VolumeSnapshotStatus) bool { return a.Name == b.Name && a.Enabled == b.Enabled })
 }

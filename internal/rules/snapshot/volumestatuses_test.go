@@ -28,3 +28,20 @@ func TestWhichVolumesASnapshotHas(t *testing.T) {
 		t.Errorf("without volumes: %+v", got)
 	}
 }
+
+func TestSameEnabled(t *testing.T) {
+	a := []v1.VolumeSnapshotStatus{{Name: "a", Enabled: true}, {Name: "b", Reason: "why"}}
+	for name, c := range map[string]struct {
+		b    []v1.VolumeSnapshotStatus
+		want bool
+	}{
+		"another reason":  {[]v1.VolumeSnapshotStatus{{Name: "a", Enabled: true}, {Name: "b", Reason: "else"}}, true},
+		"another answer":  {[]v1.VolumeSnapshotStatus{{Name: "a", Enabled: true}, {Name: "b", Enabled: true}}, false},
+		"another volume":  {[]v1.VolumeSnapshotStatus{{Name: "a", Enabled: true}, {Name: "c", Reason: "why"}}, false},
+		"one volume less": {a[:1], false},
+	} {
+		if got := SameEnabled(a, c.b); got != c.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

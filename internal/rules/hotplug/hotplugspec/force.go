@@ -20,9 +20,9 @@ func Forced(vmi *v1.VirtualMachineInstance, name string) bool {
 func NoteForced(vmi *v1.VirtualMachineInstance, name string) error {
 	switch list := names(vmi.Annotations[ForcedAnnotation]); {
 	case statusOf(vmi, name) == nil:
-		return &Refusal{"force out", name, "it does not exist"}
+		return &Refusal{"force out volume", name, "it does not exist"}
 	case !detaching(vmi, name):
-		return &Refusal{"force out", name, "it is not Detaching: remove it first, and force it out if the guest does not release it"}
+		return &Refusal{"force out volume", name, "it is not Detaching: remove it first, and force it out if the guest does not release it"}
 	case !slices.Contains(list, name):
 		writeNames(vmi, ForcedAnnotation, append(list, name))
 	}

@@ -16,24 +16,25 @@ import (
 
 // Refusal is why a volume can't be added or removed. The text before the colon is KubeVirt's.
 type Refusal struct {
-	verb, volume, why string
+	// what is the verb with its object.
+	what, name, why string
 }
 
 func (r *Refusal) Error() string {
-	return fmt.Sprintf("Unable to %s volume [%s] because %s", r.verb, r.volume, r.why)
+	return fmt.Sprintf("Unable to %s [%s] because %s", r.what, r.name, r.why)
 }
 
 // Add adds a volume and its disk. An empty CD drive gets only the volume.
 func Add(spec *v1.VirtualMachineInstanceSpec, o *v1.AddVolumeOptions) error {
 	refuse := func(format string, args ...any) error {
-		return &Refusal{"add", o.Name, fmt.Sprintf(format, args...)}
+		return &Refusal{"add volume", o.Name, fmt.Sprintf(format, args...)}
 	}
 	volume := v1.Volume{Name: o.Name, VolumeSource: source(o.VolumeSource)}
 	for i := range spec.Volumes {
 		if v := &spec.Volumes[i]; v.Name == o.Name {
 			return refuse("volume with that name already exists")
 		} else if claim := volumeclaim.Disk(&v.VolumeSource); claim != "" && claim == volumeclaim.Disk(&volume.VolumeSource) {
-			return refuse("PVC [%s] is already in use by volume [%s]", claim, v.Name)
+			return &Refusal{"add volume source", claim, fmt.Sprintf("it already exists: volume [%s] is on that PVC", v.Name)}
 		}
 	}
 	if spec.Domain.Devices.DisableHotplug {
@@ -125,9 +126,9 @@ func Remove(spec *v1.VirtualMachineInstanceSpec, name string) error {
 	v := volumeclaim.Named(spec.Volumes, name)
 	switch {
 	case v == nil:
-		return &Refusal{"remove", name, "it does not exist"}
+		return &Refusal{"remove volume", name, "it does not exist"}
 	case !machine.Hotpluggable(v):
-		return &Refusal{"remove", name, "it is not hotpluggable"}
+		return &Refusal{"remove volume", name, "it is not hotpluggable"}
 	}
 	remove(spec, name)
 	return nil

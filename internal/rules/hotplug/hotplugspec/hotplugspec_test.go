@@ -35,6 +35,14 @@ func options(name, claim string, disk v1.DiskDevice) *v1.AddVolumeOptions {
 
 func on(bus v1.DiskBus) v1.DiskDevice { return v1.DiskDevice{Disk: &v1.DiskTarget{Bus: bus}} }
 
+// KubeVirt's clients match the text before the colon.
+func TestAClaimIsNotAddedTwice(t *testing.T) {
+	const want = "Unable to add volume source [root-disk] because it already exists: volume [root] is on that PVC"
+	if err := Add(machineSpec(), options("a", "root-disk", on(""))); err == nil || err.Error() != want {
+		t.Errorf("it says %v, want %s", err, want)
+	}
+}
+
 func TestAdd(t *testing.T) {
 	for name, test := range map[string]struct {
 		spec func(*v1.VirtualMachineInstanceSpec)
@@ -49,7 +57,6 @@ func TestAdd(t *testing.T) {
 		"a lun":                           {o: options("a", "a", v1.DiskDevice{LUN: &v1.LunTarget{}}), bus: v1.DiskBusSCSI},
 		"a medium into the drive there":   {o: options("drive", "a", v1.DiskDevice{})},
 		"the name is a volume's":          {o: options("root", "a", on("")), want: "volume with that name already exists"},
-		"the claim is in use here":        {o: options("a", "root-disk", on("")), want: "PVC [root-disk] is already in use by volume [root]"},
 		"a disk on a bus without hotplug": {o: options("a", "a", on(v1.DiskBusSATA)), want: "a hotplugged disk must be on the bus scsi or virtio, not sata"},
 		"a lun on virtio": {
 			o:    options("a", "a", v1.DiskDevice{LUN: &v1.LunTarget{Bus: v1.DiskBusVirtio}}),

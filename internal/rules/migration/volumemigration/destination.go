@@ -32,8 +32,11 @@ func SizeOf(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	return 0
 }
 
-// Canceled reports whether the VMI's migratedVolumes are canceled.
+// Canceled reports whether the VMI's migratedVolumes are canceled. Without any, a cancellation is over.
 func Canceled(vmi *v1.VirtualMachineInstance) bool {
+	if len(vmi.Status.MigratedVolumes) == 0 {
+		return false
+	}
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
 	return c != nil && c.Status == corev1.ConditionFalse && c.Reason == v1.VirtualMachineInstanceReasonVolumesChangeCancellation
 }

@@ -15,15 +15,19 @@ func Recorded(status *v1.VirtualMachineStatus) []Move {
 	return Read(status.VolumeUpdateState.VolumeMigrationState.MigratedVolumes)
 }
 
-// Record writes the moves into a VM's status, unless they are there already.
-func Record(status *v1.VirtualMachineStatus, moves []Move) {
+// Record writes the moves into a VM's status, unless they are there already. It returns the new entries, which
+// Describe completes.
+func Record(status *v1.VirtualMachineStatus, moves []Move) []v1.StorageMigratedVolumeInfo {
 	switch {
 	case slices.Equal(moves, Recorded(status)) && (len(moves) > 0 || status.VolumeUpdateState == nil):
 	case len(moves) == 0:
 		status.VolumeUpdateState = nil
 	default:
-		status.VolumeUpdateState = &v1.VolumeUpdateState{VolumeMigrationState: &v1.VolumeMigrationState{MigratedVolumes: Write(moves)}}
+		list := Write(moves)
+		status.VolumeUpdateState = &v1.VolumeUpdateState{VolumeMigrationState: &v1.VolumeMigrationState{MigratedVolumes: list}}
+		return list
 	}
+	return nil
 }
 
 // Kept returns the undecided moves: their disk is, as far as known, on the old claim, and the template names the copy

@@ -69,6 +69,30 @@ func Write(moves []Move) []v1.StorageMigratedVolumeInfo {
 	return list
 }
 
+// Describe completes entries of Write by what is known about their claims: of the source by the VMI's status, of the
+// destination by the claim.
+func Describe(list []v1.StorageMigratedVolumeInfo, vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) {
+	for i := range list {
+		entry := &list[i]
+		if info := claimInfo(vmi, entry.VolumeName); info != nil && info.ClaimName == entry.SourcePVCInfo.ClaimName {
+			entry.SourcePVCInfo = info.DeepCopy()
+		}
+		if claim := claims[entry.DestinationPVCInfo.ClaimName]; claim != nil {
+			entry.DestinationPVCInfo = volumeclaim.Info(claim.Name, claim)
+		}
+	}
+}
+
+// Missing returns the first claim that does not exist, "" if all do.
+func Missing(moves []Move, claims map[string]*corev1.PersistentVolumeClaim) string {
+	for _, m := range moves {
+		if claims[m.To] == nil {
+			return m.To
+		}
+	}
+	return ""
+}
+
 // Of returns the VMI's current moves. It skips entries that are not about a claim of its spec.
 func Of(vmi *v1.VirtualMachineInstance) []Move {
 	return slices.DeleteFunc(Read(vmi.Status.MigratedVolumes), func(m Move) bool {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
@@ -378,7 +379,7 @@ func TestWhichClaimsAreFit(t *testing.T) {
 }
 
 func TestWhatAVMISays(t *testing.T) {
-	vmi := moving()
+	vmi := moving(rootMove)
 	vmi.Status.VolumeStatus = []v1.VolumeStatus{{Name: "data", Size: 3}, {Name: "root", Size: 5}}
 	if SizeOf(vmi, "root") != 5 || SizeOf(vmi, "scratch") != 0 {
 		t.Error("the size of a disk is another's")
@@ -403,5 +404,38 @@ func TestWhatAVMISays(t *testing.T) {
 				t.Errorf("%v", got)
 			}
 		})
+	}
+	// It would stop every later migration.
+	vmi.Status.Conditions, vmi.Status.MigratedVolumes = []v1.VirtualMachineInstanceCondition{condition}, nil
+	if Canceled(vmi) {
+		t.Error("volumes are taken back, and there are none")
+	}
+}
+
+// The entries must say of both claims what is known, and nothing of a claim that the guest does not have.
+func TestDescribe(t *testing.T) {
+	block, rwo := corev1.PersistentVolumeBlock, []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.VolumeStatus = []v1.VolumeStatus{
+		{Name: "root", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "a", VolumeMode: &block}},
+		{Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "other", VolumeMode: &block}},
+	}
+	claims := map[string]*corev1.PersistentVolumeClaim{"b": {ObjectMeta: metav1.ObjectMeta{Name: "b"}, Spec: corev1.PersistentVolumeClaimSpec{AccessModes: rwo}}}
+	moves := []Move{{"root", "a", "b"}, {"data", "c", "d"}}
+	list := Write(moves)
+	Describe(list, vmi, claims)
+	want := []v1.StorageMigratedVolumeInfo{
+		{VolumeName: "root", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "a", VolumeMode: &block},
+			DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "b", AccessModes: rwo}},
+		{VolumeName: "data", SourcePVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "c"}, DestinationPVCInfo: &v1.PersistentVolumeClaimInfo{ClaimName: "d"}},
+	}
+	if !equality.Semantic.DeepEqual(list, want) || !slices.Equal(Read(list), moves) {
+		t.Errorf("the entries are %+v", list)
+	}
+	if got := Missing(moves, claims); got != "d" {
+		t.Errorf("the claim %q is missing", got)
+	}
+	if got := Missing(moves[:1], claims); got != "" {
+		t.Errorf("the claim %q is missing, and exists", got)
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -105,7 +106,7 @@ func (p *planning) planVMI(vmi *v1.VirtualMachineInstance) {
 	switch {
 	case movable && (volumes || p.by(v1.WorkloadUpdateMethodLiveMigrate)):
 		// The VM itself requests a migration of volumes.
-		p.migrate(vmi)
+		p.migrate(vmi, volumes)
 	case outdated && p.by(v1.WorkloadUpdateMethodEvict) && (movable || !protected(vmi, p.Eviction)):
 		p.plan.Evict = append(p.plan.Evict, vmi)
 	}
@@ -147,8 +148,8 @@ func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool
 }
 
 // migrate creates a migration unless one is pending or has just ended, and no more than may run: waiting guests need no
-// object.
-func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
+// object. volumes means that it copies disks to other claims: KubeVirt's clients find it by its label.
+func (p *planning) migrate(vmi *v1.VirtualMachineInstance, volumes bool) {
 	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if p.underway >= p.MostMigrations || slices.ContainsFunc(of, pending) {
@@ -159,8 +160,20 @@ func (p *planning) migrate(vmi *v1.VirtualMachineInstance) {
 		return
 	}
 	p.underway++
-	p.plan.Migrate = append(p.plan.Migrate, migration.Automatic(vmi, v1.WorkloadUpdateMigrationAnnotation, "",
-		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation)))))
+	m := migration.Automatic(vmi, v1.WorkloadUpdateMigrationAnnotation, "",
+		layout.PodName("kubevirt-workload-update-", vmi.Name, "-"+layout.LongDigest(string(vmi.UID)+" "+p.Image+" "+migration.LastFor(of, v1.WorkloadUpdateMigrationAnnotation))))
+	if volumes {
+		m.Labels[v1.VolumesUpdateMigration] = volumesLabel(vmi)
+	}
+	p.plan.Migrate = append(p.plan.Migrate, m)
+}
+
+// volumesLabel returns the VMI's name or, if that is too long for a label, its UID.
+func volumesLabel(vmi *v1.VirtualMachineInstance) string {
+	if len(vmi.Name) > validation.LabelValueMaxLength {
+		return string(vmi.UID)
+	}
+	return vmi.Name
 }
 
 // cancel is for a reverted change. A migration that was handed over goes on.

@@ -222,3 +222,27 @@ func TestEveryAttemptHasAName(t *testing.T) {
 		t.Errorf("the second attempt is %s, too", second.Name)
 	}
 }
+
+// KubeVirt's clients find the migration that copies a VM's disks by this label, and no other may have it.
+func TestAMigrationOfVolumesIsLabeled(t *testing.T) {
+	long := strings.Repeat("a", 64)
+	for name, c := range map[string]struct {
+		vmi  *v1.VirtualMachineInstance
+		want string
+	}{
+		"volumes":               {changes(guest("a", "new"), "True"), "a"},
+		"volumes and the image": {changes(guest("a", "old"), "True"), "a"},
+		"a long name":           {changes(in(v1.Running, &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: long, UID: "u"}}), "True"), "u"},
+		"the image":             {guest("a", "old"), ""},
+	} {
+		plan := Decide(Cluster{
+			VMIs: []*v1.VirtualMachineInstance{c.vmi}, Image: "new", MostMigrations: 1, Now: noon,
+			Strategy: v1.KubeVirtWorkloadUpdateStrategy{WorkloadUpdateMethods: []v1.WorkloadUpdateMethod{v1.WorkloadUpdateMethodLiveMigrate}},
+		})
+		if len(plan.Migrate) != 1 {
+			t.Errorf("%s: %d migrations", name, len(plan.Migrate))
+		} else if got := plan.Migrate[0].Labels[v1.VolumesUpdateMigration]; got != c.want || plan.Migrate[0].Labels[v1.MigrationSelectorLabel] == "" {
+			t.Errorf("%s: the labels are %v", name, plan.Migrate[0].Labels)
+		}
+	}
+}

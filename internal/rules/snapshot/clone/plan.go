@@ -168,7 +168,7 @@ func (d *decision) progress() {
 func (d *decision) takeSnapshot() {
 	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
 	case s == nil && d.o.Source == nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the VM %s, which is to be cloned, does not exist", name))
+		d.wait(ReasonNoSource, fmt.Sprintf("the VM %s, which is to be cloned, does not exist", name))
 	case s == nil:
 		d.setProgressing(clonev1.SnapshotInProgress, ReasonSnapshot, fmt.Sprintf("a snapshot of the VM %s is being made", name))
 		d.Step = MakeSnapshot
@@ -192,7 +192,7 @@ func (d *decision) takeSnapshot() {
 func (d *decision) useSnapshot() {
 	switch s, name := d.o.Snapshot, d.o.Clone.Spec.Source.Name; {
 	case s == nil:
-		d.wait(ReasonWaiting, fmt.Sprintf("the snapshot %s, which is to be cloned, does not exist", name))
+		d.wait(ReasonNoSource, fmt.Sprintf("the snapshot %s, which is to be cloned, does not exist", name))
 	case s.DeletionTimestamp != nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the snapshot %s is being deleted", name))
 	case !snapshot.Ended(s):

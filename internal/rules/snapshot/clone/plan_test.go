@@ -127,7 +127,7 @@ func TestDecide(t *testing.T) {
 		step   Step
 		after  time.Duration
 	}{
-		"a VM that is not there is waited for": {[]edit{func(o *Observed) { o.Source = nil }}, clonev1.SnapshotInProgress, ReasonWaiting, "the VM vm, which is to be cloned, does not exist", Rest, 5 * time.Second},
+		"a VM that is not there is waited for": {[]edit{func(o *Observed) { o.Source = nil }}, clonev1.SnapshotInProgress, ReasonNoSource, "the VM vm, which is to be cloned, does not exist", Rest, 5 * time.Second},
 		"a VM is snapshotted":                  {nil, clonev1.SnapshotInProgress, ReasonSnapshot, "a snapshot of the VM vm is being made", MakeSnapshot, 0},
 		"its snapshot ends by itself":          {[]edit{waits}, clonev1.SnapshotInProgress, ReasonSnapshot, "the snapshot of the VM vm is in progress: the claim is not bound", Rest, 0},
 		"one that has no status": {[]edit{waits, func(o *Observed) { o.Snapshot.Status = nil }}, clonev1.SnapshotInProgress, ReasonSnapshot,
@@ -152,7 +152,7 @@ func TestDecide(t *testing.T) {
 		"nor a template": {[]edit{done, func(o *Observed) { o.Content.Spec.Source.VirtualMachine.Spec.Template = nil }}, clonev1.Failed, ReasonSourceLost,
 			"the content of the snapshot tmp-snapshot-" + uid + " was deleted", Rest, 0},
 
-		"a snapshot that is not there is waited for": {[]edit{ofSnapshot}, clonev1.SnapshotInProgress, ReasonWaiting, "the snapshot golden, which is to be cloned, does not exist", Rest, 5 * time.Second},
+		"a snapshot that is not there is waited for": {[]edit{ofSnapshot}, clonev1.SnapshotInProgress, ReasonNoSource, "the snapshot golden, which is to be cloned, does not exist", Rest, 5 * time.Second},
 		"a snapshot that is not ready":               {[]edit{ofSnapshot, waits, foreign}, clonev1.SnapshotInProgress, ReasonWaiting, "the snapshot golden is not ready to use yet: the claim is not bound", Rest, 5 * time.Second},
 		"a snapshot that has failed":                 {[]edit{ofSnapshot, snap(snapshotv1.Failed, "no class"), foreign}, clonev1.Failed, ReasonSourceLost, "the snapshot golden has failed, and can't be cloned: no class", Rest, 0},
 		"a snapshot that is deleted": {[]edit{ofSnapshot, done, foreign, func(o *Observed) { o.Snapshot.DeletionTimestamp = gone }}, clonev1.Failed, ReasonSourceLost,
@@ -219,7 +219,7 @@ func conditions(t *testing.T, s clonev1.VirtualMachineCloneStatus, reason string
 	t.Helper()
 	for kind, want := range map[clonev1.ConditionType]bool{
 		clonev1.ConditionReady:       s.Phase == clonev1.Succeeded,
-		clonev1.ConditionProgressing: s.Phase != clonev1.Succeeded && s.Phase != clonev1.Failed,
+		clonev1.ConditionProgressing: s.Phase != clonev1.Succeeded && s.Phase != clonev1.Failed && reason != ReasonWaiting && reason != ReasonNoSource,
 	} {
 		c := condition.Find(s.Conditions, kind)
 		if c == nil || c.Reason != reason || (c.Status == corev1.ConditionTrue) != want || c.Status != corev1.ConditionTrue && c.Status != corev1.ConditionFalse {

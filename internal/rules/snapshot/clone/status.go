@@ -10,6 +10,8 @@ import (
 
 // Reasons of the conditions.
 const (
+	// ReasonNoSource is also the reason of an event that KubeVirt's clients wait for.
+	ReasonNoSource       = "SourceDoesNotExist"
 	ReasonWaiting        = "Waiting"
 	ReasonSnapshot       = "MakingSnapshot"
 	ReasonRestore        = "Restoring"
@@ -34,8 +36,11 @@ func (d *decision) setProgressing(phase clonev1.VirtualMachineClonePhase, reason
 	d.set(clonev1.ConditionReady, corev1.ConditionFalse, reason, message)
 }
 
+// wait describes an obstacle that the clone can't remove. It makes no progress meanwhile.
 func (d *decision) wait(reason, message string) {
-	d.setProgressing(clonev1.SnapshotInProgress, reason, message)
+	d.Clone.Status.Phase = clonev1.SnapshotInProgress
+	d.set(clonev1.ConditionProgressing, corev1.ConditionFalse, reason, message)
+	d.set(clonev1.ConditionReady, corev1.ConditionFalse, reason, message)
 	d.After = d.again()
 }
 
@@ -82,5 +87,11 @@ func Says(c *clonev1.VirtualMachineClone) string {
 // Waits reports whether a clone waits for its source.
 func Waits(c *clonev1.VirtualMachineClone) bool {
 	p := condition.Find(c.Status.Conditions, clonev1.ConditionProgressing)
-	return p != nil && p.Status == corev1.ConditionTrue && p.Reason == ReasonWaiting
+	return p != nil && (p.Reason == ReasonWaiting || p.Reason == ReasonNoSource)
+}
+
+// LacksSource reports whether a clone waits for a source that does not exist.
+func LacksSource(c *clonev1.VirtualMachineClone) bool {
+	p := condition.Find(c.Status.Conditions, clonev1.ConditionProgressing)
+	return p != nil && p.Reason == ReasonNoSource
 }

@@ -12,6 +12,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 const mebibyte = 1 << 20
@@ -101,6 +102,9 @@ func newClaim(o Observed, how method) *corev1.PersistentVolumeClaim {
 		claim.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: dv.Spec.Source.PVC.Name}
 	case methodRestore:
 		claim.Spec.DataSource = snapshotOf(dv.Spec.Source.Snapshot)
+	}
+	if preallocate(o) && claim.Spec.DataSource == nil {
+		claim.Annotations[volumeclaim.AnnPreallocation] = "true"
 	}
 	return claim
 }

@@ -13,6 +13,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/propertytest"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 // A disk of the size in spec.storage must fit into its claim whatever share the file system takes, and the claim must
@@ -102,6 +103,30 @@ func TestTheNoteOnCloningDoesNotReachTheClaim(t *testing.T) {
 	want := map[string]string{"mine": "kept", layout.AnnContentType: "kubevirt"}
 	if diff := cmp.Diff(want, claim.Annotations); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// Only a worker allocates each block.
+func TestAPreallocatedClaimSaysSo(t *testing.T) {
+	preallocated := func(dv *cdiv1.DataVolume) { dv.Spec.Preallocation = new(true) }
+	sparse := func(dv *cdiv1.DataVolume) { dv.Spec.Preallocation = new(false) }
+	everywhere := ConfigOf(nil)
+	everywhere.Preallocate = true
+	for name, c := range map[string]struct {
+		o    Observed
+		how  method
+		want bool
+	}{
+		"asked":              {Observed{DataVolume: newDV(httpSource(), preallocated), Config: ConfigOf(nil)}, methodImport, true},
+		"not asked":          {Observed{DataVolume: newDV(httpSource()), Config: ConfigOf(nil)}, methodImport, false},
+		"by the cluster":     {Observed{DataVolume: newDV(httpSource()), Config: everywhere}, methodImport, true},
+		"except for this":    {Observed{DataVolume: newDV(httpSource(), sparse), Config: everywhere}, methodImport, false},
+		"the driver's clone": {Observed{DataVolume: newDV(cloneOf("ns", "source"), preallocated), Config: ConfigOf(nil)}, methodClone, false},
+	} {
+		info := volumeclaim.Info("disk", newClaim(c.o, c.how))
+		if info.Preallocated != c.want {
+			t.Errorf("%s: %v", name, info.Preallocated)
+		}
 	}
 }
 

@@ -45,6 +45,13 @@ func (d *decision) newSource() *Worker {
 	}
 }
 
+func preallocate(o Observed) bool {
+	if asked := o.DataVolume.Spec.Preallocation; asked != nil {
+		return *asked
+	}
+	return o.Config.Preallocate
+}
+
 // TaskOf returns the task of the DataVolume's worker.
 func TaskOf(o Observed) transfer.Task {
 	dv := o.DataVolume
@@ -52,10 +59,7 @@ func TaskOf(o Observed) transfer.Task {
 		Block: IsBlock(o.Claim), Size: DiskSize(o),
 		Archive:     contentType(dv) == cdiv1.DataVolumeArchive,
 		Checksum:    Checksum(dv),
-		Preallocate: o.Config.Preallocate,
-	}
-	if dv.Spec.Preallocation != nil {
-		task.Preallocate = *dv.Spec.Preallocation
+		Preallocate: preallocate(o),
 	}
 	task.DeniedNetworks, task.AllowedNetworks = o.Config.DeniedNetworks, o.Config.AllowedNetworks
 	switch source := dv.Spec.Source; {

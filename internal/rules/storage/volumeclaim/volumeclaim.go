@@ -4,7 +4,9 @@ package volumeclaim
 
 import (
 	"slices"
+	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 )
 
@@ -51,6 +53,30 @@ func Written(source *v1.VolumeSource) string {
 		return claim.Name
 	}
 	return ""
+}
+
+// Info returns what a status has of the claim of that name, which may be nil.
+func Info(name string, claim *corev1.PersistentVolumeClaim) *v1.PersistentVolumeClaimInfo {
+	info := &v1.PersistentVolumeClaimInfo{ClaimName: name}
+	if claim != nil {
+		info.AccessModes, info.VolumeMode = claim.Spec.AccessModes, claim.Spec.VolumeMode
+		info.Capacity, info.Requests = claim.Status.Capacity, claim.Spec.Resources.Requests
+		info.Preallocated = preallocated(claim.Annotations)
+	}
+	return info
+}
+
+// AnnPreallocation "true" on a claim means that each block of its disk is allocated, and is to stay so.
+const AnnPreallocation = "cdi.kubevirt.io/storage.preallocation"
+
+// As in KubeVirt, the annotations may have any prefix.
+func preallocated(annotations map[string]string) bool {
+	for key, value := range annotations {
+		if _, name, _ := strings.Cut(key, "/"); value == "true" && (name == "storage.preallocation" || name == "storage.thick-provisioned") {
+			return true
+		}
+	}
+	return false
 }
 
 // Named returns the volume of a name, nil for none. It points into the list.

@@ -120,3 +120,24 @@ func TestNamed(t *testing.T) {
 		t.Errorf("dat is %v", v)
 	}
 }
+
+func TestInfo(t *testing.T) {
+	if got := Info("gone", nil); got.ClaimName != "gone" || got.AccessModes != nil {
+		t.Errorf("of a claim that does not exist: %+v", got)
+	}
+	claim := &corev1.PersistentVolumeClaim{Spec: corev1.PersistentVolumeClaimSpec{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}}}
+	for key, values := range map[string]map[string]bool{
+		AnnPreallocation: {"true": true, "false": false},
+		"user.custom.annotation/storage.preallocation":    {"true": true},
+		"mine/storage.thick-provisioned":                  {"true": true, "yes": false},
+		"storage.preallocation":                           {"true": false},
+		"cdi.kubevirt.io/storage.preallocation.requested": {"true": false},
+	} {
+		for value, want := range values {
+			claim.Annotations = map[string]string{key: value}
+			if got := Info("c", claim); got.Preallocated != want || len(got.AccessModes) != 1 {
+				t.Errorf("%s=%s: %+v", key, value, got)
+			}
+		}
+	}
+}

@@ -171,7 +171,7 @@ func TestADrainGoesByTheAPIServersWord(t *testing.T) {
 		if test.edit != nil {
 			test.edit(vmi)
 		}
-		p := Decide(Observed{VM: test.vm, VMI: vmi, VMConfirmed: true, Now: now, DrainDisks: []DrainDisk{{Move: away, Claim: old, DataVolume: test.dv}}})
+		p := Decide(Observed{VM: test.vm, VMI: vmi, VMConfirmed: true, Now: now, Destinations: claims(away.To), DrainDisks: []DrainDisk{{Move: away, Claim: old, DataVolume: test.dv}}})
 		if p.Needs != test.want || len(p.DeleteDestinations) > 0 {
 			t.Errorf("%s: it asks for %q, and deletes %v", name, p.Needs, p.DeleteDestinations)
 		}

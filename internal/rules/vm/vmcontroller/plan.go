@@ -62,6 +62,8 @@ type Observed struct {
 	DataVolumes      []DataVolume                   // in the order of the VM's dataVolumeTemplates
 	NamedDataVolumes []*cdiv1.DataVolume            // the others in the template's volumes
 	DrainDisks       []DrainDisk                    // of the VM's own VMI
+	// Destinations are the existing claims of DestinationNames, nil if nobody has asked.
+	Destinations     map[string]*corev1.PersistentVolumeClaim
 	Type, Preference *Referred
 	Binding          string // interface binding of a VM that lists no network
 	ReferencePolicy  v1.InstancetypeReferencePolicy
@@ -81,6 +83,8 @@ const (
 	NeedTemplate Question = "the VM with other claims in its template"
 	NeedVM       Question = "the newest version of the VM"
 	NeedVMI      Question = "the VMI"
+	// NeedDestinations asks for the claims of DestinationNames.
+	NeedDestinations Question = "the claims to which disks are to be copied"
 )
 
 // Plan has actions in this order: release revisions, keep revisions, adopt, create the DataVolumes, create the VMI,

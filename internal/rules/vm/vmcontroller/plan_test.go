@@ -142,6 +142,10 @@ func outcomeOf(p Plan) outcome {
 // decide returns the plan when the API server confirms the observations.
 func decide(o Observed) Plan {
 	o.VMConfirmed, o.VMIAsked = true, true
+	if o.Destinations == nil {
+		// All but this one exist.
+		o.Destinations = claims(slices.DeleteFunc(DestinationNames(&o), func(name string) bool { return name == "z" })...)
+	}
 	return Decide(o)
 }
 

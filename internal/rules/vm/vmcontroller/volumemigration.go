@@ -1,8 +1,10 @@
 package vmcontroller
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -26,7 +28,12 @@ type moves struct {
 	refusals []string
 	// unfinished are recorded moves that are not known to have completed.
 	unfinished []volumemigration.Move
+	// missing is a claim of wanted moves that does not exist. None is recorded meanwhile.
+	missing string
 }
+
+// destinationInterval is how often a missing claim is looked for.
+const destinationInterval = 5 * time.Second
 
 // The VM records the disks to copy before the VMI gets them: a VM whose VMI vanishes must not take an incomplete copy
 // for its disk (decision 340).
@@ -45,7 +52,39 @@ func (d *decision) compareVolumes() {
 		// A cache is not enough to forget that disks are being copied.
 		d.needs(NeedVMI)
 	}
-	volumemigration.Record(&d.VM.Status, volumemigration.With(m.wanted, m.unfinished))
+	d.askForDestinations()
+	wanted := m.wanted
+	if m.missing != "" {
+		wanted = nil
+	}
+	entries := volumemigration.Record(&d.VM.Status, volumemigration.With(wanted, m.unfinished))
+	if d.vmi != nil {
+		volumemigration.Describe(entries, d.vmi, d.o.Destinations)
+	}
+}
+
+// DestinationNames returns the claims to which the template wants disks of the VMI to be copied.
+func DestinationNames(o *Observed) []string {
+	var names []string
+	if o.VMI != nil && o.VM.Spec.Template != nil {
+		moves, _ := volumemigration.Compare(o.VMI, &o.VM.Spec.Template.Spec)
+		for _, m := range moves {
+			names = append(names, m.To)
+		}
+	}
+	return names
+}
+
+// askForDestinations looks for the claims of moves that the VMI does not have yet.
+func (d *decision) askForDestinations() {
+	m := &d.moves
+	switch {
+	case len(m.wanted) == 0 || slices.Equal(volumemigration.Of(d.vmi), m.wanted):
+	case d.o.Destinations == nil:
+		d.needs(NeedDestinations)
+	default:
+		m.missing = volumemigration.Missing(m.wanted, d.o.Destinations)
+	}
 }
 
 // unrecovered reports whether the VM must not start with the claims of its template.
@@ -59,23 +98,41 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	facts := vmistatus.Facts{Now: d.o.Now}
 	renamed := false
 	switch inFlight := migration.InFlight(vmi); {
-	case len(d.moves.wanted) == 0 && condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) == nil:
+	case len(d.moves.wanted) == 0 && d.calm():
 		return !inFlight && d.rename(vmi)
 	case inFlight && (len(under) == 0 || slices.Equal(under, d.moves.wanted)):
 		return false
 	case inFlight:
 		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Canceled: true,
 			Message: "the VM's template names other claims again; the migration is being stopped: volumes " + volumemigration.Text(under)})
+	case d.moves.missing != "":
+		d.After = destinationInterval
+		// KubeVirt's clients match the first sentence.
+		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Idle: vmistatus.ReasonDestinationMissing,
+			Message: fmt.Sprintf("One of the destination volumes doesn't exist: PVC %s/%s. The disks are copied as soon as it does", d.VM.Namespace, d.moves.missing)})
 	case !volumemigration.Covers(volumemigration.Recorded(&d.o.VM.Status), d.moves.wanted):
 		return false
+	case len(d.moves.wanted) == 0:
+		renamed = d.rename(vmi)
+		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Idle: v1.VirtualMachineInstanceReasonVolumesChangeCancellation,
+			Message: "no disk is copied to another claim any more: the VM's template has changed again"})
 	default:
 		renamed = d.rename(vmi)
-		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Migrated: volumemigration.Write(d.moves.wanted),
+		migrated := volumemigration.Write(d.moves.wanted)
+		volumemigration.Describe(migrated, vmi, d.o.Destinations)
+		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Migrated: migrated,
 			Message: "the disks are copied to other claims by a migration: volumes " + volumemigration.Text(d.moves.wanted)})
 	}
 	before := vmi.Status
 	vmi.Status = vmistatus.Project(vmi, vmistatus.Controller, facts)
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
+}
+
+// calm reports whether the VMI's status says nothing about disks to copy, except that earlier ones were given up.
+func (d *decision) calm() bool {
+	c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
+	return c == nil || c.Status == corev1.ConditionFalse && c.Reason == v1.VirtualMachineInstanceReasonVolumesChangeCancellation &&
+		len(d.vmi.Status.MigratedVolumes) == 0
 }
 
 func (d *decision) held() *v1.VirtualMachineInstanceSpec {

@@ -1,14 +1,17 @@
 package vmcontroller
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // onClaim puts a spec's volume with its disk on a claim.
@@ -54,6 +57,23 @@ func locked(vmi *v1.VirtualMachineInstance) {
 	vmi.Spec.Domain.Devices.Disks[0].CDRom = &v1.CDRomTarget{}
 }
 
+func claims(names ...string) map[string]*corev1.PersistentVolumeClaim {
+	all := map[string]*corev1.PersistentVolumeClaim{}
+	for _, name := range names {
+		all[name] = &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	}
+	return all
+}
+
+// changed makes the VMI's condition VolumesChange False.
+func changed(reason string) vmiEdit {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
+			Type: v1.VirtualMachineInstanceVolumesChange, Status: corev1.ConditionFalse, Reason: reason,
+		})
+	}
+}
+
 // volumesOf formats a plan's actions about volumes.
 func volumesOf(o Observed, p Plan) string {
 	var words []string
@@ -96,12 +116,18 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 		"the migration is in flight":           {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), inFlight), ""},
 		"another is wanted meanwhile":          {vm(wants("c"), recorded(aToB)), vmi(isOn("a"), copies(aToB), inFlight), "records root from a to c, root from a to b; copies root from a to b; VolumesChange False"},
 		"it is taken back meanwhile":           {vm(wants("a"), recorded(aToB)), vmi(isOn("a"), copies(aToB), inFlight), "copies root from a to b; VolumesChange False"},
-		"it is taken back":                     {vm(wants("a"), recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies "},
+		"it is taken back":                     {vm(wants("a"), recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; VolumesChange False"},
+		"that stays in the condition":          {vm(wants("a")), vmi(isOn("a"), changed(v1.VirtualMachineInstanceReasonVolumesChangeCancellation)), ""},
+		"it is wanted again":                   {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), changed(v1.VirtualMachineInstanceReasonVolumesChangeCancellation)), "copies root from a to b; VolumesChange True"},
+		"a claim that does not exist":          {vm(wants("z")), vmi(isOn("a")), "copies ; VolumesChange False"},
+		"another does not exist by now":        {vm(wants("z"), recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; VolumesChange False"},
+		"one that does not exist was wanted":   {vm(wants("a")), vmi(isOn("a"), changed(vmistatus.ReasonDestinationMissing)), "copies ; VolumesChange False"},
+		"it exists by now":                     {vm(wants("b")), vmi(isOn("a"), changed(vmistatus.ReasonDestinationMissing)), "records root from a to b"},
 		"that is over":                         {vm(wants("a"), recorded(aToB)), vmi(isOn("a")), "records "},
 		"the guest has arrived":                {vm(wants("b"), recorded(aToB)), vmi(isOn("b")), "records "},
 		"a migration of memory is in flight":   {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), inFlight), ""},
 		"the strategy is another":              {vm(wants("b"), afterRestart), vmi(isOn("a")), restart},
-		"the strategy is another by now":       {vm(wants("b"), afterRestart, recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; " + restart},
+		"the strategy is another by now":       {vm(wants("b"), afterRestart, recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; VolumesChange False; " + restart},
 		"a disk that can't be copied":          {vm(wants("b")), vmi(isOn("a"), locked), names + "; volume root can't be migrated: it is in a cdrom"},
 		"the VMI is being deleted":             {vm(wants("b")), vmi(isOn("a"), vmiDeleting), restart},
 		"it is being deleted, and was copied":  {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), vmiDeleting), restart},
@@ -125,6 +151,19 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
+	}
+}
+
+// KubeVirt's clients match the first sentence, and the VM is looked at again, since nothing wakes it.
+func TestAClaimThatDoesNotExist(t *testing.T) {
+	o := Observed{VM: newVM(v1.RunStrategyAlways, wants("z")), VMI: newTestVMI(running, isOn("a")), Now: now}
+	p := decide(o)
+	c := condition.Find(p.Sync.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
+	if c == nil || c.Reason != "DestinationMissing" || !strings.HasPrefix(c.Message, "One of the destination volumes doesn't exist: PVC ns/z") || p.After != destinationInterval {
+		t.Errorf("the condition is %+v, and the next look in %v", c, p.After)
+	}
+	if p.VM.Status.VolumeUpdateState != nil {
+		t.Error("the VM records a copy that can't begin")
 	}
 }
 
@@ -159,8 +198,8 @@ func TestPluggedVolumesThatAreMigrated(t *testing.T) {
 		"then the VMI hears of it":          {vm(wants("b"), recorded(aToB)), in(v1.VolumeReady), "copies root from a to b; VolumesChange True", "a"},
 		"the migration is in flight":        {vm(wants("b"), recorded(aToB)), in(v1.VolumeReady, copies(aToB), inFlight), "", ""},
 		"it is not in the guest yet":        {vm(wants("b")), in(v1.VolumeBound), out, ""},
-		"it has left the guest since":       {vm(wants("b"), recorded(aToB)), in(v1.VolumeBound, copies(aToB)), "copies ; " + out, "a"},
-		"it is taken back":                  {vm(wants("a"), recorded(aToB)), in(v1.VolumeReady, copies(aToB)), "copies ", "a"},
+		"it has left the guest since":       {vm(wants("b"), recorded(aToB)), in(v1.VolumeBound, copies(aToB)), "copies ; VolumesChange False; " + out, "a"},
+		"it is taken back":                  {vm(wants("a"), recorded(aToB)), in(v1.VolumeReady, copies(aToB)), "copies ; VolumesChange False", "a"},
 		"the strategy is another":           {vm(wants("b"), afterRestart), in(v1.VolumeReady), "copies ", "removed"},
 		"a copy was begun, and is not done": {vm(wants("b"), afterRestart, recorded(aToB)), in(v1.VolumeReady), "", ""},
 	} {
@@ -195,9 +234,13 @@ func TestARecordGoesByTheAPIServersWord(t *testing.T) {
 			t.Errorf("%s: it asks for %q", name, p.Needs)
 		}
 	}
-	still := Observed{VM: newVM(v1.RunStrategyManual, wants("b"), recorded(aToB)), VMI: newTestVMI(running, isOn("a")), VMConfirmed: true, Now: now}
+	still := Observed{VM: newVM(v1.RunStrategyManual, wants("b"), recorded(aToB)), VMI: newTestVMI(running, isOn("a")), VMConfirmed: true, Destinations: claims("b"), Now: now}
 	if p := Decide(still); p.Needs != "" {
 		t.Errorf("it asks for %s where nothing is forgotten", p.Needs)
+	}
+	still.Destinations = nil
+	if p := Decide(still); p.Needs != NeedDestinations || !slices.Equal(DestinationNames(&still), []string{"b"}) {
+		t.Errorf("it asks for %q, the claims %v", p.Needs, DestinationNames(&still))
 	}
 }
 

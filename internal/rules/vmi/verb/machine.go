@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
+	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
 // Plan has a verb's changes of a VirtualMachine, in this order.
@@ -37,6 +39,8 @@ func (p Plan) Apply(vm *v1.VirtualMachine) {
 	vm.Spec.RunStrategy = &strategy
 }
 
+const recoveryRequired = "VM recovery required: %s"
+
 // Start plans to start vm. vmi is its VMI, nil for none.
 func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.StartOptions) (Plan, error) {
 	strategy, err := vm.RunStrategy()
@@ -47,7 +51,11 @@ func Start(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.Sta
 		return Plan{}, Conflict(vm, "VM is already running")
 	}
 	if by := vm.Status.RestoreInProgress; by != nil {
-		return Plan{}, Conflict(vm, "the VM is being restored by the VirtualMachineRestore %s; start it when that is complete", *by)
+		// KubeVirt's clients match the beginning of this and of recoveryRequired.
+		return Plan{}, Conflict(vm, "Cannot update VM runStrategy until restore %q completes: start it then", *by)
+	}
+	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineManualRecoveryRequired); c != nil && c.Status == corev1.ConditionTrue {
+		return Plan{}, Conflict(vm, recoveryRequired, c.Message)
 	}
 	if _, locked := lock.Of(vm); locked {
 		return Plan{}, Conflict(vm, "%s", lock.Refusal(vm))
@@ -155,6 +163,10 @@ func Restart(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, options v1.R
 	}
 	if underway(vm) {
 		return Plan{}, Conflict(vm, "unable to complete request: stop/start already underway")
+	}
+	if condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange) {
+		return Plan{}, Conflict(vm, recoveryRequired, "its disks are being copied to other claims, and the copies would be incomplete: "+
+			"restart it when the migration has ended, or have the template name the old claims again first")
 	}
 	if err := validGrace(vmi, options.GracePeriodSeconds); err != nil {
 		return Plan{}, err

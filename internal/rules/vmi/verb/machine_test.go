@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
@@ -61,7 +62,9 @@ func TestStart(t *testing.T) {
 		"a VM that always runs":                             {vm: machine(v1.RunStrategyAlways), err: refusal("Always does not support manual start requests")},
 		"a VM that runs once":                               {vm: machine(v1.RunStrategyOnce), vmi: instance(v1.Failed), err: refusal("Once does not support manual start requests")},
 		"a VM that is about to start":                       {vm: machine(v1.RunStrategyManual, startNow), err: refusal("unable to complete request: stop/start already underway")},
-		"a VM that is being restored":                       {vm: restored(), err: refusal("the VM is being restored by the VirtualMachineRestore back; start it when that is complete")},
+		"a VM that is being restored":                       {vm: restored(), err: refusal(`Cannot update VM runStrategy until restore "back" completes: start it then`)},
+		"a VM whose disks may be incomplete copies":         {vm: incomplete(corev1.ConditionTrue), err: refusal("VM recovery required: name the old claims")},
+		"one whose disks were":                              {vm: incomplete(corev1.ConditionFalse), want: requests(startNow)},
 		"a VM whose strategy contradicts its field running": {vm: contradictory(), err: refusal("running and runstrategy are mutually exclusive")},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -75,6 +78,19 @@ func restored() *v1.VirtualMachine {
 	vm := machine(v1.RunStrategyHalted)
 	vm.Status.RestoreInProgress = new("back")
 	return vm
+}
+
+func incomplete(status corev1.ConditionStatus) *v1.VirtualMachine {
+	vm := machine(v1.RunStrategyManual)
+	vm.Status.Conditions = []v1.VirtualMachineCondition{{Type: v1.VirtualMachineManualRecoveryRequired, Status: status, Message: "name the old claims"}}
+	return vm
+}
+
+// copying is a guest whose disks are being copied to other claims, or were to be.
+func copying(status corev1.ConditionStatus) *v1.VirtualMachineInstance {
+	vmi := instance(v1.Running)
+	vmi.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceVolumesChange, Status: status}}
+	return vmi
 }
 
 func contradictory() *v1.VirtualMachine {
@@ -130,7 +146,10 @@ func TestRestart(t *testing.T) {
 		want  Plan
 		err   string
 	}{
-		"a VM that runs":                {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), want: requests(stopUID1, startNow)},
+		"a VM that runs": {vm: machine(v1.RunStrategyAlways), vmi: instance(v1.Running), want: requests(stopUID1, startNow)},
+		"one whose disks are copied": {vm: machine(v1.RunStrategyAlways), vmi: copying(corev1.ConditionTrue), err: refusal("VM recovery required: its disks are being copied to other claims, " +
+			"and the copies would be incomplete: restart it when the migration has ended, or have the template name the old claims again first")},
+		"one whose disks are not":       {vm: machine(v1.RunStrategyAlways), vmi: copying(corev1.ConditionFalse), want: requests(stopUID1, startNow)},
 		"at once":                       {vm: machine(v1.RunStrategyManual), vmi: instance(v1.Running), grace: new(int64(0)), want: Plan{GracePeriod: new(int64(0)), Requests: []v1.VirtualMachineStateChangeRequest{stopUID1, startNow}}},
 		"a halted VM":                   {vm: machine(v1.RunStrategyHalted), err: refusal("Halted does not support manual restart requests")},
 		"a VM that runs once":           {vm: machine(v1.RunStrategyOnce), vmi: instance(v1.Running), err: refusal("Once does not support manual restart requests")},

@@ -10,8 +10,13 @@ type Volumes struct {
 	// Canceled means that the copies are given up. The status keeps the volumes until the migration has ended, and
 	// Migrated is ignored.
 	Canceled bool
-	Message  string
+	// Idle is the condition's reason if nothing is copied although another claim is or was wanted. Migrated is empty.
+	Idle    string
+	Message string
 }
+
+// ReasonDestinationMissing is the reason of VolumesChange while a claim does not exist to which a disk is to be copied.
+const ReasonDestinationMissing = "DestinationMissing"
 
 func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
 	change, known := p.Volumes.Get()
@@ -24,7 +29,7 @@ func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// volumesChange is True while disks are to be copied, and False after a cancellation.
+// volumesChange is True while disks are to be copied, and False while they can't be and after a cancellation.
 func (p *projection) volumesChange() verdict {
 	change, known := p.Volumes.Get()
 	switch {
@@ -36,6 +41,8 @@ func (p *projection) volumesChange() verdict {
 		return unknown
 	case change.Canceled:
 		return isFalse(v1.VirtualMachineInstanceReasonVolumesChangeCancellation, change.Message)
+	case change.Idle != "":
+		return isFalse(change.Idle, change.Message)
 	case len(change.Migrated) == 0:
 		return absent
 	}

@@ -26,6 +26,7 @@ func TestVolumesThatAreCopied(t *testing.T) {
 		"one":                   {v1.Running, nil, Facts{Volumes: Known(Volumes{Migrated: one, Message: "why"})}, one, "True  why"},
 		"another":               {v1.Running, one, Facts{Volumes: Known(Volumes{Migrated: other, Message: "why"})}, other, "True  why"},
 		"none any more":         {v1.Running, one, Facts{Volumes: Known(Volumes{})}, nil, ""},
+		"a claim is missing":    {v1.Running, one, Facts{Volumes: Known(Volumes{Idle: ReasonDestinationMissing, Message: "why"})}, nil, "False DestinationMissing why"},
 		"taken back":            {v1.Running, one, Facts{Volumes: Known(Volumes{Canceled: true, Message: "why"})}, one, "False VolumesChangeCancellation why"},
 		"the guest has arrived": {v1.Running, one, Facts{Migration: arrived}, nil, ""},
 		"before it runs":        {v1.Scheduling, nil, Facts{Volumes: Known(Volumes{Migrated: one})}, nil, ""},
