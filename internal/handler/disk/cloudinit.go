@@ -58,13 +58,23 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 
 func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitConfigDriveSource) (Image, error) {
 	// The members have KubeVirt's order.
-	metaData, err := json.Marshal(struct {
+	meta := struct {
 		InstanceType string   `json:"instance_type,omitempty"`
 		InstanceID   string   `json:"instance_id"`
 		Hostname     string   `json:"hostname"`
 		UUID         string   `json:"uuid"`
 		Devices      []device `json:"devices,omitempty"`
-	}{instanceType(vmi), qualifiedName(vmi), machine.Hostname(vmi), guestUUID(vmi), taggedDevices(vmi)})
+		// LocalHostname is read by nobody. Without it the images of guests that run already would be smaller at a
+		// migration's target, and only images of the same size can be copied.
+		LocalHostname string `json:"local_hostname,omitempty"`
+	}{
+		InstanceType: instanceType(vmi), InstanceID: qualifiedName(vmi), Hostname: machine.Hostname(vmi),
+		UUID: guestUUID(vmi), Devices: taggedDevices(vmi),
+	}
+	if len(meta.Devices) == 0 {
+		meta.LocalHostname = meta.Hostname
+	}
+	metaData, err := json.Marshal(meta)
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta_data.json: %w", err)
 	}

@@ -175,7 +175,7 @@ func (c *container) carry(t *testing.T, vmi *v1.VirtualMachineInstance) error {
 
 func TestISOImages(t *testing.T) {
 	const noCloudMeta = `{"instance-id":"0b4e8c1a-1111-4222-8333-444455556666","local-hostname":"web"}`
-	const driveMeta = `{"instance_id":"web.example.shop","hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666"}`
+	const driveMeta = `{"instance_id":"web.example.shop","hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666","local_hostname":"web"}`
 	secret := &corev1.LocalObjectReference{Name: "words"}
 	for name, tc := range map[string]struct {
 		source      v1.VolumeSource
@@ -210,7 +210,7 @@ func TestISOImages(t *testing.T) {
 			label:       "config-2",
 			files: map[string]string{
 				"openstack/latest/meta_data.json": `{"instance_type":"u1.small","instance_id":"web.example.shop",` +
-					`"hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666"}`,
+					`"hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666","local_hostname":"web"}`,
 				"openstack/latest/user_data": "u",
 			},
 		},
@@ -244,7 +244,7 @@ func TestISOImages(t *testing.T) {
 			mounted:     map[string]map[string]string{layout.AccessCredentialDir(0): {"key": "ssh-ed25519 AAAA"}},
 			label:       "config-2",
 			files: map[string]string{
-				"openstack/latest/meta_data.json": `{"hostname":"web","instance_id":"web.example.shop",` +
+				"openstack/latest/meta_data.json": `{"hostname":"web","instance_id":"web.example.shop","local_hostname":"web",` +
 					`"public_keys":{"0":"ssh-ed25519 AAAA"},"uuid":"0b4e8c1a-1111-4222-8333-444455556666"}`,
 				"openstack/latest/user_data": "u",
 			},
