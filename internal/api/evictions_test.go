@@ -128,7 +128,7 @@ func TestAnEvictionIsAnsweredByTheStateOfTheMoment(t *testing.T) {
 		"the guest is to move":               {code: 429, says: triggered, patches: 1, marked: true},
 		"it is tried out":                    {dryRun: true, code: 429, says: triggered},
 		"it is tried out as kubectl says it": {eviction: `{"kind":"Eviction","deleteOptions":{"dryRun":["All"]}}`, code: 429, says: triggered},
-		"it is marked already":               {edit: func(d *drained) { d.vmi = evacuation.Mark(d.vmi, true) }, code: 429, says: triggered, marked: true},
+		"it is marked already":               {edit: func(d *drained) { d.vmi = evacuation.Mark(d.vmi, true) }, code: 429, says: "Evacuation in progress: " + triggered, marked: true},
 		"somebody else writes first":         {edit: func(d *drained) { d.conflicts = 2 }, code: 429, says: triggered, patches: 3, marked: true},
 		"the guest ends meanwhile": {edit: func(d *drained) {
 			d.conflicts, d.change = 1, func(v *v1.VirtualMachineInstance) { v.Status.Phase = v1.Succeeded }

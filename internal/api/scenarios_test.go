@@ -191,9 +191,9 @@ func (w *world) migration(t *testing.T) {
 	if first.Labels[v1.MigrationSelectorLabel] != "moves" || first.Status.Phase != "" {
 		t.Errorf("the migration has the labels %v and the phase %q", first.Labels, first.Status.Phase)
 	}
-	expect("a second one", w.admin.Create(t.Context(), m("second", "moves")), "spec.vmiName: in-flight migration detected. VMI moves is being migrated already, by the migration first; delete that to cancel it")
+	expect("a second one", w.admin.Create(t.Context(), m("second", "moves")), "in-flight migration detected. VMI moves is being migrated already, by the migration first; delete that to cancel it")
 	expect("a second one of a component", w.component(admission.ControllerServiceAccount).Create(t.Context(), m("second", "moves")),
-		"spec.vmiName: in-flight migration detected. VMI moves is being migrated already, by the migration first; delete that to cancel it")
+		"in-flight migration detected. VMI moves is being migrated already, by the migration first; delete that to cancel it")
 	changed := first.DeepCopy()
 	changed.Spec.VMIName = "another"
 	expect("a change", w.admin.Update(t.Context(), changed), "spec: a migration can't be changed: delete it, which cancels it, and create another")

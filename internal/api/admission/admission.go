@@ -237,7 +237,11 @@ func refuse(errs field.ErrorList) admission.Response {
 			break
 		}
 		sentence := Sentence(err)
-		sentences = append(sentences, err.Field+": "+sentence)
+		told := sentence
+		if err.Field != "" {
+			told = err.Field + ": " + sentence
+		}
+		sentences = append(sentences, told)
 		details.Causes = append(details.Causes, metav1.StatusCause{
 			Type: metav1.CauseType(err.Type), Field: err.Field, Message: sentence,
 		})

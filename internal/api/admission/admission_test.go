@@ -68,6 +68,7 @@ func TestRefusalHasAllErrorsAndTheirFields(t *testing.T) {
 		return field.ErrorList{
 			field.Forbidden(spec.Child("gpus"), "not supported by Drydock"),
 			field.Invalid(spec.Child("cores"), 0, "must be at least 1"),
+			{Type: field.ErrorTypeForbidden, BadValue: "", Detail: "about no field"},
 		}
 	})
 	if err != nil {
@@ -81,10 +82,11 @@ func TestRefusalHasAllErrorsAndTheirFields(t *testing.T) {
 	})
 	want := &metav1.Status{
 		Status: metav1.StatusFailure, Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
-		Message: "spec.gpus: not supported by Drydock; spec.cores: Invalid value: 0: must be at least 1",
+		Message: "spec.gpus: not supported by Drydock; spec.cores: Invalid value: 0: must be at least 1; about no field",
 		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
 			{Type: "FieldValueForbidden", Field: "spec.gpus", Message: "not supported by Drydock"},
 			{Type: "FieldValueInvalid", Field: "spec.cores", Message: "Invalid value: 0: must be at least 1"},
+			{Type: "FieldValueForbidden", Message: "about no field"},
 		}},
 	}
 	if diff := cmp.Diff(want, response.Result); diff != "" || response.Allowed {

@@ -54,13 +54,18 @@ func migratable(m *v1.VirtualMachineInstanceMigration, vmi *v1.VirtualMachineIns
 			return nil // kube-apiserver answers that it exists, as a component expects that creates it twice.
 		}
 		if o.Spec.VMIName == name && !o.IsFinal() {
-			return field.ErrorList{field.Forbidden(path, fmt.Sprintf("in-flight migration detected. VMI %s is being migrated already, by the migration %s; delete that to cancel it", name, o.Name))}
+			return field.ErrorList{inFlight(fmt.Sprintf("VMI %s is being migrated already, by the migration %s; delete that to cancel it", name, o.Name))}
 		}
 	}
 	if migration.InFlight(vmi) {
-		return field.ErrorList{field.Forbidden(path, fmt.Sprintf("in-flight migration detected. VMI %s is being migrated already", name))}
+		return field.ErrorList{inFlight(fmt.Sprintf("VMI %s is being migrated already", name))}
 	}
 	return nil
+}
+
+// inFlight is about no field: clients of KubeVirt expect its first words at the beginning of the refusal.
+func inFlight(what string) *field.Error {
+	return &field.Error{Type: field.ErrorTypeForbidden, BadValue: "", Detail: "in-flight migration detected. " + what}
 }
 
 // MigrationUpdate validates an update.

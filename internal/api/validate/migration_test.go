@@ -30,7 +30,7 @@ func TestNewMigrations(t *testing.T) {
 		return []object{m}
 	}
 	of := func(p v1.MigrationPriority) func(*object) { return func(m *object) { m.Spec.Priority = &p } }
-	const inFlight = "spec.vmiName: Forbidden: in-flight migration detected. VMI vm is being migrated already, by the migration first; delete that to cancel it"
+	const inFlight = ": Forbidden: in-flight migration detected. VMI vm is being migrated already, by the migration first; delete that to cancel it"
 	for name, c := range map[string]struct {
 		edit      func(*object)
 		component bool
@@ -50,7 +50,7 @@ func TestNewMigrations(t *testing.T) {
 			v.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: "False",
 				Reason: "DisksNotLiveMigratable", Message: "cannot migrate VMI: PVC a is not shared"}}
 		}), nil, "spec.vmiName: Forbidden: cannot migrate VMI vm: PVC a is not shared (DisksNotLiveMigratable)"},
-		"of a VMI that moves":                {nil, false, moving, nil, "spec.vmiName: Forbidden: in-flight migration detected. VMI vm is being migrated already"},
+		"of a VMI that moves":                {nil, false, moving, nil, ": Forbidden: in-flight migration detected. VMI vm is being migrated already"},
 		"a second one":                       {nil, false, moving, other("vm", v1.MigrationRunning), inFlight},
 		"a second one while the first waits": {nil, false, running(), other("vm", ""), inFlight},
 		"a component's second one":           {nil, true, running(), other("vm", v1.MigrationPending), inFlight},

@@ -116,7 +116,7 @@ func (r *Reconciler) makeRevision(ctx context.Context, vm *v1.VirtualMachine, wa
 	case is == nil:
 		return fmt.Errorf("the ControllerRevision %s/%s has just been deleted", wanted.Namespace, wanted.Name)
 	case !metav1.IsControlledBy(is, vm) || !bytes.Equal(is.Data.Raw, wanted.Data.Raw):
-		return fmt.Errorf("the ControllerRevision %s/%s was made by somebody else; delete it", wanted.Namespace, wanted.Name)
+		return fmt.Errorf("found existing ControllerRevision with unexpected data: %s/%s was made by somebody else; delete it", wanted.Namespace, wanted.Name)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -56,13 +57,24 @@ func noCloud(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitNoClo
 }
 
 func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitConfigDriveSource) (Image, error) {
-	metaData, err := json.Marshal(struct {
-		InstanceID    string `json:"instance_id"`
-		InstanceType  string `json:"instance_type,omitempty"`
-		UUID          string `json:"uuid"`
-		Hostname      string `json:"hostname"`
-		LocalHostname string `json:"local_hostname"`
-	}{qualifiedName(vmi), instanceType(vmi), guestUUID(vmi), machine.Hostname(vmi), machine.Hostname(vmi)})
+	// The members have KubeVirt's order.
+	meta := struct {
+		InstanceType string   `json:"instance_type,omitempty"`
+		InstanceID   string   `json:"instance_id"`
+		Hostname     string   `json:"hostname"`
+		UUID         string   `json:"uuid"`
+		Devices      []device `json:"devices,omitempty"`
+		// LocalHostname is read by nobody. Without it the images of guests that run already would be smaller at a
+		// migration's target, and only images of the same size can be copied.
+		LocalHostname string `json:"local_hostname,omitempty"`
+	}{
+		InstanceType: instanceType(vmi), InstanceID: qualifiedName(vmi), Hostname: machine.Hostname(vmi),
+		UUID: guestUUID(vmi), Devices: taggedDevices(vmi),
+	}
+	if len(meta.Devices) == 0 {
+		meta.LocalHostname = meta.Hostname
+	}
+	metaData, err := json.Marshal(meta)
 	if err != nil {
 		return Image{}, fmt.Errorf("encoding meta_data.json: %w", err)
 	}
@@ -77,6 +89,38 @@ func configDrive(vmi *v1.VirtualMachineInstance, volume string, s *v1.CloudInitC
 	}
 	err = image.addCloudInit(noCloudSource(same), folder+"user_data", folder+"network_data.json")
 	return image, err
+}
+
+// device is a device with tags in the form of OpenStack.
+type device struct {
+	Type    string   `json:"type"`
+	Bus     string   `json:"bus"`
+	Address string   `json:"address"`
+	MAC     string   `json:"mac,omitempty"`
+	Tags    []string `json:"tags"`
+}
+
+// taggedDevices omits a MAC address that others choose: a device's network plugin, or the pod if a bridge hands on its
+// address.
+func taggedDevices(vmi *v1.VirtualMachineInstance) []device {
+	var devices []device
+	addresses := machine.NICAddresses(&vmi.Spec)
+	for i := range vmi.Spec.Domain.Devices.Interfaces {
+		iface := &vmi.Spec.Domain.Devices.Interfaces[i]
+		if iface.Tag == "" || iface.State == v1.InterfaceStateAbsent {
+			continue
+		}
+		d := device{Type: "nic", Bus: "pci", Address: addresses[i], Tags: []string{iface.Tag}}
+		if iface.SRIOV == nil && (iface.Bridge == nil || iface.MacAddress != "" || !onPodNetwork(vmi, iface.Name)) {
+			d.MAC = machine.MAC(vmi, iface.Name)
+		}
+		devices = append(devices, d)
+	}
+	return devices
+}
+
+func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
+	return slices.ContainsFunc(vmi.Spec.Networks, func(n v1.Network) bool { return n.Name == name && n.Pod != nil })
 }
 
 // An empty file of network data would mean no network.

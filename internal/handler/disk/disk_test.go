@@ -21,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/rules/machine"
 )
 
 func vmi(volumes ...v1.Volume) *v1.VirtualMachineInstance {
@@ -174,7 +175,7 @@ func (c *container) carry(t *testing.T, vmi *v1.VirtualMachineInstance) error {
 
 func TestISOImages(t *testing.T) {
 	const noCloudMeta = `{"instance-id":"0b4e8c1a-1111-4222-8333-444455556666","local-hostname":"web"}`
-	const driveMeta = `{"instance_id":"web.example.shop","uuid":"0b4e8c1a-1111-4222-8333-444455556666","hostname":"web","local_hostname":"web"}`
+	const driveMeta = `{"instance_id":"web.example.shop","hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666","local_hostname":"web"}`
 	secret := &corev1.LocalObjectReference{Name: "words"}
 	for name, tc := range map[string]struct {
 		source      v1.VolumeSource
@@ -208,8 +209,8 @@ func TestISOImages(t *testing.T) {
 			annotations: map[string]string{v1.ClusterInstancetypeAnnotation: "u1.small"},
 			label:       "config-2",
 			files: map[string]string{
-				"openstack/latest/meta_data.json": `{"instance_id":"web.example.shop","instance_type":"u1.small",` +
-					`"uuid":"0b4e8c1a-1111-4222-8333-444455556666","hostname":"web","local_hostname":"web"}`,
+				"openstack/latest/meta_data.json": `{"instance_type":"u1.small","instance_id":"web.example.shop",` +
+					`"hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666","local_hostname":"web"}`,
 				"openstack/latest/user_data": "u",
 			},
 		},
@@ -329,6 +330,40 @@ func TestISOImages(t *testing.T) {
 				t.Errorf("the image was made anew: %v", err)
 			}
 		})
+	}
+}
+
+func TestTheConfigDriveTellsTheTagsOfInterfaces(t *testing.T) {
+	instance := vmi(v1.Volume{Name: "v", VolumeSource: v1.VolumeSource{CloudInitConfigDrive: &v1.CloudInitConfigDriveSource{UserData: "u"}}})
+	instance.Spec.Networks = []v1.Network{*v1.DefaultPodNetwork()}
+	instance.Spec.Domain.Devices.Interfaces = []v1.Interface{
+		{Name: "default", Tag: "front", MacAddress: "9A-50-E8-6F-F3-FE", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}}},
+		{Name: "plain"},
+		{Name: "gone", Tag: "gone", State: v1.InterfaceStateAbsent},
+		{Name: "vf", Tag: "fast", MacAddress: "02:00:00:00:00:01", InterfaceBindingMethod: v1.InterfaceBindingMethod{SRIOV: &v1.InterfaceSRIOV{}}},
+		{Name: "blue", Tag: "back", PciAddress: "0000:0b:00.0", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}},
+	}
+	read := func() string {
+		c := newContainer(t)
+		if err := c.carry(t, instance); err != nil {
+			t.Fatal(err)
+		}
+		_, files := c.image(t, "v")
+		return files["openstack/latest/meta_data.json"]
+	}
+	blue := `{"type":"nic","bus":"pci","address":"0000:0b:00.0","mac":"` + machine.MAC(instance, "blue") + `","tags":["back"]}`
+	want := `{"instance_id":"web.example.shop","hostname":"web","uuid":"0b4e8c1a-1111-4222-8333-444455556666","devices":[` +
+		`{"type":"nic","bus":"pci","address":"0000:01:00.0","mac":"9a:50:e8:6f:f3:fe","tags":["front"]},` +
+		`{"type":"nic","bus":"pci","address":"0000:07:00.0","tags":["fast"]},` + blue + `]}`
+	if got := read(); got != want {
+		t.Errorf("the metadata are\n%s, want\n%s", got, want)
+	}
+	// The pod's own address, which a bridge hands on, is not known yet.
+	instance.Spec.Domain.Devices.Interfaces = []v1.Interface{
+		{Name: "default", Tag: "front", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}},
+	}
+	if got := read(); !strings.HasSuffix(got, `"devices":[{"type":"nic","bus":"pci","address":"0000:01:00.0","tags":["front"]}]}`) {
+		t.Errorf("with a bridge to the pod's network the metadata are %s", got)
 	}
 }
 

@@ -536,7 +536,7 @@ func TestAMigrationThatTakesTooLongIsGivenUp(t *testing.T) {
 		return err == nil && failedNow(stored)
 	})
 	failed := v.api.await(t, "the failure", failedNow)
-	if m := failed.Status.MigrationState; !strings.Contains(m.FailureReason, "transferred nothing") {
+	if m := failed.Status.MigrationState; !strings.Contains(m.FailureReason, "nothing was transferred") {
 		t.Errorf("the reason is %q", m.FailureReason)
 	}
 	<-v.to.model.qemu.Ended()

@@ -141,7 +141,7 @@ func TestACopyTakesTooLong(t *testing.T) {
 	// The copy may end before anybody sees it run.
 	awaitTrue(t, "a copy", func() bool { return v.from.model.qemu.Executed("blockdev-mirror") > 0 })
 	failed := v.api.await(t, "the failure", failedNow)
-	if got := failed.Status.MigrationState.FailureReason; !strings.HasPrefix(got, "the migration has transferred nothing for ") {
+	if got := failed.Status.MigrationState.FailureReason; !strings.HasPrefix(got, "the migration has been aborted: nothing was transferred for ") {
 		t.Errorf("it fails with %q", got)
 	}
 	v.alone(v.from, v.to)

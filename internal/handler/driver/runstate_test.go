@@ -258,6 +258,12 @@ func TestAGuestThatPanicsAndStaysIsEnded(t *testing.T) {
 	if failed.Status.Reason != "GuestPanicked" {
 		t.Errorf("reason %q", failed.Status.Reason)
 	}
+	const crashed = "The VirtualMachineInstance crashed: the guest's kernel panicked."
+	for _, reason := range []string{"Stopped", "GuestPanicked"} {
+		n.api.await(t, "the event "+reason, func(*v1.VirtualMachineInstance) bool {
+			return slices.Contains(n.api.events, "Warning "+reason+": "+crashed)
+		})
+	}
 }
 
 func TestAGuestThatHasPoweredOffAndStaysIsEnded(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"drydock.dev/drydock/internal/handler/network/dhcp"
+	"drydock.dev/drydock/internal/rules/network/ipaddress"
 )
 
 type resolver struct {
@@ -25,7 +26,7 @@ func parseResolvConf(text string) resolver {
 		}
 		switch fields[0] {
 		case "nameserver":
-			addr, err := netip.ParseAddr(fields[1])
+			addr, err := ipaddress.Parse(fields[1])
 			switch {
 			case err != nil:
 			case addr.Is4():
@@ -69,7 +70,7 @@ func (p plan) lease(pod Pod, mac net.HardwareAddr, mtu int) (dhcp.Lease, error) 
 	}
 	lease.Domain, lease.Search = dns.domains(p.options.subdomain, p.options.searches)
 	for i, server := range p.options.dhcp.NTPServers {
-		addr, err := netip.ParseAddr(server)
+		addr, err := ipaddress.Parse(server)
 		if err != nil || !addr.Is4() {
 			return dhcp.Lease{}, fmt.Errorf("%s.dhcpOptions.ntpServers[%d]: %q: must be an IPv4 address", p.path, i, server)
 		}

@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/network/ipaddress"
 )
 
 // These names in the pod's network namespace are KubeVirt's.
@@ -255,7 +256,7 @@ func subnetOf(cidr, unless string) (subnet, error) {
 	if cidr == "" {
 		cidr = unless
 	}
-	prefix, err := netip.ParsePrefix(cidr)
+	prefix, err := ipaddress.ParsePrefix(cidr)
 	if err != nil {
 		return subnet{}, err
 	}

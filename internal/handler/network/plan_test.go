@@ -1,6 +1,7 @@
 package network
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -109,7 +110,7 @@ func TestPlanRespectsTheGuestsNetwork(t *testing.T) {
 		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
 	}}
 	vmi.Spec.Networks = []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{
-		Pod: &v1.PodNetwork{VMNetworkCIDR: "172.30.4.0/29", VMIPv6NetworkCIDR: "fd99::/64"},
+		Pod: &v1.PodNetwork{VMNetworkCIDR: "172.030.4.0/29", VMIPv6NetworkCIDR: "fd99::/64"},
 	}}}
 	plans, err := planInterfaces(vmi, Pod{})
 	check(t, err)
@@ -177,6 +178,7 @@ func TestResolvConf(t *testing.T) {
 		"a pod's, subdomain":       {"nameserver 10.96.0.10\nsearch ns.svc.cluster.local\n", "web", "web.ns.svc.cluster.local", "web.ns.svc.cluster.local ns.svc.cluster.local", 1, ""},
 		"empty":                    {"", "web", "", "", 0, ""},
 		"comments, garbage":        {"# hello\nnameserver\nnameserver x.y\noptions ndots:5\nnameserver 192.0.2.1 # mine\n", "", "", "", 1, ""},
+		"leading zeros":            {"nameserver 01.1.1.1\n", "", "", "", 1, ""},
 		"the last list wins":       {"search a b\ndomain c\n", "", "c", "c", 0, ""},
 		"an IPv6 server only":      {"nameserver fe80::1%eth0\n", "", "", "", 0, ""},
 		"its own searches":         {"search web.ns.svc.cluster.local svc.cluster.local\n", "web", "web.ns.svc.cluster.local", "web.ns.svc.cluster.local svc.cluster.local", 0, "web.ns.svc.cluster.local svc.cluster.local"},
@@ -193,6 +195,11 @@ func TestResolvConf(t *testing.T) {
 }
 
 func TestDHCPOptionsAreChecked(t *testing.T) {
+	lease, err := plan{options: guestOptions{dhcp: v1.DHCPOptions{NTPServers: []string{"192.0.2.1", "0127.0.0.3"}}}}.lease(Pod{}, nil, 0)
+	check(t, err)
+	if got := fmt.Sprint(lease.NTP); got != "[192.0.2.1 127.0.0.3]" {
+		t.Errorf("NTP servers %s", got)
+	}
 	for want, options := range map[string]v1.DHCPOptions{
 		`x.dhcpOptions.ntpServers[1]: "ntp.example": must be an IPv4 address`: {NTPServers: []string{"192.0.2.1", "ntp.example"}},
 		"x.dhcpOptions.privateOptions[0].option: 6: must be from 224 to 254":  {PrivateOptions: []v1.DHCPPrivateOptions{{Option: 6}}},

@@ -62,6 +62,10 @@ func (r *Reporter) announceEnd(c *Changes) {
 		return
 	}
 	r.env.Cluster.Event(c.from, kind, v1.Stopped.String(), message)
+	if reason := string(launch.ReasonGuestPanicked); c.to.Reason == reason {
+		// KubeVirt has an event of its own for a panic, which alerts go by.
+		r.env.Cluster.Event(c.from, kind, reason, message)
+	}
 }
 
 func visibleFailure(status v1.VirtualMachineInstanceStatus) string {

@@ -170,6 +170,17 @@ func (b *builder) ports() {
 	}
 }
 
+// NICAddresses returns where the guest sees its interfaces on the PCI bus from the next start on, in the spec's order.
+func NICAddresses(spec *v1.VirtualMachineInstanceSpec) []string {
+	b := newBuilder(Input{VMI: &v1.VirtualMachineInstance{Spec: *spec}})
+	b.ports()
+	addresses := make([]string, len(b.placement.nics))
+	for i, port := range b.placement.nics {
+		addresses[i] = fmt.Sprintf("0000:%02x:00.0", port+1)
+	}
+	return addresses
+}
+
 // HasNICPort reports whether a running machine has the interface's root port of the next start.
 func HasNICPort(spec *v1.VirtualMachineInstanceSpec, at int) bool {
 	with := spec.DeepCopy()

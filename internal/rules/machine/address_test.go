@@ -24,6 +24,26 @@ func TestWhichAddressesAreRootPorts(t *testing.T) {
 	}
 }
 
+func TestAddressesOfInterfaces(t *testing.T) {
+	vmi := parseDomain(t, `devices: {interfaces: [{name: a}, {name: b, pciAddress: "0000:03:00.0"}, {name: c, state: absent}, {name: d}]}`)
+	addresses := NICAddresses(&vmi.Spec)
+	if got, want := strings.Join(addresses, " "), "0000:01:00.0 0000:03:00.0 0000:05:00.0 0000:07:00.0"; got != want {
+		t.Errorf("the addresses are %s, want %s", got, want)
+	}
+	m, err := Build(prepared(vmi))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"a", "b", "c", "d"} {
+		port, _ := parsePCIAddress(addresses[i])
+		for _, d := range m.Devices {
+			if d["id"] == NICID(name) && d["bus"] != PortID(port) {
+				t.Errorf("interface %s is on %s, and its address is that of %s", name, d["bus"], PortID(port))
+			}
+		}
+	}
+}
+
 // A machine has 152 ports: 76 for interfaces and as many for virtio disks. While some are free it keeps four for disks
 // that are plugged later.
 func TestRoomForVirtioDisks(t *testing.T) {

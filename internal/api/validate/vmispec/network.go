@@ -3,7 +3,6 @@ package vmispec
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"regexp"
 	"strings"
 
@@ -12,6 +11,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/rules/network/ipaddress"
 )
 
 // maxInterfaceName leaves room for the names of host devices that are derived from it.
@@ -84,7 +84,7 @@ func cidr(text string, v4 bool, at *field.Path) field.ErrorList {
 	if text == "" {
 		return nil
 	}
-	prefix, err := netip.ParsePrefix(text)
+	prefix, err := ipaddress.ParsePrefix(text)
 	switch {
 	case err != nil || prefix.Addr().Is4() != v4:
 		family := "IPv4"
@@ -271,7 +271,7 @@ func dhcp(options *v1.DHCPOptions, at *field.Path) field.ErrorList {
 	}
 	var errs field.ErrorList
 	for i, server := range options.NTPServers {
-		if address, err := netip.ParseAddr(server); err != nil || !address.Is4() {
+		if address, err := ipaddress.Parse(server); err != nil || !address.Is4() {
 			errs = append(errs, field.Invalid(at.Child("ntpServers").Index(i), server, "must be an IPv4 address"))
 		}
 	}

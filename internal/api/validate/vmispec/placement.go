@@ -6,10 +6,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
-	netutils "k8s.io/utils/net"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
+	"drydock.dev/drydock/internal/rules/network/ipaddress"
 )
 
 func placement(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
@@ -53,7 +53,7 @@ func dns(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList 
 		errs = append(errs, field.Required(path.Child("nameservers"), "the dnsPolicy None leaves the guest with these alone"))
 	}
 	for i, server := range config.Nameservers {
-		if netutils.ParseIPSloppy(server) == nil {
+		if address, err := ipaddress.Parse(server); err != nil || address.Zone() != "" {
 			errs = append(errs, field.Invalid(path.Child("nameservers").Index(i), server, "must be an IP address"))
 		}
 	}

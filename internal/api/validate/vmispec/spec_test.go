@@ -75,3 +75,21 @@ func TestASpecHasOnlySoManyDevices(t *testing.T) {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
+
+// KubeVirt accepts leading zeros. A zone is of one node.
+func TestAddressesMayHaveLeadingZeros(t *testing.T) {
+	spec := &v1.VirtualMachineInstanceSpec{
+		Networks:  []v1.Network{{Name: "default", NetworkSource: v1.NetworkSource{Pod: &v1.PodNetwork{VMNetworkCIDR: "10.10.010.0/24"}}}},
+		DNSPolicy: corev1.DNSNone,
+		DNSConfig: &corev1.PodDNSConfig{Nameservers: []string{"01.1.1.1", "fe80::1%eth0"}},
+	}
+	spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("64Mi"))}
+	spec.Domain.Devices.Interfaces = []v1.Interface{{
+		Name: "default", InterfaceBindingMethod: v1.InterfaceBindingMethod{Masquerade: &v1.InterfaceMasquerade{}},
+		DHCPOptions: &v1.DHCPOptions{NTPServers: []string{"0127.0.0.3"}},
+	}}
+	const want = `spec.dnsConfig.nameservers[1]: Invalid value: "fe80::1%eth0": must be an IP address`
+	if got := Validate(spec, field.NewPath("spec")).ToAggregate().Error(); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

@@ -32,7 +32,7 @@ type Answer struct {
 
 var allowed = Answer{Allowed: true}
 
-// Triggered begins the message, in KubeVirt's words, by which the descheduler recognizes an evacuation.
+// Triggered is in the message, in KubeVirt's words, by which the descheduler recognizes an evacuation.
 const Triggered = "Eviction triggered evacuation of VMI"
 
 // Judge decides about an eviction. Only a pod that the VMI names by its UID is protected: a guest
@@ -89,10 +89,14 @@ func judgeGuest(e Eviction, strategy v1.EvictionStrategy) Answer {
 }
 
 func refuseAndMark(vmi *v1.VirtualMachineInstance, what string) Answer {
-	return Answer{
+	out := Answer{
 		Mark:    vmi.Status.EvacuationNodeName != vmi.Status.NodeName,
 		Message: fmt.Sprintf("%s %q: %s", Triggered, name(vmi), what),
 	}
+	if !out.Mark {
+		out.Message = "Evacuation in progress: " + out.Message
+	}
+	return out
 }
 
 func name(vmi *v1.VirtualMachineInstance) string { return vmi.Namespace + "/" + vmi.Name }

@@ -77,7 +77,7 @@ func TestWhatAnEvictionIsAnswered(t *testing.T) {
 		"the VMI says nothing and the cluster None":       {strategy: always, edit: func(s *scene) { s.vmi.Spec.EvictionStrategy = nil }, allowed: true},
 		"the VMI says None and the cluster LiveMigrate":   {strategy: none, edit: func(s *scene) { s.cluster = always }, allowed: true},
 		"a strategy that another release knows protects":  {strategy: "Suspend", edit: (*scene).immovable, message: `VMI "ns/vm" has the evictionStrategy LiveMigrate and can't be migrated: PVC data is not shared; stop it, or do what is needed for its migration`},
-		"the guest is marked for its node already":        {strategy: always, edit: func(s *scene) { s.vmi.Status.EvacuationNodeName = "a" }, message: triggered + "it is being migrated to another node"},
+		"the guest is marked for its node already":        {strategy: always, edit: func(s *scene) { s.vmi.Status.EvacuationNodeName = "a" }, message: "Evacuation in progress: " + triggered + "it is being migrated to another node"},
 		"the guest is marked for a node that it has left": {strategy: always, edit: func(s *scene) { s.vmi.Status.EvacuationNodeName = "z" }, mark: true, message: triggered + "it is being migrated to another node"},
 		"the guest is being started":                      {strategy: always, edit: func(s *scene) { s.vmi.Status.Phase = v1.Scheduled }, mark: true, message: triggered + "it is migrated away as soon as it runs"},
 		"the guest is on its way already":                 {strategy: always, edit: func(s *scene) { s.migrating() }, mark: true, message: triggered + "it is being migrated to another node"},

@@ -51,15 +51,14 @@ func DecideConvergence(p Progress, l Limits, stopped time.Duration) Convergence 
 	stalled := p.Last.Elapsed - p.Moved
 	switch {
 	case l.Stall > 0 && stalled >= l.Stall:
-		return Convergence{Action: GiveUp, Reason: fmt.Sprintf(
-			"the migration has transferred nothing for %s; check the network between the nodes", stalled.Round(time.Second))}
+		return giveUp(fmt.Sprintf("nothing was transferred for %s; check the network between the nodes", stalled.Round(time.Second)))
 	case l.Completion > 0 && stopped >= max(l.Completion, leastStop):
 		reason := fmt.Sprintf("the guest was stopped for %s to be sent, and %s are left at %s; raise completionTimeoutPerGiB",
 			stopped.Round(time.Second), amount(p.Last.Remaining), rate(p.Last.Throughput))
 		if l.Bandwidth > 0 {
 			reason += fmt.Sprintf(" or bandwidthPerMigration, which is %s", rate(l.Bandwidth))
 		}
-		return Convergence{Action: GiveUp, Reason: reason}
+		return giveUp(reason)
 	case l.Completion == 0, p.Last.Elapsed < l.Completion:
 		return Convergence{}
 	case l.PostCopy:
@@ -67,7 +66,12 @@ func DecideConvergence(p Progress, l Limits, stopped time.Duration) Convergence 
 	case l.Pause:
 		return Convergence{Action: ConvergeByPause}
 	}
-	return Convergence{Action: GiveUp, Reason: tooSlow(p.Last, l)}
+	return giveUp(tooSlow(p.Last, l))
+}
+
+// Clients of KubeVirt match 'has been aborted'.
+func giveUp(why string) Convergence {
+	return Convergence{Action: GiveUp, Reason: "the migration has been aborted: " + why}
 }
 
 // A guest may be stopped as long as it may be copied while it runs, and at least for leastStop (decision 362).

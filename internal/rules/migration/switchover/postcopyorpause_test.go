@@ -39,7 +39,7 @@ func TestConvergence(t *testing.T) {
 	small := slow
 	small.Last.Remaining = mib + 1
 	gives := func(reason string) switchover.Convergence {
-		return switchover.Convergence{Action: switchover.GiveUp, Reason: reason}
+		return switchover.Convergence{Action: switchover.GiveUp, Reason: "the migration has been aborted: " + reason}
 	}
 	goesOn := switchover.Convergence{}
 	const busy = "the guest dirties memory at 120 MiB/s, and the migration transfers 64 MiB/s, so it has not ended after 2m30s; "
@@ -52,8 +52,8 @@ func TestConvergence(t *testing.T) {
 		"it has just begun":           {switchover.Progress{}, limits, 0, goesOn},
 		"almost out of time":          {at(150*time.Second-1, 149*time.Second), limits, 0, goesOn},
 		"almost stalled":              {at(30*time.Second, 10*time.Second+1), limits, 0, goesOn},
-		"stalled":                     {at(30*time.Second, 10*time.Second), limits, 0, gives("the migration has transferred nothing for 20s; check the network between the nodes")},
-		"stalled, with post-copy":     {at(200*time.Second, 10*time.Second), limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), 0, gives("the migration has transferred nothing for 3m10s; check the network between the nodes")},
+		"stalled":                     {at(30*time.Second, 10*time.Second), limits, 0, gives("nothing was transferred for 20s; check the network between the nodes")},
+		"stalled, with post-copy":     {at(200*time.Second, 10*time.Second), limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), 0, gives("nothing was transferred for 3m10s; check the network between the nodes")},
 		"stalled without a limit":     {at(100*time.Second, 0), limited(func(l *switchover.Limits) { l.Stall = 0 }), 0, goesOn},
 		"out of time without a limit": {now, limited(func(l *switchover.Limits) { l.Completion = 0 }), 0, goesOn},
 		"out of time, with post-copy": {now, limited(func(l *switchover.Limits) { l.PostCopy, l.Pause = true, true }), 0, switchover.Convergence{Action: switchover.ConvergeByPostCopy}},
@@ -71,7 +71,7 @@ func TestConvergence(t *testing.T) {
 			switchover.Convergence{Action: switchover.ConvergeByPause}},
 		"a guest that has not been stopped, long after its time": {at(time.Hour, time.Hour), limited(func(l *switchover.Limits) { l.Pause = true }), 0, switchover.Convergence{Action: switchover.ConvergeByPause}},
 		"stopped, without a limit":                               {now, limited(func(l *switchover.Limits) { l.Completion = 0 }), time.Hour, goesOn},
-		"stopped and stalled":                                    {at(30*time.Second, 10*time.Second), limits, time.Hour, gives("the migration has transferred nothing for 20s; check the network between the nodes")},
+		"stopped and stalled":                                    {at(30*time.Second, 10*time.Second), limits, time.Hour, gives("nothing was transferred for 20s; check the network between the nodes")},
 		"the guest is too busy":                                  {now, limits, 0, gives(busy + "allow auto-converge or allow post-copy")},
 		"too busy with auto-converge":                            {now, limited(func(l *switchover.Limits) { l.AutoConverge = true }), 0, gives(busy + "allow post-copy")},
 		"too busy for the bandwidth":                             {now, limited(func(l *switchover.Limits) { l.Bandwidth = 64 * mib }), 0, gives(busy + "allow auto-converge or allow post-copy or raise bandwidthPerMigration, which is 64 MiB/s")},

@@ -187,7 +187,7 @@ var diskTable = table{
 	"domain.devices.disks.dedicatedIOThread":                   noted("on the bus virtio"),
 	"domain.devices.disks.cache":                               yes(),
 	"domain.devices.disks.io":                                  yes(),
-	"domain.devices.disks.tag":                                 idle("the metadata of a guest does not tell the devices' tags"),
+	"domain.devices.disks.tag":                                 idle("the metadata of a guest does not tell disks' tags"),
 	"domain.devices.disks.blockSize.custom.logical":            yes(),
 	"domain.devices.disks.blockSize.custom.physical":           yes(),
 	"domain.devices.disks.blockSize.custom.discardGranularity": yes(),
@@ -222,7 +222,7 @@ var interfaceTable = table{
 	"domain.devices.interfaces.dhcpOptions.ntpServers":            yes(),
 	"domain.devices.interfaces.dhcpOptions.privateOptions.option": yes(),
 	"domain.devices.interfaces.dhcpOptions.privateOptions.value":  yes(),
-	"domain.devices.interfaces.tag":                               idle("the metadata of a guest does not tell the devices' tags"),
+	"domain.devices.interfaces.tag":                               noted("as one of the `devices` in `meta_data.json` of a `cloudInitConfigDrive` volume; " + fromStart),
 	"domain.devices.interfaces.acpiIndex":                         yes(),
 	"domain.devices.interfaces.state":                             only("up", "down", "absent").because("live-update.md"),
 }

@@ -61,14 +61,15 @@ func (d *decision) expandVM() {
 	var used instancetype.Used
 	toType, toPreference := instancetype.References(d.VM)
 	for _, part := range []struct {
-		to   *instancetype.Reference
-		is   *Referred
-		into **instancetype.Source
-	}{{toType, d.o.Type, &used.Type}, {toPreference, d.o.Preference, &used.Preference}} {
+		to     *instancetype.Reference
+		is     *Referred
+		into   **instancetype.Source
+		reason string
+	}{{toType, d.o.Type, &used.Type, ReasonTypeMissing}, {toPreference, d.o.Preference, &used.Preference, ReasonPreferenceMissing}} {
 		switch {
 		case part.to == nil || part.is == nil:
 		case part.is.Source == nil:
-			d.unexpanded = part.is.Missing
+			d.unexpanded = unexpanded{part.reason, part.is.Missing}
 			return
 		default:
 			*part.into = part.is.Source
@@ -76,7 +77,7 @@ func (d *decision) expandVM() {
 	}
 	expanded, errs := instancetype.Expand(d.VM, used, d.o.Binding)
 	if len(errs) > 0 {
-		d.unexpanded = errs.ToAggregate().Error()
+		d.unexpanded = unexpanded{ReasonFailedCreate, errs.ToAggregate().Error()}
 		return
 	}
 	d.expanded = expanded

@@ -31,6 +31,7 @@
 package vmcontroller
 
 import (
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -158,8 +159,11 @@ type decision struct {
 	moves            moves
 	// expanded has the VM's type and preference, nil if they are not known; unexpanded is the reason.
 	expanded   *v1.VirtualMachine
-	unexpanded string
+	unexpanded unexpanded
 }
+
+// unexpanded is why a VM's type and preference can't be applied. The zero value means that they can.
+type unexpanded struct{ reason, message string }
 
 func (d *decision) template() *v1.VirtualMachineInstanceTemplateSpec {
 	if d.expanded == nil {
@@ -355,34 +359,32 @@ func Instance(vm, expanded *v1.VirtualMachine) *v1.VirtualMachineInstance {
 }
 
 func newVMI(vm, expanded *v1.VirtualMachine, request *v1.VirtualMachineStateChangeRequest) *v1.VirtualMachineInstance {
-	template := expanded.Spec.Template.DeepCopy()
+	spec := expanded.Spec.Template.Spec.DeepCopy()
+	labels, annotations := metadata(vm, expanded)
+	annotations[v1.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	vmi := &v1.VirtualMachineInstance{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1.GroupVersion.String(), Kind: v1.VirtualMachineInstanceGroupVersionKind.Kind},
 		ObjectMeta: metav1.ObjectMeta{
-			Name: vm.Name, Namespace: vm.Namespace,
-			Labels: template.ObjectMeta.Labels, Annotations: template.ObjectMeta.Annotations,
+			Name: vm.Name, Namespace: vm.Namespace, Labels: labels, Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(vm, v1.VirtualMachineGroupVersionKind)},
 			Finalizers:      []string{v1.VirtualMachineInstanceFinalizer},
 		},
-		Spec:   template.Spec,
+		Spec:   *spec,
 		Status: v1.VirtualMachineInstanceStatus{VirtualMachineRevisionName: RevisionName(expanded)},
 	}
-	for key, name := range instancetype.Annotations(vm) {
-		if vmi.Annotations == nil {
-			vmi.Annotations = map[string]string{}
-		}
-		vmi.Annotations[key] = name
-	}
-	if vmi.Labels == nil {
-		vmi.Labels = map[string]string{}
-	}
-	vmi.Labels[v1.VirtualMachineLabel] = layout.LabelValue(vm.Name)
-	if vmi.Annotations == nil {
-		vmi.Annotations = map[string]string{}
-	}
-	vmi.Annotations[v1.VirtualMachineGenerationAnnotation] = strconv.FormatInt(vm.Generation, 10)
 	if request != nil && request.Data[v1.StartRequestDataPausedKey] == v1.StartRequestDataPausedTrue {
 		vmi.Spec.StartStrategy = new(v1.StartStrategyPaused)
 	}
 	return vmi
+}
+
+// metadata returns the labels and annotations that a VMI gets from its VM's template.
+func metadata(vm, expanded *v1.VirtualMachine) (labels, annotations map[string]string) {
+	labels, annotations = map[string]string{}, map[string]string{}
+	template := &expanded.Spec.Template.ObjectMeta
+	maps.Copy(labels, template.Labels)
+	maps.Copy(annotations, template.Annotations)
+	maps.Copy(annotations, instancetype.Annotations(vm))
+	labels[v1.VirtualMachineLabel] = layout.LabelValue(vm.Name)
+	return labels, annotations
 }

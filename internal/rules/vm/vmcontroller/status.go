@@ -18,21 +18,22 @@ import (
 
 // Reasons of a VM's conditions besides those of its VMI.
 const (
-	ReasonVMINotExists     = "VMINotExists"
-	ReasonStopping         = "Stopping"
-	ReasonFailedCreate     = "FailedCreate"
-	ReasonNameTaken        = "VirtualMachineInstanceNameTaken"
-	ReasonDataVolumeTaken  = "DataVolumeNameTaken"
-	ReasonInvalidSpec      = "InvalidSpec"
-	ReasonInstancetype     = "FailedInstancetype"
-	ReasonTemplateChanged  = "TemplateChanged"
-	reasonPVCNotFound      = "FailedPvcNotFound"
-	reasonImagePullBackOff = "ImagePullBackOff"
-	unboundImmediatePhrase = "unbound immediate PersistentVolumeClaims"
-	podScheduledCondition  = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
-	messageGuestNotRunning = "Guest VM is not reported as running"
-	messageStopping        = "the guest is being shut down"
-	messageVMIDoesNotExist = "VMI does not exist"
+	ReasonVMINotExists      = "VMINotExists"
+	ReasonStopping          = "Stopping"
+	ReasonFailedCreate      = "FailedCreate"
+	ReasonNameTaken         = "VirtualMachineInstanceNameTaken"
+	ReasonDataVolumeTaken   = "DataVolumeNameTaken"
+	ReasonInvalidSpec       = "InvalidSpec"
+	ReasonTypeMissing       = "FailedFindInstancetype"
+	ReasonPreferenceMissing = "FailedFindPreference"
+	ReasonTemplateChanged   = "TemplateChanged"
+	reasonPVCNotFound       = "FailedPvcNotFound"
+	reasonImagePullBackOff  = "ImagePullBackOff"
+	unboundImmediatePhrase  = "unbound immediate PersistentVolumeClaims"
+	podScheduledCondition   = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
+	messageGuestNotRunning  = "Guest VM is not reported as running"
+	messageStopping         = "the guest is being shut down"
+	messageVMIDoesNotExist  = "VMI does not exist"
 )
 
 // Nothing else sets conditions or the printable status.
@@ -43,12 +44,36 @@ func (d *decision) report() {
 	status.PrintableStatus = d.printable()
 	status.DesiredGeneration = d.VM.Generation
 	d.reportConditions()
-	// The VMI has another template than the VM, or waits for a restart: its generation is not known better than before.
-	outdated := condition.Find(status.Conditions, v1.VirtualMachineRestartRequired) != nil ||
-		d.hasActiveVMI() && d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.VM))
-	if !outdated {
+	if !d.outdated() {
 		status.ObservedGeneration = d.VM.Generation
 	}
+}
+
+// outdated reports whether the VMI is of another template than the VM has, or waits for a restart: its generation is
+// not known better than before. A change of the labels and annotations reaches no VMI.
+func (d *decision) outdated() bool {
+	switch {
+	case condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil:
+		return true
+	case !d.hasActiveVMI():
+		return false
+	case d.expanded == nil:
+		return true
+	case d.o.Started != nil && !equality.Semantic.DeepEqual(d.o.Started, templateSpec(d.expanded)):
+		return true
+	}
+	labels, annotations := metadata(d.VM, d.expanded)
+	delete(annotations, v1.VirtualMachineGenerationAnnotation)
+	return !contains(d.vmi.Labels, labels) || !contains(d.vmi.Annotations, annotations)
+}
+
+func contains(all, some map[string]string) bool {
+	for key, value := range some {
+		if is, there := all[key]; !there || is != value {
+			return false
+		}
+	}
+	return true
 }
 
 func (d *decision) printable() v1.VirtualMachinePrintableStatus {
@@ -67,9 +92,10 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 		return v1.VirtualMachineStatusCrashLoopBackOff
 	case d.disksPrintable() != "":
 		return d.disksPrintable()
-	case d.start:
+	case d.start && d.expanded != nil:
 		return v1.VirtualMachineStatusStarting
 	}
+	// A VM without its type or preference does not start until somebody makes that.
 	return v1.VirtualMachineStatusStopped
 }
 
@@ -201,8 +227,8 @@ func (d *decision) reportFailure() {
 	switch {
 	case d.invalid != nil:
 		failure.Reason, failure.Message = ReasonInvalidSpec, d.invalid.Error()
-	case d.unexpanded != "":
-		failure.Reason, failure.Message = ReasonInstancetype, d.unexpanded
+	case d.expanded == nil:
+		failure.Reason, failure.Message = d.unexpanded.reason, d.unexpanded.message
 	case d.start && d.conflicting != nil:
 		failure.Reason = ReasonNameTaken
 		failure.Message = fmt.Sprintf("a virtual machine instance %s exists that does not belong to this virtual machine; delete it, or give this one another name", d.VM.Name)
@@ -216,7 +242,7 @@ func (d *decision) reportFailure() {
 }
 
 func (d *decision) reportRestartRequired() {
-	if d.unexpanded != "" {
+	if d.expanded == nil {
 		// Unknown, so the condition stays.
 		return
 	}

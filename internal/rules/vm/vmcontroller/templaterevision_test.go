@@ -4,12 +4,15 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/machine/firmware"
 	"drydock.dev/drydock/internal/rules/object/condition"
 	"drydock.dev/drydock/internal/rules/object/controllerrevision"
+	"drydock.dev/drydock/internal/rules/vm/instancetype"
 )
 
 // The numbers are those of the table of scenarios of firmware UUIDs.
@@ -128,6 +131,47 @@ func TestTheGenerationIsObservedWhenTheVMIIsMadeOfIt(t *testing.T) {
 	off := decide(Observed{VM: vm, Now: now}).VM
 	if off.Status.ObservedGeneration != 3 {
 		t.Errorf("without a VMI: observed %d", off.Status.ObservedGeneration)
+	}
+}
+
+// Labels and annotations reach no VMI after its creation. An instance type changes the spec that a VMI is made of, not
+// the VM's own.
+func TestTheGenerationIsObservedWithLabelsAnnotationsAndTheType(t *testing.T) {
+	typed := &instancetype.Source{Kind: instancetype.KindType, Name: "three", Type: &instancetypev1.VirtualMachineInstancetypeSpec{
+		CPU: instancetypev1.CPUInstancetype{Guest: 3}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("64Mi")},
+		Annotations: map[string]string{"of": "the type"},
+	}}
+	withType := func(vm *v1.VirtualMachine) {
+		vm.Spec.Instancetype = &v1.InstancetypeMatcher{Kind: instancetype.KindType, Name: "three"}
+	}
+	labels := func(labels map[string]string) vmEdit {
+		return func(vm *v1.VirtualMachine) { vm.Spec.Template.ObjectMeta.Labels = labels }
+	}
+	for name, test := range map[string]struct {
+		created, changed vmEdit
+		observed         int64
+	}{
+		"nothing":                   {labels(map[string]string{"a": "b"}), func(*v1.VirtualMachine) {}, 3},
+		"nothing, with a type":      {withType, func(*v1.VirtualMachine) {}, 3},
+		"a label":                   {withType, labels(map[string]string{"a": "b"}), 2},
+		"another value":             {labels(map[string]string{"a": "b"}), labels(map[string]string{"a": "c"}), 2},
+		"an annotation":             {withType, func(vm *v1.VirtualMachine) { vm.Spec.Template.ObjectMeta.Annotations = map[string]string{"a": "b"} }, 2},
+		"the spec, beside the type": {withType, func(vm *v1.VirtualMachine) { vm.Spec.Template.Spec.TerminationGracePeriodSeconds = new(int64(77)) }, 2},
+	} {
+		before := newVM(v1.RunStrategyAlways, test.created)
+		o := Observed{VM: before, Now: now}
+		if before.Spec.Instancetype != nil {
+			o.Type = &Referred{Source: typed}
+		}
+		vmi := decide(o).Create
+		vmi.UID, vmi.Status.Phase = "vmi-uid", v1.Running
+		o.Started = o.Expanded().Spec.Template.Spec.DeepCopy()
+		o.VM, o.VMI = before.DeepCopy(), vmi
+		test.changed(o.VM)
+		o.VM.Status.ObservedGeneration = 2
+		if status := decide(o).VM.Status; status.ObservedGeneration != test.observed || status.DesiredGeneration != 3 {
+			t.Errorf("%s: observed %d, desired %d", name, status.ObservedGeneration, status.DesiredGeneration)
+		}
 	}
 }
 

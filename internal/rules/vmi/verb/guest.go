@@ -1,6 +1,7 @@
 package verb
 
 import (
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,7 +85,8 @@ func Freeze(vmi *v1.VirtualMachineInstance) error {
 		return err
 	}
 	if err := Agent(vmi); err != nil {
-		return apierrors.NewInternalError(err)
+		// Clients of KubeVirt match this message.
+		return apierrors.NewInternalError(errors.New("command Freeze failed: QEMU guest agent is not connected"))
 	}
 	return nil
 }

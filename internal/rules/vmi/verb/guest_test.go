@@ -60,7 +60,7 @@ func TestVerbsOnAGuest(t *testing.T) {
 		"ask an agent that is there":             {Agent, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
 		"ask an agent that is not":               {Agent, running(), conflicts("VMI does not have guest agent connected")},
 		"freeze with an agent":                   {Freeze, withCondition(running(), v1.VirtualMachineInstanceAgentConnected), ""},
-		"freeze without one":                     {Freeze, running(), "Internal error occurred: " + conflicts("VMI does not have guest agent connected")},
+		"freeze without one":                     {Freeze, running(), "Internal error occurred: command Freeze failed: QEMU guest agent is not connected"},
 		"console before there is a phase":        {Console, instance(""), phase("Pending")},
 		"console too early":                      {Console, instance(v1.Scheduled), phase("Scheduled")},
 		"console of a guest that is leaving":     {Console, leaving, phase("Terminating")},

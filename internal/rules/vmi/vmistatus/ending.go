@@ -112,13 +112,13 @@ func terminated(pod *corev1.Pod) *corev1.ContainerStateTerminated {
 func EndMessage(reason launch.Reason) string {
 	switch reason {
 	case launch.ReasonGuestPanicked:
-		return "The guest's kernel panicked."
+		return "The VirtualMachineInstance crashed: the guest's kernel panicked."
 	case launch.ReasonWatchdog:
-		return "The guest's watchdog fired."
+		return "The VirtualMachineInstance crashed: the guest's watchdog fired."
 	case launch.ReasonCrashed:
 		return "The VirtualMachineInstance crashed."
 	case launch.ReasonInternalError:
-		return "An error inside QEMU or KVM stopped the guest, and it could not continue."
+		return "The VirtualMachineInstance crashed: an error inside QEMU or KVM stopped the guest, and it could not continue."
 	case launch.ReasonStartFailed:
 		return "QEMU could not be started."
 	case launch.ReasonKilled:
