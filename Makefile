@@ -94,11 +94,11 @@ build: to-build-and-run ## Build all programs into bin/
 images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
 	@$(BUILD) all
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, the tables of metrics, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
 	go generate ./...
 
 generate-check: generate ## Fail if a generated file is not up to date
-	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/metrics.md docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 tidy-check:
 	@hack/tidy-check

@@ -47,6 +47,7 @@ import (
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/process"
+	"drydock.dev/drydock/internal/processmetrics"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
@@ -89,6 +90,9 @@ func run(ctx context.Context, o options) error {
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the cluster's configuration: %w", err)
+	}
+	if err := processmetrics.CountRequests(config, metrics.Registry); err != nil {
+		return err
 	}
 	// Every verb needs a few requests, and none of them may wait for another.
 	config.QPS = -1
@@ -197,7 +201,7 @@ func (p *served) add(mgr manager.Manager) error {
 	api := subresource.New(direct, handlerTransport(calling, nodes), subresource.Maintenance{
 		Settings: p.settings.Get, Image: p.options.guestfsImage,
 	})
-	metrics.Registry.MustRegister(api.Collectors()...)
+	metrics.Registry.MustRegister(api.Collectors(metricsserver.Readiness(p.ready))...)
 	turns := newRoom()
 	sent := turns.entrance(bodies{}, smallBody)
 	groups := []server.Group{webhookAPI(hooks, turns)}

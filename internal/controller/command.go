@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
@@ -25,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/controller/snapshot"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
+	"drydock.dev/drydock/internal/processmetrics"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
@@ -71,6 +73,9 @@ func NewCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
 			}
+			if err := processmetrics.CountRequests(config, crmetrics.Registry); err != nil {
+				return err
+			}
 			if err := prepare(cmd.Context(), config); err != nil {
 				return err
 			}
@@ -81,8 +86,8 @@ func NewCommand() *cobra.Command {
 			if err := register(cmd.Context(), mgr, o); err != nil {
 				return err
 			}
-			if err := crmetrics.Registry.Register(&metrics.Collector{Cache: mgr.GetCache(), Elected: mgr.Elected(), Image: o.launcherImage}); err != nil {
-				return fmt.Errorf("registering the metrics: %w", err)
+			if err := addMetrics(cmd.Context(), mgr, o); err != nil {
+				return err
 			}
 			return mgr.Start(cmd.Context())
 		},
@@ -100,6 +105,24 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
+}
+
+// addMetrics registers virt-controller's own metrics for the whole process.
+func addMetrics(ctx context.Context, mgr ctrl.Manager, o options) error {
+	transitions := metrics.NewTransitions(mgr.Elected())
+	if err := transitions.Watch(ctx, mgr.GetCache()); err != nil {
+		return err
+	}
+	counted := &metrics.Collector{
+		Cache: mgr.GetCache(), Elected: mgr.Elected(), Image: o.launcherImage, Settings: settings(kubeVirt(mgr.GetCache(), o.namespace)),
+		Ready: metricsserver.Readiness(cached(mgr.GetCache())),
+	}
+	for _, collector := range []prometheus.Collector{counted, transitions} {
+		if err := crmetrics.Registry.Register(collector); err != nil {
+			return fmt.Errorf("registering the metrics: %w", err)
+		}
+	}
+	return nil
 }
 
 // prepare installs the definitions that the caches watch.

@@ -33,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/config"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrlserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -116,19 +117,23 @@ func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manage
 	settings := &clusterconfig.Current{}
 	serving := o.serving
 	serving.Restrict = func(config *tls.Config) { settings.Get().TLS.Restrict(config) }
-	// A process is ready as soon as it could lead.
-	serving.Ready = func(req *http.Request) error {
-		if !mgr.GetCache().WaitForCacheSync(req.Context()) {
-			return fmt.Errorf("the caches are not filled yet")
-		}
-		return nil
-	}
+	serving.Ready = cached(mgr.GetCache())
 	return mgr, errors.Join(metricsserver.Add(mgr, serving), mgr.Add(&process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{
 		Home: o.namespace, Current: settings, Changed: func(s clusterconfig.Settings) {
 			process.SetVerbosity(s.Verbosity.Controller)
 			pace.Set(s.Rates.Controller)
 		},
 	}}))
+}
+
+// cached succeeds when the caches are filled: a process is ready as soon as it could lead.
+func cached(caches cache.Cache) healthz.Checker {
+	return func(req *http.Request) error {
+		if !caches.WaitForCacheSync(req.Context()) {
+			return fmt.Errorf("the caches are not filled yet")
+		}
+		return nil
+	}
 }
 
 // noTimeout lets a loop wait for its kinds without end. With a timeout, a kind that can't be listed, such as one

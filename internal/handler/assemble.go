@@ -75,7 +75,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	consoles := stream.NewConsoles()
 	certificates := certs.NewSource(clientset, certs.HandlerServer())
 	moves, migrations := migrate(mgr, o, certificates, settings)
-	costs := metrics.NewMigrations(o.node)
+	costs, panics := metrics.NewMigrations(o.node), metrics.NewPanics()
 	supervisor := driver.NewSupervisor(&driver.Env{
 		Node: o.node, Pods: filepath.Join(o.kubeletDir, "pods"), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
@@ -87,6 +87,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		SELinux:   selinux,
 		Migration: moves,
 		Migrated:  costs.Add,
+		Panicked:  panics.Add,
 		Settings:  settings.Get,
 		Attached:  recordConsole(consoles, mgr.GetLogger().WithName("console")),
 		KVM:       probe.KVM,
@@ -94,7 +95,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Now:       time.Now,
 		Log:       mgr.GetLogger().WithName("driver"),
 	})
-	for _, collector := range []prometheus.Collector{metrics.NewCollector(o.node, supervisor.Usage), costs} {
+	for _, collector := range []prometheus.Collector{metrics.NewCollector(o.node, supervisor.Usage), costs, panics} {
 		if err := ctrlmetrics.Registry.Register(collector); err != nil {
 			return nil, fmt.Errorf("registering the guests' metrics: %w", err)
 		}
@@ -107,7 +108,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		return nil, err
 	}
 	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
-	offering, err := offer(mgr, o, probe, settings, selinux != nil, supervisor.WakeAll)
+	offering, err := offer(mgr, o, probe, settings, selinux != nil, supervisor)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 
 // offer opens the node to guests after its probe: it wakes the waiting ones, and the device plugins register with the
 // kubelet. Running guests do not wait.
-func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconfig.Current, selinux bool, wake func()) (manager.Runnable, error) {
+func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconfig.Current, selinux bool, supervisor *driver.Supervisor) (manager.Runnable, error) {
 	resources := func() []device.Resource {
 		return device.Resources(device.Facts{
 			KVM: probe.Found().Use() == nodeprobe.KVM, Exists: device.Exists,
@@ -158,6 +159,12 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 	if err := metricsserver.Add(mgr, serving); err != nil {
 		return nil, err
 	}
+	if err := ctrlmetrics.Registry.Register(&metrics.Process{
+		Node: o.node, Ready: metricsserver.Readiness(serving.Ready), Rounds: supervisor.Rounds,
+		Deprecated: func() []string { return probe.Found().DeprecatedMachineTypes },
+	}); err != nil {
+		return nil, fmt.Errorf("registering virt-handler's own metrics: %w", err)
+	}
 	return manager.RunnableFunc(func(ctx context.Context) error {
 		err := probe.Await(ctx, o.probeFile)
 		if ctx.Err() != nil {
@@ -169,7 +176,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 		group, ctx := errgroup.WithContext(ctx)
 		found := probe.Found()
 		mgr.GetLogger().Info("the node was probed", "selinux", selinux, "guests", found.Use(), "qemu", found.QEMU, "kvm", found.KVM, "tcg", found.TCG)
-		wake()
+		supervisor.WakeAll()
 		for _, resource := range resources() {
 			plugin := device.NewPlugin(resource, filepath.Join(o.kubeletDir, "device-plugins"), mgr.GetLogger().WithName("device"))
 			group.Go(func() error { return plugin.Run(ctx) })

@@ -13,11 +13,13 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/handler/node"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
+	"drydock.dev/drydock/internal/processmetrics"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
@@ -61,6 +63,9 @@ func (o options) run(ctx context.Context) error {
 	config, err := ctrl.GetConfig()
 	if err != nil {
 		return fmt.Errorf("finding the API server: %w", err)
+	}
+	if err := processmetrics.CountRequests(config, ctrlmetrics.Registry); err != nil {
+		return err
 	}
 	pace := &process.Pace{}
 	probe := node.NewProbe()

@@ -117,6 +117,14 @@ type capabilities struct {
 	version  string
 	models   []string
 	machines []string
+	// deprecated are among machines.
+	deprecated []string
+}
+
+type machineInfo struct {
+	Name       string `json:"name"`
+	Alias      string `json:"alias"`
+	Deprecated bool   `json:"deprecated"`
 }
 
 func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, error) {
@@ -129,10 +137,7 @@ func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, e
 		Static      bool     `json:"static"`
 		Deprecated  bool     `json:"deprecated"`
 	}
-	var machines []struct {
-		Name  string `json:"name"`
-		Alias string `json:"alias"`
-	}
+	var machines []machineInfo
 	for _, question := range []struct {
 		command string
 		answer  any
@@ -148,16 +153,27 @@ func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, e
 			found.models = append(found.models, m.Name)
 		}
 	}
+	slices.Sort(found.models)
+	found.machines, found.deprecated = machineTypes(machines)
+	return found, nil
+}
+
+// machineTypes returns the q35 machines, also by their aliases, and those of them that are deprecated, sorted.
+func machineTypes(machines []machineInfo) (all, deprecated []string) {
 	for _, m := range machines {
 		for _, name := range []string{m.Name, m.Alias} {
-			if name == "q35" || strings.HasPrefix(name, "pc-q35-") {
-				found.machines = append(found.machines, name)
+			if name != "q35" && !strings.HasPrefix(name, "pc-q35-") {
+				continue
+			}
+			all = append(all, name)
+			if m.Deprecated {
+				deprecated = append(deprecated, name)
 			}
 		}
 	}
-	slices.Sort(found.models)
-	slices.Sort(found.machines)
-	return found, nil
+	slices.Sort(all)
+	slices.Sort(deprecated)
+	return all, deprecated
 }
 
 // isNamedModel excludes host, max, base and versions such as Haswell-v2: users write the name without one.

@@ -107,7 +107,7 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
 		TCG: condense(o.tcg, o.tcgUEFI), KVM: condense(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,
-		QEMU: emulated.version, MachineTypes: emulated.machines, CPUModels: emulated.models,
+		QEMU: emulated.version, MachineTypes: emulated.machines, DeprecatedMachineTypes: emulated.deprecated, CPUModels: emulated.models,
 	}
 	switch {
 	case o.kvmAbsent:
@@ -121,7 +121,8 @@ func result(o outcomes, requested string, emulated, accelerated capabilities) no
 	starvedKVM := o.kvm != nil && o.kvm.Starved
 	r.Starved = starvedKVM && !r.KVM.Usable || o.tcg.Starved && r.Use() == ""
 	if r.KVM.Usable {
-		r.QEMU, r.MachineTypes, r.CPUModels = accelerated.version, accelerated.machines, accelerated.models
+		r.QEMU, r.CPUModels = accelerated.version, accelerated.models
+		r.MachineTypes, r.DeprecatedMachineTypes = accelerated.machines, accelerated.deprecated
 	}
 	return r
 }

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -146,5 +147,29 @@ func TestANodeIsProbed(t *testing.T) {
 				t.Errorf("UEFI is absent: %t", r.UEFIAbsent)
 			}
 		})
+	}
+}
+
+func TestWhichMachineTypesQEMUHas(t *testing.T) {
+	all, deprecated := machineTypes([]machineInfo{
+		{Name: "pc-q35-7.2", Alias: "q35"}, {Name: "pc-q35-2.4", Deprecated: true}, {Name: "pc-i440fx-1.4", Deprecated: true}, {Name: "none"},
+	})
+	if want := []string{"pc-q35-2.4", "pc-q35-7.2", "q35"}; !slices.Equal(all, want) {
+		t.Errorf("all are %v, want %v", all, want)
+	}
+	if want := []string{"pc-q35-2.4"}; !slices.Equal(deprecated, want) {
+		t.Errorf("deprecated are %v, want %v", deprecated, want)
+	}
+}
+
+func TestTheMachineTypesAreThoseOfTheQEMUThatIsUsed(t *testing.T) {
+	works := &bootprobe.Outcome{OK: true}
+	emulated, accelerated := capabilities{deprecated: []string{"pc-q35-2.4"}}, capabilities{deprecated: []string{"pc-q35-2.5"}}
+	for want, o := range map[string]outcomes{
+		"pc-q35-2.4": {tcg: works, tcgUEFI: works, kvmAbsent: true}, "pc-q35-2.5": {tcg: works, kvm: works, kvmUEFI: works},
+	} {
+		if r := result(o, "", emulated, accelerated); !slices.Equal(r.DeprecatedMachineTypes, []string{want}) {
+			t.Errorf("deprecated are %v, want %s", r.DeprecatedMachineTypes, want)
+		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"drydock.dev/drydock/internal/greeting"
+	"drydock.dev/drydock/internal/processmetrics"
 )
 
 // None is the address at which nothing is served.
@@ -73,7 +74,10 @@ func Add(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	pages := promhttp.HandlerFor(metrics.Registry, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes})
+	pages := promhttp.HandlerFor(processmetrics.Queues(metrics.Registry), promhttp.HandlerOpts{
+		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes,
+		DisableCompression: true, // it would cost CPU time of each node, and save only network inside of the cluster
+	})
 	return add(mgr, "metrics", o.Metrics, metricsServer(pages, newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
 }
 
@@ -90,6 +94,19 @@ func add(mgr manager.Manager, name, address string, server *http.Server, config 
 		return errors.Join(fmt.Errorf("adding the server of %s: %w", name, err), listener.Close())
 	}
 	return nil
+}
+
+// readinessTimeout is how long a scrape waits for a checker.
+const readinessTimeout = 200 * time.Millisecond
+
+// Readiness returns a function that reports whether a checker, which may wait, succeeds at once.
+func Readiness(check healthz.Checker) func() bool {
+	return func() bool {
+		ctx, cancel := context.WithTimeout(context.Background(), readinessTimeout)
+		defer cancel()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil)
+		return err == nil && check(request) == nil
+	}
 }
 
 // healthServer returns the server for the kubelet. Errors of checks are only logged.

@@ -37,10 +37,7 @@ func (s *Server) stream(verb nodeapi.Verb, allowed precondition) handler {
 		if err != nil {
 			return err
 		}
-		if counted := s.streams[verb]; counted != nil {
-			counted.add(key(r), 1)
-			defer counted.add(key(r), -1)
-		}
+		defer s.streams.begin(verb, key(r))()
 		s.pass(w, r, vmi, verb, extra...)
 		return nil
 	}

@@ -41,7 +41,7 @@ type Server struct {
 	mux         *http.ServeMux
 	operations  []string
 	resources   []metav1.APIResource
-	streams     map[nodeapi.Verb]*streams
+	streams     *streams
 }
 
 // New returns a Server. transport calls virt-handlers by their nodecert.DNSName, by HTTP/1.1, from which streams are

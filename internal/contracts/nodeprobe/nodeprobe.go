@@ -24,6 +24,8 @@ type Result struct {
 	CPUModels []string `json:"cpuModels"`
 	// MachineTypes are QEMU's q35 machines, sorted, including the alias.
 	MachineTypes []string `json:"machineTypes"`
+	// DeprecatedMachineTypes are those that QEMU will drop.
+	DeprecatedMachineTypes []string `json:"deprecatedMachineTypes,omitempty"`
 	// Starved means that no guest can run, or none with KVM, because one waited too long for a CPU: the probe is
 	// repeated.
 	Starved bool `json:"starved,omitempty"`

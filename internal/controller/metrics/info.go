@@ -13,30 +13,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/metrictable"
 	"drydock.dev/drydock/internal/rules/migration/workloadupdate"
 	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
-// Dashboards join other metrics with these. Only run_strategy is Drydock's own. Prometheus drops labels without a
-// value.
+// Dashboards join other metrics with these. Prometheus drops labels without a value.
 var (
-	vmInfo = prometheus.NewDesc("kubevirt_vm_info",
-		"Information about virtual machines.",
-		[]string{"name", "namespace", "os", "workload", "flavor", "machine_type", "instance_type", "preference",
-			"status", "status_group", "run_strategy"}, nil)
-	vmiInfo = prometheus.NewDesc("kubevirt_vmi_info",
-		"Information about virtual machine instances.",
-		[]string{"node", "namespace", "name", "phase", "os", "workload", "flavor", "instance_type", "preference",
-			"guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id",
-			"evictable", "outdated", "vmi_pod"}, nil)
+	vmInfo  = metrictable.Of("kubevirt_vm_info")
+	vmiInfo = metrictable.Of("kubevirt_vmi_info")
 )
-
-// maxLabel bounds, in bytes, the label values that tenants and guests choose.
-const maxLabel = 128
-
-func label(text string) string {
-	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "")
-}
 
 func system(annotations map[string]string) []string {
 	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations["vm.kubevirt.io/flavor"])}
@@ -75,7 +61,7 @@ func machineInfo(vm *v1.VirtualMachine) prometheus.Metric {
 		preference = referenceOf(m.Kind, m.Name)
 	}
 	status := vm.Status.PrintableStatus
-	return gauge(vmInfo, 1, slices.Concat([]string{vm.Name, vm.Namespace}, said, []string{machineType, instanceType, preference,
+	return vmInfo.At(1, slices.Concat([]string{vm.Name, vm.Namespace}, said, []string{machineType, instanceType, preference,
 		strings.ToLower(string(status)), statusGroup(status), string(strategy)})...)
 }
 
@@ -87,23 +73,32 @@ func referenceOf(kind, name string) string {
 	return reference("", name)
 }
 
+// These group the printable statuses.
+const (
+	groupStarting   = "starting"
+	groupRunning    = "running"
+	groupMigrating  = "migrating"
+	groupNonRunning = "non_running"
+	groupError      = "error"
+)
+
 func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	switch status {
 	case v1.VirtualMachineStatusProvisioning, v1.VirtualMachineStatusStarting, v1.VirtualMachineStatusWaitingForVolumeBinding:
-		return "starting"
+		return groupStarting
 	case v1.VirtualMachineStatusRunning:
-		return "running"
+		return groupRunning
 	case v1.VirtualMachineStatusMigrating:
-		return "migrating"
+		return groupMigrating
 	case v1.VirtualMachineStatusCrashLoopBackOff, v1.VirtualMachineStatusUnknown, v1.VirtualMachineStatusUnschedulable,
 		v1.VirtualMachineStatusErrImagePull, v1.VirtualMachineStatusImagePullBackOff, v1.VirtualMachineStatusPvcNotFound,
 		v1.VirtualMachineStatusDataVolumeError:
-		return "error"
+		return groupError
 	case "":
 		return "<unknown>"
 	}
 	// The VM is off, stopping or paused, or a maintenance pod keeps it off.
-	return "non_running"
+	return groupNonRunning
 }
 
 func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
@@ -113,7 +108,7 @@ func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) pro
 	}
 	guest := &vmi.Status.GuestOSInfo
 	a := vmi.Annotations
-	return gauge(vmiInfo, 1, slices.Concat(
+	return vmiInfo.At(1, slices.Concat(
 		[]string{vmi.Status.NodeName, vmi.Namespace, vmi.Name, phase(vmi)}, system(a),
 		[]string{reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]),
 			reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),

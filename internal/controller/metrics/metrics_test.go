@@ -12,8 +12,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/metrictable/tabletest"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
@@ -25,6 +28,16 @@ type shelf struct {
 	vmis       []v1.VirtualMachineInstance
 	pods       []corev1.Pod
 	migrations []v1.VirtualMachineInstanceMigrationPhase
+	named      []v1.VirtualMachineInstanceMigration
+	claims     []corev1.PersistentVolumeClaim
+	snapshots  []snapshotv1.VirtualMachineSnapshot
+}
+
+func collector(elected <-chan struct{}, cache shelf) *Collector {
+	return &Collector{
+		Elected: elected, Image: "new", Cache: cache, Ready: func() bool { return true },
+		Settings: func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.FromKubeVirt(nil), nil },
+	}
 }
 
 func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
@@ -35,7 +48,10 @@ func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 		l.Items = s.vmis
 	case *corev1.PodList:
 		l.Items = s.pods
+	case *snapshotv1.VirtualMachineSnapshotList:
+		l.Items = s.snapshots
 	case *v1.VirtualMachineInstanceMigrationList:
+		l.Items = s.named
 		for _, phase := range s.migrations {
 			l.Items = append(l.Items, v1.VirtualMachineInstanceMigration{Status: v1.VirtualMachineInstanceMigrationStatus{Phase: phase}})
 		}
@@ -50,7 +66,13 @@ func (s shelf) Get(_ context.Context, key client.ObjectKey, object client.Object
 			return nil
 		}
 	}
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "virtualmachines"}, key.Name)
+	for i := range s.claims {
+		if claim, is := object.(*corev1.PersistentVolumeClaim); is && client.ObjectKeyFromObject(&s.claims[i]) == key {
+			*claim = s.claims[i]
+			return nil
+		}
+	}
+	return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 }
 
 func TestTheLeaderCounts(t *testing.T) {
@@ -67,7 +89,7 @@ func TestTheLeaderCounts(t *testing.T) {
 	held.Name, held.Status.LauncherContainerImageVersion = "e", "old"
 	held.Status.Conditions = []v1.VirtualMachineInstanceCondition{{Type: v1.VirtualMachineInstanceIsMigratable, Status: corev1.ConditionFalse}}
 	elected := make(chan struct{})
-	c := &Collector{Elected: elected, Image: "new", Cache: shelf{
+	c := collector(elected, shelf{
 		vms: []v1.VirtualMachine{{
 			ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"},
 			Spec:       v1.VirtualMachineSpec{RunStrategy: new(v1.RunStrategyAlways)},
@@ -76,52 +98,33 @@ func TestTheLeaderCounts(t *testing.T) {
 		vmis: []v1.VirtualMachineInstance{vmi("a", "node1", v1.Running), vmi("b", "node1", v1.Running), vmi("c", "", v1.VmPhaseUnset), moves, held},
 		migrations: []v1.VirtualMachineInstanceMigrationPhase{"", v1.MigrationPending, v1.MigrationScheduling,
 			v1.MigrationPreparingTarget, v1.MigrationTargetReady, v1.MigrationRunning, v1.MigrationSucceeded, v1.MigrationFailed},
-	}}
+	})
 	waiting := `
-# HELP kubevirt_virt_controller_leading_status Indication for an operating virt-controller.
-# TYPE kubevirt_virt_controller_leading_status gauge
 kubevirt_virt_controller_leading_status 0
 `
 	names := []string{"kubevirt_virt_controller_leading_status", "kubevirt_vmi_phase_count", "kubevirt_number_of_vms", "kubevirt_vm_info",
-		"kubevirt_vmi_migrations_in_pending_phase", "kubevirt_vmi_migrations_in_running_phase", "kubevirt_vmi_migrations_in_scheduling_phase",
+		"kubevirt_vmi_migrations_in_pending_phase", "kubevirt_vmi_migrations_in_running_phase", "kubevirt_vmi_migrations_in_scheduling_phase", "kubevirt_vmi_migrations_in_unset_phase",
 		"kubevirt_vmi_non_evictable", "kubevirt_vmi_number_of_outdated"}
-	if err := testutil.CollectAndCompare(c, strings.NewReader(waiting), names...); err != nil {
+	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(waiting)), names...); err != nil {
 		t.Errorf("before the election: %v", err)
 	}
 	close(elected)
 	leads := `
-# HELP kubevirt_number_of_vms The number of VMs in the cluster by namespace.
-# TYPE kubevirt_number_of_vms gauge
 kubevirt_number_of_vms{namespace="ns"} 1
-# HELP kubevirt_virt_controller_leading_status Indication for an operating virt-controller.
-# TYPE kubevirt_virt_controller_leading_status gauge
 kubevirt_virt_controller_leading_status 1
-# HELP kubevirt_vm_info Information about virtual machines.
-# TYPE kubevirt_vm_info gauge
 kubevirt_vm_info{flavor="",instance_type="",machine_type="",name="a",namespace="ns",os="",preference="",run_strategy="Always",status="running",status_group="running",workload=""} 1
-# HELP kubevirt_vmi_migrations_in_pending_phase Number of current pending migrations.
-# TYPE kubevirt_vmi_migrations_in_pending_phase gauge
-kubevirt_vmi_migrations_in_pending_phase 2
-# HELP kubevirt_vmi_migrations_in_running_phase Number of current running migrations.
-# TYPE kubevirt_vmi_migrations_in_running_phase gauge
+kubevirt_vmi_migrations_in_pending_phase 1
 kubevirt_vmi_migrations_in_running_phase 3
-# HELP kubevirt_vmi_migrations_in_scheduling_phase Number of current scheduling migrations.
-# TYPE kubevirt_vmi_migrations_in_scheduling_phase gauge
 kubevirt_vmi_migrations_in_scheduling_phase 1
-# HELP kubevirt_vmi_non_evictable Indication for a VirtualMachine that its eviction strategy is set to Live Migration but is not migratable.
-# TYPE kubevirt_vmi_non_evictable gauge
+kubevirt_vmi_migrations_in_unset_phase 1
 kubevirt_vmi_non_evictable{name="d",namespace="ns",node="node2"} 0
 kubevirt_vmi_non_evictable{name="e",namespace="ns",node="node2"} 1
-# HELP kubevirt_vmi_number_of_outdated Number of VMIs whose launcher pod is not made of the newest image.
-# TYPE kubevirt_vmi_number_of_outdated gauge
 kubevirt_vmi_number_of_outdated 1
-# HELP kubevirt_vmi_phase_count Sum of VMIs per phase and node.
-# TYPE kubevirt_vmi_phase_count gauge
 kubevirt_vmi_phase_count{node="",phase="pending"} 1
 kubevirt_vmi_phase_count{node="node1",phase="running"} 2
 kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 `
-	if err := testutil.CollectAndCompare(c, strings.NewReader(leads), names...); err != nil {
+	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(leads)), names...); err != nil {
 		t.Errorf("as the leader: %v", err)
 	}
 }
@@ -151,19 +154,15 @@ func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
 			Spec:       corev1.PodSpec{NodeName: node}, Status: corev1.PodStatus{Phase: phase},
 		}
 	}
-	c := &Collector{Elected: elected, Image: "new", Cache: shelf{vms: []v1.VirtualMachine{vm}, vmis: []v1.VirtualMachineInstance{vmi},
+	c := collector(elected, shelf{vms: []v1.VirtualMachine{vm}, vmis: []v1.VirtualMachineInstance{vmi},
 		pods: []corev1.Pod{pod("target", "vmi", "node2", corev1.PodRunning), pod("ended", "vmi", "node1", corev1.PodFailed),
-			pod("other", "else", "node1", corev1.PodRunning), pod("source", "vmi", "node1", corev1.PodRunning)}}}
+			pod("other", "else", "node1", corev1.PodRunning), pod("source", "vmi", "node1", corev1.PodRunning)}})
 	flavor := strings.Repeat("ü", maxLabel/2)
 	want := `
-# HELP kubevirt_vm_info Information about virtual machines.
-# TYPE kubevirt_vm_info gauge
 kubevirt_vm_info{flavor="` + flavor + `",instance_type="u1.small",machine_type="q35",name="a",namespace="ns",os="fedora",preference="<other>",run_strategy="Manual",status="errorpvcnotfound",status_group="error",workload="server"} 1
-# HELP kubevirt_vmi_info Information about virtual machine instances.
-# TYPE kubevirt_vmi_info gauge
 kubevirt_vmi_info{evictable="true",flavor="` + flavor + `",guest_os_arch="x86_64",guest_os_kernel_release="6.1",guest_os_machine="pc-q35-9.2",guest_os_name="Fedora Linux",guest_os_version_id="43",instance_type="<other>",name="a",namespace="ns",node="node1",os="fedora",outdated="true",phase="running",preference="",vmi_pod="source",workload="server"} 1
 `
-	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "kubevirt_vm_info", "kubevirt_vmi_info"); err != nil {
+	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(want)), "kubevirt_vm_info", "kubevirt_vmi_info"); err != nil {
 		t.Error(err)
 	}
 }
@@ -196,13 +195,11 @@ func TestAGuestThatTakesItsDisksAlongCanBeEvicted(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	want := `
-# HELP kubevirt_vmi_non_evictable Indication for a VirtualMachine that its eviction strategy is set to Live Migration but is not migratable.
-# TYPE kubevirt_vmi_non_evictable gauge
 kubevirt_vmi_non_evictable{name="allowed",namespace="ns",node="n"} 0
 kubevirt_vmi_non_evictable{name="not-allowed",namespace="ns",node="n"} 1
 kubevirt_vmi_non_evictable{name="without-vm",namespace="ns",node="n"} 1
 `
-	if err := testutil.CollectAndCompare(&Collector{Elected: elected, Cache: cache}, strings.NewReader(want), "kubevirt_vmi_non_evictable"); err != nil {
+	if err := testutil.CollectAndCompare(collector(elected, cache), strings.NewReader(tabletest.Page(want)), "kubevirt_vmi_non_evictable"); err != nil {
 		t.Error(err)
 	}
 }

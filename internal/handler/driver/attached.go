@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/guest"
+	"drydock.dev/drydock/internal/handler/guest/guestusage"
 	"drydock.dev/drydock/internal/handler/guestagent"
 	"drydock.dev/drydock/internal/handler/migration/incoming"
 	"drydock.dev/drydock/internal/handler/preparation"
@@ -32,6 +33,7 @@ type attached struct {
 	prepared *preparation.Prepared
 	guest    *guest.Guest
 	agent    *guestagent.Agent
+	meter    *guestusage.Meter
 	requests *requests.Requests
 	// memory, nics and disks are among concerns; plugs has the results of disks.
 	concerns concern.List
@@ -39,6 +41,8 @@ type attached struct {
 	nics     *nics.Concern
 	disks    *disks.Concern
 	plugs    *concern.Running[disks.Seen, disks.Plan]
+	// panicked gets QEMU's events about panics.
+	panicked func(qmp.Event)
 }
 
 // attach takes over a running QEMU, whoever started it.
@@ -79,11 +83,12 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 			})
 		}
 	}
-	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake)}
+	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake), meter: &guestusage.Meter{}}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
 		Go: d.helpers.Go, Wake: d.wake, Credentials: credentials, Now: d.env.Now, Log: d.log,
 	}, vmihandler.AgentOf(instance.Status))
+	a.panicked = d.countPanic
 	d.addConcerns(a)
 	a.guest, err = guest.Open(ctx, conn, guest.Env{
 		OnEvent: a.handleEvent, Wake: d.wake, Now: d.env.Now, Log: d.log,
@@ -100,6 +105,9 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 }
 
 func (a *attached) handleEvent(e qmp.Event) bool {
+	if e.Name == panicEvent {
+		a.panicked(e)
+	}
 	agent, changes := a.agent.HandleEvent(e), a.concerns.HandleEvent(e)
 	return agent || changes
 }
@@ -163,7 +171,7 @@ func (d *Driver) machine() (*runningguest.Guest, error) {
 		return nil, fmt.Errorf("the guest is coming to node %s or has left it by a migration; try again", d.env.Node)
 	}
 	return &runningguest.Guest{
-		VMI: instance, QEMU: a.guest, Agent: a.agent, Link: a.link, Requests: a.requests,
+		VMI: instance, QEMU: a.guest, Agent: a.agent, Meter: a.meter, Link: a.link, Requests: a.requests,
 		Network: d.env.Network, Interfaces: a.nics.Connected(),
 	}, nil
 }

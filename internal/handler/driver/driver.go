@@ -83,6 +83,8 @@ type Env struct {
 	Migration *migration.Node
 	// The driver's goroutine calls Migrated after a migration away from the node; may be nil.
 	Migrated func(metrics.Migrated)
+	// Panicked is called after a panic of a guest's system, from a goroutine that must not block; may be nil.
+	Panicked func(metrics.Panic)
 	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
 	// KVM returns the result of the node's KVM probe, after which WakeAll wakes the drivers. A nil KVM means that
@@ -110,6 +112,7 @@ type Driver struct {
 	env       *Env
 	uid       types.UID
 	namespace string
+	name      string
 	log       logr.Logger
 	woken     chan struct{}
 	helpers   sync.WaitGroup
@@ -119,6 +122,8 @@ type Driver struct {
 	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. The value behind
 	// it is never modified.
 	attached atomic.Pointer[attached]
+	// rounds counts the rounds of Run.
+	rounds atomic.Uint64
 
 	// The fields below belong to the Run goroutine. pod is that of link; prepared is set before the QEMU of link exists.
 	preparation preparation.Env
@@ -135,7 +140,7 @@ type Driver struct {
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	d := &Driver{
-		env: env, uid: first.UID, namespace: first.Namespace,
+		env: env, uid: first.UID, namespace: first.Namespace, name: first.Name,
 		log:   env.Log.WithValues("vmi", first.Namespace+"/"+first.Name, "uid", first.UID),
 		woken: make(chan struct{}, 1),
 	}
@@ -168,6 +173,7 @@ func (d *Driver) Run(ctx context.Context) {
 	defer d.closeAll()
 	defer cancel()
 	for ctx.Err() == nil {
+		d.rounds.Add(1)
 		linked := d.observeConnection()
 		d.answerRequests(ctx)
 		askAgain, hold := d.presence.Ask(ctx, presence.Launcher{Connected: linked.Link != nil, Exited: linked.Exit != nil})

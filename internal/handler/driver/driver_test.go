@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/runningguest"
 )
 
@@ -129,13 +130,27 @@ func TestLifeOfAGuest(t *testing.T) {
 // measured checks that the guest's usage is known.
 func measured(t *testing.T, h *handler) {
 	t.Helper()
-	usages := h.supervisor.Usage(t.Context())
-	if len(usages) != 1 {
-		t.Fatalf("usages: %+v", usages)
-	}
-	u := usages[0]
-	if u.Name != "web" || u.GuestBytes != 64<<20 || u.ResidentBytes < 1<<20 || u.CPUSeconds <= 0 {
+	var u metrics.Usage
+	awaitTrue(t, "figures of a QEMU whose events have been looked at", func() bool {
+		usages := h.supervisor.Usage(t.Context())
+		if len(usages) != 1 {
+			t.Fatalf("usages: %+v", usages)
+		}
+		u = usages[0]
+		return len(u.Drives) > 0
+	})
+	domain, _ := u.Guest[metrics.Domain].Value()
+	resident, _ := u.Guest[metrics.Resident].Value()
+	cpu, _ := u.Guest[metrics.CPU].Value()
+	balloon, _ := u.Guest[metrics.Balloon].Value()
+	if u.Name != "web" || domain != 64<<20 || resident < 1<<20 || cpu <= 0 || balloon < 64<<20 || balloon > 65<<20 { // the machine has a little more
 		t.Errorf("usage: %+v", u)
+	}
+	if len(u.VCPUs) != 1 {
+		t.Errorf("virtual CPUs: %+v", u.VCPUs)
+	}
+	if rounds := h.supervisor.Rounds()[types.NamespacedName{Namespace: "shop", Name: "web"}]; rounds == 0 {
+		t.Error("the driver's rounds are not counted")
 	}
 	if len(u.Drives) != 2 || len(u.Interfaces) != 1 || u.Interfaces[0].Name != "default" {
 		t.Errorf("drives %+v, interfaces %+v", u.Drives, u.Interfaces)

@@ -23,6 +23,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/launcherclient/launchertest"
+	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/handler/podpath"
@@ -250,9 +251,10 @@ func TestALifeCostsTwoPatches(t *testing.T) {
 	if diff := cmp.Diff(want, running.Status.Interfaces); diff != "" {
 		t.Errorf("interfaces (-want +got):\n%s", diff)
 	}
-	if usages := h.supervisor.Usage(t.Context()); len(usages) != 1 || usages[0].Name != "web" || usages[0].GuestBytes != 64<<20 || len(usages[0].Drives) != 2 {
-		t.Errorf("usages: %+v", usages)
-	}
+	awaitTrue(t, "the guest's figures", func() bool {
+		usages := h.supervisor.Usage(t.Context())
+		return len(usages) == 1 && usages[0].Name == "web" && usages[0].Guest[metrics.Domain] == metrics.Known(64<<20) && len(usages[0].Drives) == 2
+	})
 	n.api.update(remove)
 	n.api.await(t, "the end", phase(v1.Succeeded))
 	h.supervisor.VMIGone(Here, "life")

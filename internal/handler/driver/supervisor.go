@@ -248,8 +248,19 @@ func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
 	usages := make([]metrics.Usage, len(running))
 	var asking sync.WaitGroup
 	for i, m := range running {
-		asking.Go(func() { usages[i] = m.Usage(ctx) })
+		asking.Go(func() { usages[i] = m.Usage(ctx, s.env.Now()) })
 	}
 	asking.Wait()
 	return usages
+}
+
+// Rounds returns how often the drivers of each VMI have looked at it.
+func (s *Supervisor) Rounds() map[types.NamespacedName]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	rounds := map[types.NamespacedName]uint64{}
+	for _, d := range s.drivers {
+		rounds[types.NamespacedName{Namespace: d.namespace, Name: d.name}] += d.rounds.Load()
+	}
+	return rounds
 }

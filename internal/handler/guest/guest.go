@@ -128,6 +128,14 @@ func (g *Guest) Alive() bool {
 // Monitor returns QEMU's monitor.
 func (g *Guest) Monitor() *qmp.Client { return g.monitor }
 
+// Measurable reports whether a query for figures delays nobody. QEMU answers one query at a time, and while a guest moves to
+// or from it, each delays the guest's switchover.
+func (g *Guest) Measurable() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.stale && !g.silent && g.known.migration.measurable()
+}
+
 // Markers returns QEMU's markers.
 func (g *Guest) Markers() Markers { return Markers{g.monitor} }
 

@@ -37,6 +37,13 @@ type Progress struct {
 // UnderWay reports whether QEMU will leave the status by itself or on a command.
 func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
+// measurable reports whether the guest is neither about to leave or to arrive, nor has left.
+func (m *Migration) measurable() bool {
+	sending := m.Status == migrationstatus.Setup || m.Status == migrationstatus.WaitUnplug || m.Status == migrationstatus.Active
+	gone := m.Begun != "" && m.Status == migrationstatus.Completed
+	return !m.Arriving() && !gone && (sending || !m.Status.UnderWay())
+}
+
 // HasArrived reports whether a target has got its guest.
 func (m *Migration) HasArrived() bool {
 	return m.Incoming != "" && (m.Ran || m.RunState != runstate.InMigrate && (m.Status == migrationstatus.Completed || m.Status.PostCopy()))

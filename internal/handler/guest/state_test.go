@@ -198,3 +198,39 @@ func TestAGuestThatHasLeftDoesNotGoOnWhateverQEMUSays(t *testing.T) {
 		}
 	}
 }
+
+func TestWhenAGuestIsMeasured(t *testing.T) {
+	here := machine.Handover{Incoming: "m0", Ran: true}
+	for name, c := range map[string]struct {
+		migration Migration
+		want      bool
+	}{
+		"no migration":                           {Migration{}, true},
+		"one that has arrived and runs":          {Migration{Handover: here, Status: migrationstatus.Completed}, true},
+		"one that arrives":                       {Migration{Handover: machine.Handover{Incoming: "m0"}, Status: migrationstatus.Active}, false},
+		"one that has arrived and may not run":   {Migration{Handover: machine.Handover{Incoming: "m0"}, Status: migrationstatus.Completed}, false},
+		"one that runs before its memory":        {Migration{Handover: here, Status: migrationstatus.PostCopyActive}, false},
+		"one whose memory is being sent":         {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.Active}, true},
+		"one that stands still to be sent":       {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.PreSwitchover}, false},
+		"one whose devices are being sent":       {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.Device}, false},
+		"one whose memory follows it":            {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.PostCopyActive}, false},
+		"one that has left":                      {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.Completed}, false},
+		"one that came and has left":             {Migration{Handover: machine.Handover{Incoming: "m0", Ran: true, Begun: "m1"}, Status: migrationstatus.Completed}, false},
+		"one whose migration is being canceled":  {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.Canceling}, false},
+		"one whose migration has failed":         {Migration{Handover: machine.Handover{Begun: "m1"}, Status: migrationstatus.Failed}, true},
+		"one whose QEMU has a status of another": {Migration{Handover: machine.Handover{Begun: "m1"}, Status: "teleporting"}, false},
+	} {
+		g := &Guest{known: knownState{migration: c.migration}}
+		if got := g.Measurable(); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+		g.stale = true
+		if g.Measurable() {
+			t.Errorf("%s: it is measured after an event that nobody has looked at", name)
+		}
+		g.stale, g.silent = false, true
+		if g.Measurable() {
+			t.Errorf("%s: it is measured although QEMU is silent", name)
+		}
+	}
+}

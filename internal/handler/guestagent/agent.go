@@ -65,6 +65,9 @@ type Agent struct {
 	answer      *vmihandler.Agent
 	credentials *vmihandler.Credentials
 	asked       time.Time
+	figures     figures
+	// connected ends with the present agent, nil without one.
+	connected context.Context
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
 	absentSince time.Time
 	// stop ends the goroutine that queries the agent, nil without one.
@@ -155,10 +158,10 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 	switch {
 	case d.stop:
 		a.stop()
-		a.stop = nil
+		a.stop, a.connected = nil, nil
 	case d.ask:
 		asking, stop := context.WithCancel(ctx)
-		a.stop = stop
+		a.stop, a.connected = stop, asking
 		a.env.Go(func() { a.pollAgent(asking, interfaces, d.pause) })
 		if a.env.Credentials != nil {
 			a.env.Go(func() { a.syncCredentials(asking, d.pause) })
@@ -174,6 +177,7 @@ func (a *Agent) Close() {
 	if a.stop != nil {
 		a.stop()
 	}
+	a.connected = nil // no goroutine starts any more
 }
 
 // pollAgent queries until the answer is complete, then at intervals: each time the addresses, less often

@@ -1,27 +1,111 @@
-// Package metrics exports the resource usage of a node's guests to Prometheus, under KubeVirt's metric names.
+// Package metrics exports the resource usage of a node's guests to Prometheus.
 //
-// It owns names, labels and units. The Source measures at each scrape: guests cost nothing without scrapes. Only the
-// costs of migrations are stored (Migrations).
+// It decides which figures are believed, and which figure is which metric of the table of metrics. The Source measures at
+// scrapes: guests cost nothing without scrapes. Only the costs of migrations are stored (Migrations).
 package metrics
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"drydock.dev/drydock/internal/metrictable"
 )
 
-// Usage is the usage of one guest. An unknown part is zero.
+// Usage is the usage of one guest.
 type Usage struct {
 	Namespace, Name string
-	// ResidentBytes is the memory of QEMU's process, guest memory included.
-	ResidentBytes float64
-	GuestBytes    float64
-	CPUSeconds    float64
-	Drives        []Drive
-	Interfaces    []Interface
+	Guest           Guest
+	VCPUs           []VCPU
+	Drives          []Drive
+	Interfaces      []Interface
+	Filesystems     []Filesystem
 	// Migration is nil while the guest does not migrate away.
 	Migration *Migration
+}
+
+// Guest has a guest's figures by the constants below.
+type Guest [guestFigures]Figure
+
+// Indexes of Guest. Memory is in bytes, CPU time in seconds.
+const (
+	// Resident is the memory of QEMU's process, guest memory included.
+	Resident = iota
+	// Domain is the guest's memory.
+	Domain
+	// Balloon is what the balloon leaves of it.
+	Balloon
+	// Available to CachedFiles are the memory as the guest sees it.
+	Available
+	Unused
+	Usable
+	CachedFiles
+	SwapIn
+	SwapOut
+	MajorFaults
+	MinorFaults
+	// CPU is UserCPU and SystemCPU.
+	CPU
+	UserCPU
+	SystemCPU
+	// Affinity is the sum of the node's CPUs that each virtual CPU may use.
+	Affinity
+	Load1
+	Load5
+	Load15
+	guestFigures
+)
+
+// VCPU is a virtual CPU. Times are in seconds.
+type VCPU struct {
+	ID             int
+	Seconds, Delay Figure
+}
+
+// Drive is a disk's traffic since the guest's start.
+type Drive struct {
+	Name    string
+	Figures [driveFigures]Figure
+}
+
+// Indexes of a Drive's Figures. Times are in seconds.
+const (
+	Reads = iota
+	Writes
+	Flushes
+	ReadBytes
+	WriteBytes
+	ReadSeconds
+	WriteSeconds
+	FlushSeconds
+	driveFigures
+)
+
+// Interface is an interface's traffic, from the guest's view.
+type Interface struct {
+	Name    string
+	Figures [interfaceFigures]Figure
+}
+
+// Indexes of an Interface's Figures.
+const (
+	ReceivedBytes = iota
+	SentBytes
+	ReceivedPackets
+	SentPackets
+	ReceiveErrors
+	SendErrors
+	ReceiveDrops
+	SendDrops
+	interfaceFigures
+)
+
+// Filesystem is a file system in the guest, in bytes.
+type Filesystem struct {
+	Disk, MountPoint, Type string
+	Capacity, Used         Figure
 }
 
 // Migration is the progress of sending memory.
@@ -32,24 +116,6 @@ type Migration struct {
 	DirtyRate, TransferRate float64
 	// ExpectedDowntime is how long the guest would stand still if the rest was sent now, in seconds.
 	ExpectedDowntime float64
-}
-
-// Drive is a disk's traffic since the guest's start.
-type Drive struct {
-	Name                   string
-	Reads, Writes, Flushes float64
-	ReadBytes, WriteBytes  float64
-	// Total times of requests, in seconds.
-	ReadSeconds, WriteSeconds, FlushSeconds float64
-}
-
-// Interface is an interface's traffic, from the guest's view.
-type Interface struct {
-	Name                         string
-	ReceivedBytes, SentBytes     float64
-	ReceivedPackets, SentPackets float64
-	ReceiveErrors, SendErrors    float64
-	ReceiveDrops, SendDrops      float64
 }
 
 // Source measures all guests within ctx's deadline.
@@ -69,69 +135,79 @@ func NewCollector(node string, source Source) *Collector {
 	return &Collector{node: node, source: source}
 }
 
-func perGuest(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(name, help, append([]string{"node", "namespace", "name"}, labels...), nil)
-}
-
 var (
-	resident = perGuest("kubevirt_vmi_memory_resident_bytes", "Resident set size of the process that runs the guest.")
-	domain   = perGuest("kubevirt_vmi_memory_domain_bytes", "Memory that the guest has.")
-	cpu      = perGuest("kubevirt_vmi_cpu_usage_seconds_total", "CPU time spent on the guest, emulation included.")
+	ofGuest = [guestFigures]metrictable.Series{
+		Resident:    metrictable.Of("kubevirt_vmi_memory_resident_bytes"),
+		Domain:      metrictable.Of("kubevirt_vmi_memory_domain_bytes"),
+		Balloon:     metrictable.Of("kubevirt_vmi_memory_actual_balloon_bytes"),
+		Available:   metrictable.Of("kubevirt_vmi_memory_available_bytes"),
+		Unused:      metrictable.Of("kubevirt_vmi_memory_unused_bytes"),
+		Usable:      metrictable.Of("kubevirt_vmi_memory_usable_bytes"),
+		CachedFiles: metrictable.Of("kubevirt_vmi_memory_cached_bytes"),
+		SwapIn:      metrictable.Of("kubevirt_vmi_memory_swap_in_traffic_bytes"),
+		SwapOut:     metrictable.Of("kubevirt_vmi_memory_swap_out_traffic_bytes"),
+		MajorFaults: metrictable.Of("kubevirt_vmi_memory_pgmajfault_total"),
+		MinorFaults: metrictable.Of("kubevirt_vmi_memory_pgminfault_total"),
+		CPU:         metrictable.Of("kubevirt_vmi_cpu_usage_seconds_total"),
+		UserCPU:     metrictable.Of("kubevirt_vmi_cpu_user_usage_seconds_total"),
+		SystemCPU:   metrictable.Of("kubevirt_vmi_cpu_system_usage_seconds_total"),
+		Affinity:    metrictable.Of("kubevirt_vmi_node_cpu_affinity"),
+		Load1:       metrictable.Of("kubevirt_vmi_guest_load_1m"),
+		Load5:       metrictable.Of("kubevirt_vmi_guest_load_5m"),
+		Load15:      metrictable.Of("kubevirt_vmi_guest_load_15m"),
+	}
+	vcpuSeconds = metrictable.Of("kubevirt_vmi_vcpu_seconds_total")
+	vcpuDelay   = metrictable.Of("kubevirt_vmi_vcpu_delay_seconds_total")
+	ofDrive     = [driveFigures]metrictable.Series{
+		Reads:        metrictable.Of("kubevirt_vmi_storage_iops_read_total"),
+		Writes:       metrictable.Of("kubevirt_vmi_storage_iops_write_total"),
+		Flushes:      metrictable.Of("kubevirt_vmi_storage_flush_requests_total"),
+		ReadBytes:    metrictable.Of("kubevirt_vmi_storage_read_traffic_bytes_total"),
+		WriteBytes:   metrictable.Of("kubevirt_vmi_storage_write_traffic_bytes_total"),
+		ReadSeconds:  metrictable.Of("kubevirt_vmi_storage_read_times_seconds_total"),
+		WriteSeconds: metrictable.Of("kubevirt_vmi_storage_write_times_seconds_total"),
+		FlushSeconds: metrictable.Of("kubevirt_vmi_storage_flush_times_seconds_total"),
+	}
+	ofInterface = [interfaceFigures]metrictable.Series{
+		ReceivedBytes:   metrictable.Of("kubevirt_vmi_network_receive_bytes_total"),
+		SentBytes:       metrictable.Of("kubevirt_vmi_network_transmit_bytes_total"),
+		ReceivedPackets: metrictable.Of("kubevirt_vmi_network_receive_packets_total"),
+		SentPackets:     metrictable.Of("kubevirt_vmi_network_transmit_packets_total"),
+		ReceiveErrors:   metrictable.Of("kubevirt_vmi_network_receive_errors_total"),
+		SendErrors:      metrictable.Of("kubevirt_vmi_network_transmit_errors_total"),
+		ReceiveDrops:    metrictable.Of("kubevirt_vmi_network_receive_packets_dropped_total"),
+		SendDrops:       metrictable.Of("kubevirt_vmi_network_transmit_packets_dropped_total"),
+	}
+	// traffic duplicates two of an interface's: KubeVirt deprecates it.
+	traffic            = metrictable.Of("kubevirt_vmi_network_traffic_bytes_total")
+	filesystemCapacity = metrictable.Of("kubevirt_vmi_filesystem_capacity_bytes")
+	filesystemUsed     = metrictable.Of("kubevirt_vmi_filesystem_used_bytes")
 )
 
-var (
-	ofDrive = []counter[Drive]{
-		{perGuest("kubevirt_vmi_storage_iops_read_total", "Read requests of a disk.", "drive"), func(d Drive) float64 { return d.Reads }},
-		{perGuest("kubevirt_vmi_storage_iops_write_total", "Write requests of a disk.", "drive"), func(d Drive) float64 { return d.Writes }},
-		{perGuest("kubevirt_vmi_storage_flush_requests_total", "Flush requests of a disk.", "drive"), func(d Drive) float64 { return d.Flushes }},
-		{perGuest("kubevirt_vmi_storage_read_traffic_bytes_total", "Bytes read from a disk.", "drive"), func(d Drive) float64 { return d.ReadBytes }},
-		{perGuest("kubevirt_vmi_storage_write_traffic_bytes_total", "Bytes written to a disk.", "drive"), func(d Drive) float64 { return d.WriteBytes }},
-		{perGuest("kubevirt_vmi_storage_read_times_seconds_total", "Time spent on reads of a disk.", "drive"), func(d Drive) float64 { return d.ReadSeconds }},
-		{perGuest("kubevirt_vmi_storage_write_times_seconds_total", "Time spent on writes of a disk.", "drive"), func(d Drive) float64 { return d.WriteSeconds }},
-		{perGuest("kubevirt_vmi_storage_flush_times_seconds_total", "Time spent on flushes of a disk.", "drive"), func(d Drive) float64 { return d.FlushSeconds }},
-	}
-	ofInterface = []counter[Interface]{
-		{perGuest("kubevirt_vmi_network_receive_bytes_total", "Bytes that the guest received.", "interface"), func(i Interface) float64 { return i.ReceivedBytes }},
-		{perGuest("kubevirt_vmi_network_transmit_bytes_total", "Bytes that the guest sent.", "interface"), func(i Interface) float64 { return i.SentBytes }},
-		{perGuest("kubevirt_vmi_network_receive_packets_total", "Packets that the guest received.", "interface"), func(i Interface) float64 { return i.ReceivedPackets }},
-		{perGuest("kubevirt_vmi_network_transmit_packets_total", "Packets that the guest sent.", "interface"), func(i Interface) float64 { return i.SentPackets }},
-		{perGuest("kubevirt_vmi_network_receive_errors_total", "Packets to the guest that failed.", "interface"), func(i Interface) float64 { return i.ReceiveErrors }},
-		{perGuest("kubevirt_vmi_network_transmit_errors_total", "Packets from the guest that failed.", "interface"), func(i Interface) float64 { return i.SendErrors }},
-		{perGuest("kubevirt_vmi_network_receive_packets_dropped_total", "Packets to the guest that were dropped.", "interface"), func(i Interface) float64 { return i.ReceiveDrops }},
-		{perGuest("kubevirt_vmi_network_transmit_packets_dropped_total", "Packets from the guest that were dropped.", "interface"), func(i Interface) float64 { return i.SendDrops }},
-	}
-)
-
-// dataTotal duplicates a gauge: KubeVirt has two names for the same value.
-var dataTotal = perGuest("kubevirt_vmi_migration_data_bytes_total", "Memory that a migration has to send.")
-
-var ofMigration = []counter[Migration]{
-	{perGuest("kubevirt_vmi_migration_data_total_bytes", "Memory that a migration has to send; deprecated by KubeVirt, see kubevirt_vmi_migration_data_bytes_total."), func(m Migration) float64 { return m.Total }},
-	{perGuest("kubevirt_vmi_migration_data_processed_bytes", "Memory that a migration has sent."), func(m Migration) float64 { return m.Processed }},
-	{perGuest("kubevirt_vmi_migration_data_remaining_bytes", "Memory that a migration has still to send."), func(m Migration) float64 { return m.Remaining }},
-	{perGuest("kubevirt_vmi_migration_dirty_memory_rate_bytes", "Memory that the guest changes in a second while it is migrated."), func(m Migration) float64 { return m.DirtyRate }},
-	{perGuest("kubevirt_vmi_migration_memory_transfer_rate_bytes", "Memory that a migration sends in a second."), func(m Migration) float64 { return m.TransferRate }},
-	{perGuest("drydock_vmi_migration_expected_downtime_seconds", "How long the guest would stand still if the rest of its memory was sent now."), func(m Migration) float64 { return m.ExpectedDowntime }},
-}
-
-type counter[T any] struct {
-	desc *prometheus.Desc
-	of   func(T) float64
+var ofMigration = []struct {
+	series metrictable.Series
+	of     func(*Migration) float64
+}{
+	{metrictable.Of("kubevirt_vmi_migration_data_bytes_total"), func(m *Migration) float64 { return m.Total }},
+	{metrictable.Of("kubevirt_vmi_migration_data_total_bytes"), func(m *Migration) float64 { return m.Total }},
+	{metrictable.Of("kubevirt_vmi_migration_data_processed_bytes"), func(m *Migration) float64 { return m.Processed }},
+	{metrictable.Of("kubevirt_vmi_migration_data_remaining_bytes"), func(m *Migration) float64 { return m.Remaining }},
+	{metrictable.Of("kubevirt_vmi_migration_dirty_memory_rate_bytes"), func(m *Migration) float64 { return m.DirtyRate }},
+	{metrictable.Of("kubevirt_vmi_migration_memory_transfer_rate_bytes"), func(m *Migration) float64 { return m.TransferRate }},
+	{metrictable.Of("drydock_vmi_migration_expected_downtime_seconds"), func(m *Migration) float64 { return m.ExpectedDowntime }},
 }
 
 // Describe sends the metrics' descriptions.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{resident, domain, cpu, dataTotal} {
-		out <- desc
+	for _, list := range [][]metrictable.Series{
+		ofGuest[:], ofDrive[:], ofInterface[:], {vcpuSeconds, vcpuDelay, traffic, filesystemCapacity, filesystemUsed},
+	} {
+		for _, s := range list {
+			out <- s.Desc
+		}
 	}
-	for _, c := range ofDrive {
-		out <- c.desc
-	}
-	for _, c := range ofInterface {
-		out <- c.desc
-	}
-	for _, c := range ofMigration {
-		out <- c.desc
+	for _, m := range ofMigration {
+		out <- m.series.Desc
 	}
 }
 
@@ -140,29 +216,52 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, usage := range c.source(ctx) {
-		emit := func(desc *prometheus.Desc, kind prometheus.ValueType, value float64, labels ...string) {
-			labels = append([]string{c.node, usage.Namespace, usage.Name}, labels...)
-			out <- prometheus.MustNewConstMetric(desc, kind, value, labels...)
+		c.send(out, &usage)
+	}
+}
+
+// send makes the labels of each part once.
+func (c *Collector) send(out chan<- prometheus.Metric, usage *Usage) {
+	emit := func(s metrictable.Series, f Figure, labels metrictable.Labels) {
+		if value, known := f.Value(); known {
+			out <- s.With(value, labels)
 		}
-		emit(resident, prometheus.GaugeValue, usage.ResidentBytes)
-		emit(domain, prometheus.GaugeValue, usage.GuestBytes)
-		emit(cpu, prometheus.CounterValue, usage.CPUSeconds)
-		for _, d := range usage.Drives {
-			for _, c := range ofDrive {
-				emit(c.desc, prometheus.CounterValue, c.of(d), d.Name)
-			}
+	}
+	labelsOf := func(s metrictable.Series, more ...string) metrictable.Labels {
+		return s.Labels(append([]string{c.node, usage.Namespace, usage.Name}, more...)...)
+	}
+	ofAll := labelsOf(ofGuest[0])
+	for i, f := range usage.Guest {
+		emit(ofGuest[i], f, ofAll)
+	}
+	for _, v := range usage.VCPUs {
+		id := strconv.Itoa(v.ID)
+		emit(vcpuSeconds, v.Seconds, labelsOf(vcpuSeconds, id, "running"))
+		emit(vcpuDelay, v.Delay, labelsOf(vcpuDelay, id))
+	}
+	for i := range usage.Drives {
+		labels := labelsOf(ofDrive[0], usage.Drives[i].Name)
+		for j, f := range usage.Drives[i].Figures {
+			emit(ofDrive[j], f, labels)
 		}
-		for _, i := range usage.Interfaces {
-			for _, c := range ofInterface {
-				emit(c.desc, prometheus.CounterValue, c.of(i), i.Name)
-			}
+	}
+	for i := range usage.Interfaces {
+		n := &usage.Interfaces[i]
+		labels := labelsOf(ofInterface[0], n.Name)
+		for j, f := range n.Figures {
+			emit(ofInterface[j], f, labels)
 		}
-		if usage.Migration == nil {
-			continue
-		}
-		emit(dataTotal, prometheus.CounterValue, usage.Migration.Total)
-		for _, c := range ofMigration {
-			emit(c.desc, prometheus.GaugeValue, c.of(*usage.Migration))
+		emit(traffic, n.Figures[ReceivedBytes], labelsOf(traffic, n.Name, "rx"))
+		emit(traffic, n.Figures[SentBytes], labelsOf(traffic, n.Name, "tx"))
+	}
+	for _, f := range usage.Filesystems {
+		labels := labelsOf(filesystemCapacity, f.Disk, f.MountPoint, f.Type)
+		emit(filesystemCapacity, f.Capacity, labels)
+		emit(filesystemUsed, f.Used, labels)
+	}
+	if usage.Migration != nil {
+		for _, m := range ofMigration {
+			emit(m.series, Known(m.of(usage.Migration)), ofAll)
 		}
 	}
 }

@@ -2,52 +2,190 @@ package metrics
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"k8s.io/apimachinery/pkg/types"
+
+	"drydock.dev/drydock/internal/contracts/version"
+	"drydock.dev/drydock/internal/metrictable"
+	"drydock.dev/drydock/internal/metrictable/tabletest"
 )
 
-func TestCollector(t *testing.T) {
+// known returns figures with these values, in order.
+func known(values ...float64) (list [8]Figure) {
+	for i, value := range values {
+		list[i] = Known(value)
+	}
+	return list
+}
+
+// page is one guest's exposition without the lines of help, which the table has.
+const page = `
+kubevirt_vmi_cpu_system_usage_seconds_total{name="web",namespace="shop",node="node1"} 0.5
+kubevirt_vmi_cpu_usage_seconds_total{name="web",namespace="shop",node="node1"} 1.5
+kubevirt_vmi_cpu_user_usage_seconds_total{name="web",namespace="shop",node="node1"} 1
+kubevirt_vmi_filesystem_capacity_bytes{disk_name="vda1",file_system_type="ext4",mount_point="/",name="web",namespace="shop",node="node1"} 1000
+kubevirt_vmi_filesystem_used_bytes{disk_name="vda1",file_system_type="ext4",mount_point="/",name="web",namespace="shop",node="node1"} 400
+kubevirt_vmi_guest_load_15m{name="web",namespace="shop",node="node1"} 0.125
+kubevirt_vmi_guest_load_1m{name="web",namespace="shop",node="node1"} 2
+kubevirt_vmi_guest_load_5m{name="web",namespace="shop",node="node1"} 0.25
+kubevirt_vmi_memory_actual_balloon_bytes{name="web",namespace="shop",node="node1"} 120
+kubevirt_vmi_memory_available_bytes{name="web",namespace="shop",node="node1"} 110
+kubevirt_vmi_memory_cached_bytes{name="web",namespace="shop",node="node1"} 30
+kubevirt_vmi_memory_domain_bytes{name="web",namespace="shop",node="node1"} 128
+kubevirt_vmi_memory_pgmajfault_total{name="web",namespace="shop",node="node1"} 11
+kubevirt_vmi_memory_pgminfault_total{name="web",namespace="shop",node="node1"} 12
+kubevirt_vmi_memory_resident_bytes{name="web",namespace="shop",node="node1"} 200
+kubevirt_vmi_memory_swap_in_traffic_bytes{name="web",namespace="shop",node="node1"} 13
+kubevirt_vmi_memory_swap_out_traffic_bytes{name="web",namespace="shop",node="node1"} 14
+kubevirt_vmi_memory_unused_bytes{name="web",namespace="shop",node="node1"} 40
+kubevirt_vmi_memory_usable_bytes{name="web",namespace="shop",node="node1"} 60
+kubevirt_vmi_network_receive_bytes_total{interface="default",name="web",namespace="shop",node="node1"} 1
+kubevirt_vmi_network_receive_errors_total{interface="default",name="web",namespace="shop",node="node1"} 5
+kubevirt_vmi_network_receive_packets_dropped_total{interface="default",name="web",namespace="shop",node="node1"} 7
+kubevirt_vmi_network_receive_packets_total{interface="default",name="web",namespace="shop",node="node1"} 3
+kubevirt_vmi_network_traffic_bytes_total{interface="default",name="web",namespace="shop",node="node1",type="rx"} 1
+kubevirt_vmi_network_traffic_bytes_total{interface="default",name="web",namespace="shop",node="node1",type="tx"} 2
+kubevirt_vmi_network_transmit_bytes_total{interface="default",name="web",namespace="shop",node="node1"} 2
+kubevirt_vmi_network_transmit_errors_total{interface="default",name="web",namespace="shop",node="node1"} 6
+kubevirt_vmi_network_transmit_packets_dropped_total{interface="default",name="web",namespace="shop",node="node1"} 8
+kubevirt_vmi_network_transmit_packets_total{interface="default",name="web",namespace="shop",node="node1"} 4
+kubevirt_vmi_node_cpu_affinity{name="web",namespace="shop",node="node1"} 2
+kubevirt_vmi_storage_flush_requests_total{drive="root",name="web",namespace="shop",node="node1"} 3
+kubevirt_vmi_storage_flush_times_seconds_total{drive="root",name="web",namespace="shop",node="node1"} 8
+kubevirt_vmi_storage_iops_read_total{drive="root",name="web",namespace="shop",node="node1"} 1
+kubevirt_vmi_storage_iops_write_total{drive="root",name="web",namespace="shop",node="node1"} 2
+kubevirt_vmi_storage_read_times_seconds_total{drive="root",name="web",namespace="shop",node="node1"} 6
+kubevirt_vmi_storage_read_traffic_bytes_total{drive="root",name="web",namespace="shop",node="node1"} 4
+kubevirt_vmi_storage_write_times_seconds_total{drive="root",name="web",namespace="shop",node="node1"} 7
+kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace="shop",node="node1"} 5
+kubevirt_vmi_vcpu_delay_seconds_total{id="0",name="web",namespace="shop",node="node1"} 0.25
+kubevirt_vmi_vcpu_seconds_total{id="0",name="web",namespace="shop",node="node1",state="running"} 0.75
+`
+
+func guestOfAllKinds() Usage {
+	return Usage{
+		Namespace: "shop", Name: "web",
+		Guest: Guest{
+			Resident: Known(200), Domain: Known(128), Balloon: Known(120), Available: Known(110), Unused: Known(40), Usable: Known(60),
+			CachedFiles: Known(30), SwapIn: Known(13), SwapOut: Known(14), MajorFaults: Known(11), MinorFaults: Known(12),
+			CPU: Known(1.5), UserCPU: Known(1), SystemCPU: Known(0.5), Affinity: Known(2), Load1: Known(2), Load5: Known(0.25), Load15: Known(0.125),
+		},
+		VCPUs:       []VCPU{{ID: 0, Seconds: Known(0.75), Delay: Known(0.25)}},
+		Drives:      []Drive{{Name: "root", Figures: known(1, 2, 3, 4, 5, 6, 7, 8)}},
+		Interfaces:  []Interface{{Name: "default", Figures: known(1, 2, 3, 4, 5, 6, 7, 8)}},
+		Filesystems: []Filesystem{{Disk: "vda1", MountPoint: "/", Type: "ext4", Capacity: Known(1000), Used: Known(400)}},
+	}
+}
+
+func TestAGuestsMetrics(t *testing.T) {
 	collector := NewCollector("node1", func(ctx context.Context) []Usage {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a scrape may wait for ever")
 		}
+		return []Usage{guestOfAllKinds()}
+	})
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(tabletest.Page(page))); err != nil {
+		t.Error(err)
+	}
+}
+
+// A figure that is unknown has no line: 0 would be wrong, and a counter would go back.
+func TestUnknownFiguresHaveNoLine(t *testing.T) {
+	collector := NewCollector("node1", func(context.Context) []Usage {
 		return []Usage{{
-			Namespace: "shop", Name: "web", ResidentBytes: 200, GuestBytes: 128, CPUSeconds: 1.5,
-			Drives:     []Drive{{Name: "root", Reads: 1, Writes: 2, ReadBytes: 3, WriteBytes: 4, FlushSeconds: 0.25}},
-			Interfaces: []Interface{{Name: "default", ReceivedBytes: 5, SentBytes: 6, ReceivedPackets: 7, SentPackets: 8, ReceiveDrops: 9}},
+			Namespace: "shop", Name: "web", Guest: Guest{Resident: Known(math.NaN()), Domain: Known(128), Balloon: Known(math.Inf(1)), Usable: Known(-1), Unused: Known(1 << 61)},
+			VCPUs: []VCPU{{ID: 3}}, Drives: []Drive{{Name: "root"}}, Interfaces: []Interface{{Name: "default"}}, Filesystems: []Filesystem{{Disk: "vda1"}},
 		}}
 	})
 	const want = `
-# HELP kubevirt_vmi_cpu_usage_seconds_total CPU time spent on the guest, emulation included.
-# TYPE kubevirt_vmi_cpu_usage_seconds_total counter
-kubevirt_vmi_cpu_usage_seconds_total{name="web",namespace="shop",node="node1"} 1.5
-# HELP kubevirt_vmi_memory_resident_bytes Resident set size of the process that runs the guest.
-# TYPE kubevirt_vmi_memory_resident_bytes gauge
-kubevirt_vmi_memory_resident_bytes{name="web",namespace="shop",node="node1"} 200
-# HELP kubevirt_vmi_network_receive_packets_dropped_total Packets to the guest that were dropped.
-# TYPE kubevirt_vmi_network_receive_packets_dropped_total counter
-kubevirt_vmi_network_receive_packets_dropped_total{interface="default",name="web",namespace="shop",node="node1"} 9
-# HELP kubevirt_vmi_network_transmit_bytes_total Bytes that the guest sent.
-# TYPE kubevirt_vmi_network_transmit_bytes_total counter
-kubevirt_vmi_network_transmit_bytes_total{interface="default",name="web",namespace="shop",node="node1"} 6
-# HELP kubevirt_vmi_storage_flush_times_seconds_total Time spent on flushes of a disk.
-# TYPE kubevirt_vmi_storage_flush_times_seconds_total counter
-kubevirt_vmi_storage_flush_times_seconds_total{drive="root",name="web",namespace="shop",node="node1"} 0.25
-# HELP kubevirt_vmi_storage_write_traffic_bytes_total Bytes written to a disk.
-# TYPE kubevirt_vmi_storage_write_traffic_bytes_total counter
-kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace="shop",node="node1"} 4
+kubevirt_vmi_memory_domain_bytes{name="web",namespace="shop",node="node1"} 128
 `
-	err := testutil.CollectAndCompare(collector, strings.NewReader(want),
-		"kubevirt_vmi_cpu_usage_seconds_total", "kubevirt_vmi_memory_resident_bytes",
-		"kubevirt_vmi_network_transmit_bytes_total", "kubevirt_vmi_storage_write_traffic_bytes_total",
-		"kubevirt_vmi_storage_flush_times_seconds_total", "kubevirt_vmi_network_receive_packets_dropped_total")
-	if err != nil {
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(tabletest.Page(want))); err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(collector); n != 3+8+8 {
-		t.Errorf("%d metrics for one guest", n)
+}
+
+func TestAFigureIsANumberThatCanBe(t *testing.T) {
+	for text, want := range map[string]Figure{
+		`0`: Known(0), `1.5`: Known(1.5), `1152921504606846976`: Known(1 << 60),
+		`18446744073709551615`: {}, `-1`: {}, `1e999`: {}, `"5"`: {}, `null`: {}, `{"a": 1}`: {}, `[1]`: {}, `true`: {},
+	} {
+		answer := struct{ Figure Figure }{Known(7)}
+		if err := json.Unmarshal([]byte(`{"Figure": `+text+`}`), &answer); err != nil && text != "null" || answer.Figure != want {
+			t.Errorf("%s is read as %+v, %v; want %+v", text, answer.Figure, err, want)
+		}
+	}
+	if got := Known(3e9).Times(1e-9); got != Known(3) {
+		t.Errorf("3e9 ns are %+v s", got)
+	}
+	if got := (Figure{}).Times(2); got != (Figure{}) {
+		t.Errorf("an unknown figure becomes %+v", got)
+	}
+}
+
+func TestTheTableHasTheNodesMetrics(t *testing.T) {
+	tabletest.Compare(t, metrictable.Handler, NewCollector("node1", nil), NewMigrations("node1"), NewPanics(), &Process{})
+}
+
+func TestTheProcessMetrics(t *testing.T) {
+	ready := false
+	p := &Process{
+		Node: "node1", Ready: func() bool { return ready }, Deprecated: func() []string { return []string{"pc-q35-2.4"} },
+		Rounds: func() map[types.NamespacedName]uint64 {
+			return map[types.NamespacedName]uint64{{Namespace: "shop", Name: "web"}: 7}
+		},
+	}
+	for _, value := range []string{"0", "1"} {
+		want := tabletest.Page(fmt.Sprintf(`
+kubevirt_info{goversion=%q,kubeversion=%q} 1
+kubevirt_node_deprecated_machine_types{machine_type="pc-q35-2.4",node="node1"} 1
+kubevirt_virt_handler_ready_status %s
+kubevirt_vmi_sync_total{name="web",namespace="shop"} 7
+`, runtime.Version(), version.Version, value))
+		if err := testutil.CollectAndCompare(p, strings.NewReader(want)); err != nil {
+			t.Error(err)
+		}
+		ready = true
+	}
+}
+
+func TestPanicsAreCounted(t *testing.T) {
+	at := time.Unix(1000, 0)
+	p := NewPanics()
+	p.now = func() time.Time { return at }
+	web := Panic{Namespace: "shop", Name: "web"}
+	for _, one := range []Panic{
+		web, web, {"shop", "web", "hyper-v", 0x7e}, {"shop", "web", "hyper-v", 1 << 32}, {"shop", "web", "hyper-v", 0}, {"shop", "web", "invented", 5},
+	} {
+		p.Add(one)
+	}
+	want := tabletest.Page(`
+kubevirt_vmi_guest_os_panic_total{bugcheck_code="0x7e",name="web",namespace="shop",type="hyper-v"} 1
+kubevirt_vmi_guest_os_panic_total{bugcheck_code="unknown",name="web",namespace="shop",type="hyper-v"} 2
+kubevirt_vmi_guest_os_panic_total{bugcheck_code="unknown",name="web",namespace="shop",type="unknown"} 3
+`)
+	if err := testutil.CollectAndCompare(p, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+	// A guest that panics with another code each time.
+	for i := range 2 * maxPanics {
+		at = at.Add(time.Second)
+		p.Add(Panic{"shop", "till", "hyper-v", uint64(i + 1)})
+		p.Add(web)
+	}
+	if n := testutil.CollectAndCount(p); n != maxPanics {
+		t.Errorf("there are %d series", n)
+	}
+	if c := p.count[Panic{"shop", "web", "unknown", 0}]; c == nil || c.n != 3+2*maxPanics {
+		t.Errorf("the counter of a guest that panics often is %+v", c)
 	}
 }
 
@@ -59,20 +197,16 @@ func TestTheFiguresOfAMigration(t *testing.T) {
 			{Namespace: "shop", Name: "web"},
 		}
 	})
-	var want, names []string
-	for _, m := range []struct{ name, kind, help, value string }{
-		{"drydock_vmi_migration_expected_downtime_seconds", "gauge", "How long the guest would stand still if the rest of its memory was sent now.", "0.25"},
-		{"kubevirt_vmi_migration_data_bytes_total", "counter", "Memory that a migration has to send.", "100"},
-		{"kubevirt_vmi_migration_data_processed_bytes", "gauge", "Memory that a migration has sent.", "70"},
-		{"kubevirt_vmi_migration_data_remaining_bytes", "gauge", "Memory that a migration has still to send.", "40"},
-		{"kubevirt_vmi_migration_data_total_bytes", "gauge", "Memory that a migration has to send; deprecated by KubeVirt, see kubevirt_vmi_migration_data_bytes_total.", "100"},
-		{"kubevirt_vmi_migration_dirty_memory_rate_bytes", "gauge", "Memory that the guest changes in a second while it is migrated.", "3"},
-		{"kubevirt_vmi_migration_memory_transfer_rate_bytes", "gauge", "Memory that a migration sends in a second.", "5"},
-	} {
-		names = append(names, m.name)
-		want = append(want, "# HELP "+m.name+" "+m.help, "# TYPE "+m.name+" "+m.kind, m.name+`{name="db",namespace="shop",node="node1"} `+m.value)
-	}
-	if err := testutil.CollectAndCompare(collector, strings.NewReader(strings.Join(want, "\n")+"\n"), names...); err != nil {
+	const want = `
+drydock_vmi_migration_expected_downtime_seconds{name="db",namespace="shop",node="node1"} 0.25
+kubevirt_vmi_migration_data_bytes_total{name="db",namespace="shop",node="node1"} 100
+kubevirt_vmi_migration_data_processed_bytes{name="db",namespace="shop",node="node1"} 70
+kubevirt_vmi_migration_data_remaining_bytes{name="db",namespace="shop",node="node1"} 40
+kubevirt_vmi_migration_data_total_bytes{name="db",namespace="shop",node="node1"} 100
+kubevirt_vmi_migration_dirty_memory_rate_bytes{name="db",namespace="shop",node="node1"} 3
+kubevirt_vmi_migration_memory_transfer_rate_bytes{name="db",namespace="shop",node="node1"} 5
+`
+	if err := testutil.CollectAndCompare(collector, strings.NewReader(tabletest.Page(want))); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"drydock.dev/drydock/internal/metrictable"
 )
 
 // Migrated is the cost of a migration. An unknown part is 0.
@@ -19,18 +21,17 @@ type Migrations struct{ duration, downtime, sent prometheus.Histogram }
 
 // NewMigrations returns the Migrations of a node.
 func NewMigrations(node string) *Migrations {
-	histogram := func(name, help string, buckets []float64) prometheus.Histogram {
+	histogram := func(name string, buckets []float64) prometheus.Histogram {
 		return prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: name, Help: help, Buckets: buckets, ConstLabels: prometheus.Labels{"node": node},
+			Name: name, Help: metrictable.Get(name).Help, Buckets: buckets, ConstLabels: prometheus.Labels{"node": node},
 		})
 	}
 	return &Migrations{
-		duration: histogram("drydock_vmi_migration_duration_seconds", "How long migrations away from the node have taken, from the first byte sent until the guest ran.",
+		duration: histogram("drydock_vmi_migration_duration_seconds",
 			[]float64{1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600}),
-		downtime: histogram("drydock_vmi_migration_downtime_seconds", "How long guests stood still when they migrated away from the node, at most.",
+		downtime: histogram("drydock_vmi_migration_downtime_seconds",
 			[]float64{0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}),
-		sent: histogram("drydock_vmi_migration_sent_bytes", "What migrations away from the node have sent.",
-			prometheus.ExponentialBuckets(16<<20, 4, 9)),
+		sent: histogram("drydock_vmi_migration_sent_bytes", prometheus.ExponentialBuckets(16<<20, 4, 9)),
 	}
 }
 

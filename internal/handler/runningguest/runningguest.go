@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,7 +31,6 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/requests"
-	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
@@ -48,6 +48,7 @@ type Guest struct {
 	VMI      *v1.VirtualMachineInstance
 	QEMU     *guest.Guest
 	Agent    *guestagent.Agent
+	Meter    *guestusage.Meter
 	Link     *connection.Link
 	Requests *requests.Requests
 	Network  Network
@@ -186,12 +187,12 @@ func (g *Guest) DialPort(ctx context.Context, protocol string, port int) (net.Co
 }
 
 // Usage measures the guest.
-func (g *Guest) Usage(ctx context.Context) metrics.Usage {
+func (g *Guest) Usage(ctx context.Context, now time.Time) metrics.Usage {
 	taps := map[string]string{}
 	for _, i := range g.Interfaces {
 		taps[i.Name] = i.Tap
 	}
-	u := guestusage.Of(ctx, g.QEMU, g.VMI.Spec.Domain.Devices.Disks, taps)
+	u := g.Meter.Measure(ctx, guestusage.Subject{QEMU: g.QEMU, Spec: &g.VMI.Spec, Taps: taps, Now: now})
 	if m := g.QEMU.Observe().Migration; m.UnderWay() {
 		u.Migration = &metrics.Migration{
 			Total: m.Progress.Total, Processed: m.Progress.Transferred, Remaining: m.Progress.Remaining,
@@ -199,6 +200,21 @@ func (g *Guest) Usage(ctx context.Context) metrics.Usage {
 			ExpectedDowntime: m.Progress.Expected.Seconds(),
 		}
 	}
-	u.Namespace, u.Name, u.GuestBytes = g.VMI.Namespace, g.VMI.Name, float64(machine.GuestMemory(&g.VMI.Spec))
+	g.addAgent(&u)
+	u.Namespace, u.Name = g.VMI.Namespace, g.VMI.Name
 	return u
+}
+
+func (g *Guest) addAgent(u *metrics.Usage) {
+	f := g.Agent.Figures()
+	if f.Load != nil {
+		u.Guest[metrics.Load1], u.Guest[metrics.Load5] = metrics.Known(f.Load.Minute), metrics.Known(f.Load.FiveMinutes)
+		u.Guest[metrics.Load15] = metrics.Known(f.Load.FifteenMinutes)
+	}
+	for _, l := range f.Filesystems {
+		u.Filesystems = append(u.Filesystems, metrics.Filesystem{
+			Disk: l.Name, MountPoint: l.Mountpoint, Type: l.Type,
+			Capacity: metrics.Known(float64(l.TotalBytes)), Used: metrics.Known(float64(l.UsedBytes)),
+		})
+	}
 }

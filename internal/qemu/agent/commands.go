@@ -73,6 +73,13 @@ type FSDisk struct {
 	Device  string `json:"dev"`
 }
 
+// Load is the guest's load, the number of processes that run or wait for a disk, on average.
+type Load struct {
+	Minute         float64 `json:"load1m"`
+	FiveMinutes    float64 `json:"load5m"`
+	FifteenMinutes float64 `json:"load15m"`
+}
+
 // Timezone is the guest's time zone.
 type Timezone struct {
 	Zone string `json:"zone"`
@@ -116,6 +123,11 @@ func (c *Client) Users(ctx context.Context) ([]User, error) {
 // Filesystems returns the mounted file systems.
 func (c *Client) Filesystems(ctx context.Context) ([]Filesystem, error) {
 	return query[[]Filesystem](ctx, c, "guest-get-fsinfo")
+}
+
+// Load returns the guest's load. Agents before 10.0 do not support it.
+func (c *Client) Load(ctx context.Context) (Load, error) {
+	return query[Load](ctx, c, "guest-get-load")
 }
 
 // Timezone returns the guest's time zone.

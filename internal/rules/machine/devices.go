@@ -114,10 +114,18 @@ func (b *builder) display() {
 	b.device(video)
 }
 
+// BalloonID is the ID of the memory balloon.
+const BalloonID = "balloon0"
+
+// HasBalloon reports whether a guest has a memory balloon.
+func HasBalloon(spec *v1.VirtualMachineInstanceSpec) bool {
+	return !isFalse(spec.Domain.Devices.AutoattachMemBalloon)
+}
+
 func (b *builder) peripherals() {
-	if !isFalse(b.spec.Devices.AutoattachMemBalloon) {
+	if HasBalloon(&b.vmi.Spec) {
 		b.device(onRootBus(b.virtio(Properties{
-			"driver": "virtio-balloon-pci", "id": "balloon0",
+			"driver": "virtio-balloon-pci", "id": BalloonID,
 			"free-page-reporting": b.vmi.Annotations[v1.FreePageReportingDisabledAnnotation] != "true",
 		}), slotBalloon))
 	}

@@ -1,42 +1,152 @@
-// Package guestusage measures a running QEMU for virt-handler's metrics: its process, its disks and its network
-// interfaces. It changes nothing, and trusts no figure: a guest may have taken QEMU over.
+// Package guestusage measures a running QEMU for virt-handler's metrics: its process, its virtual CPUs, its disks, its
+// network interfaces, and the guest's memory by the balloon. It trusts no figure: a guest may have taken QEMU over. It
+// changes nothing in the guest but asks the balloon driver for its next report.
 package guestusage
 
 import (
+	"bytes"
 	"context"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/prometheus/procfs"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Of returns the figures of QEMU's process, disks and taps, which are given by interface. The caller fills in the VMI's
-// name and memory. Any goroutine may call it.
-func Of(ctx context.Context, g *guest.Guest, disks []v1.Disk, taps map[string]string) metrics.Usage {
-	var u metrics.Usage
-	var answer []blockStats
-	if err := g.Monitor().Execute(ctx, "query-blockstats", nil, &answer); err == nil {
-		u.Drives = drivesOf(answer, disks)
+const (
+	// Every is the shortest time between two measurements, however many scrape.
+	Every = 10 * time.Second
+	// keep is how long QEMU's figures count while it is not asked for newer ones.
+	keep = time.Minute
+)
+
+// Meter measures one QEMU. Its methods may be called from several goroutines.
+type Meter struct {
+	mu sync.Mutex
+	// asked is the time of answers and, if QEMU could be asked since, of last.
+	asked   time.Time
+	answers answers
+	last    metrics.Usage
+	threads threads
+	totals  totals
+}
+
+// Subject is what a Meter measures.
+type Subject struct {
+	QEMU *guest.Guest
+	Spec *v1.VirtualMachineInstanceSpec
+	// Taps are by interface.
+	Taps map[string]string
+	Now  time.Time
+}
+
+// Measure returns the figures of QEMU's process, CPUs, disks and taps, no older than Every. The caller fills in the VMI's
+// name, and must not change the lists.
+func (m *Meter) Measure(ctx context.Context, s Subject) metrics.Usage {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if age := s.Now.Sub(m.asked); age >= 0 && age < Every {
+		return m.last
 	}
-	if process, err := procfs.NewProc(g.PID()); err == nil {
-		u.CPUSeconds, u.ResidentBytes = processUsage(process)
-		u.Interfaces = traffic(process, taps)
+	// A handover that begins now is delayed by one round trip to QEMU, less than a millisecond.
+	if s.QEMU.Measurable() {
+		m.answers, m.asked = ask(ctx, s.QEMU, s.Spec), s.Now
+	} else if s.Now.Sub(m.asked) > keep {
+		m.answers = answers{}
 	}
+	m.last = m.usage(s)
+	m.totals.add(&m.last)
+	return m.last
+}
+
+// proc checks once that /proc is the kernel's.
+var proc = sync.OnceValues(procfs.NewDefaultFS)
+
+func (m *Meter) usage(s Subject) metrics.Usage {
+	u := metrics.Usage{Drives: drivesOf(m.answers.drives, s.Spec.Domain.Devices.Disks)}
+	u.Guest[metrics.Domain] = metrics.Known(float64(machine.GuestMemory(s.Spec)))
+	m.answers.memory(&u.Guest, s.Now)
+	kernel, err := proc()
+	if err != nil {
+		return u
+	}
+	process, err := kernel.Proc(s.QEMU.PID())
+	if err != nil {
+		return u
+	}
+	processUsage(process, &u.Guest)
+	if len(s.Taps) > 0 {
+		if list, err := os.ReadFile(filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(process.PID), "net", "dev")); err == nil {
+			u.Interfaces = traffic(list, s.Taps)
+		}
+	}
+	u.VCPUs = m.threads.usage(s.QEMU.PID(), m.answers.cpus, &u.Guest)
 	return u
 }
 
-func processUsage(process procfs.Proc) (cpu, resident float64) {
-	stat, err := process.Stat()
-	if err != nil {
-		return 0, 0
+// answers are QEMU's, zero if it did not answer.
+type answers struct {
+	drives  []blockStats
+	cpus    []vcpuThread
+	balloon struct {
+		Actual metrics.Figure `json:"actual"`
 	}
-	return stat.CPUTime(), float64(stat.ResidentMemory())
+	reported balloonReport
 }
 
+const (
+	balloonPath     = "/machine/peripheral/" + machine.BalloonID
+	balloonInterval = "guest-stats-polling-interval"
+	// never is the longest interval in seconds, 68 years.
+	never = 1<<31 - 1
+)
+
+// ask queries QEMU. It asks the balloon driver for one report by turning its regular reports off and on: a report arrives
+// later, and is read in the next measurement. Each query that QEMU refuses is missing in the answers.
+func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpec) answers {
+	var a answers
+	commands := []qmp.Command{
+		{Name: "query-blockstats", Result: &a.drives},
+		{Name: "query-cpus-fast", Result: &a.cpus},
+	}
+	if machine.HasBalloon(spec) {
+		every := func(seconds int) map[string]any {
+			return map[string]any{"path": balloonPath, "property": balloonInterval, "value": seconds}
+		}
+		commands = append(commands,
+			qmp.Command{Name: "query-balloon", Result: &a.balloon},
+			qmp.Command{Name: "qom-get", Args: map[string]any{"path": balloonPath, "property": "guest-stats"}, Result: &a.reported},
+			qmp.Command{Name: "qom-set", Args: every(0)},
+			qmp.Command{Name: "qom-set", Args: every(never)})
+	}
+	if err := g.Monitor().ExecuteAll(ctx, commands...); err != nil {
+		g.Log().V(1).Info("QEMU did not answer all queries for metrics", "reason", err.Error())
+	}
+	return a
+}
+
+func processUsage(process procfs.Proc, u *metrics.Guest) {
+	stat, err := process.Stat()
+	if err != nil {
+		return
+	}
+	const ticks = 100 // in a second, for all architectures of Linux
+	user, system := float64(stat.UTime)/ticks, float64(stat.STime)/ticks
+	u[metrics.UserCPU], u[metrics.SystemCPU] = metrics.Known(user), metrics.Known(system)
+	u[metrics.CPU] = metrics.Known(user + system)
+	u[metrics.Resident] = metrics.Known(float64(stat.ResidentMemory()))
+}
+
+// blockStats has plain numbers, which are decoded in half the time: every QEMU has all of them.
 type blockStats struct {
 	Device string `json:"qdev"`
 	Stats  struct {
@@ -59,45 +169,63 @@ func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 		byDevice[machine.DiskID(disks[i].Name)] = disks[i].Name
 	}
 	var drives []metrics.Drive
-	for _, a := range answer {
+	for i := range answer {
 		// The device's path ends in its id, or, for virtio, in a part of it.
-		for part := range strings.SplitSeq(a.Device, "/") {
+		for part := range strings.SplitSeq(answer[i].Device, "/") {
 			name, ok := byDevice[part]
 			if !ok {
 				continue
 			}
 			delete(byDevice, part)
-			drives = append(drives, metrics.Drive{
-				Name: name, Reads: a.Stats.Reads, Writes: a.Stats.Writes, Flushes: a.Stats.Flushes,
-				ReadBytes: a.Stats.ReadBytes, WriteBytes: a.Stats.WriteBytes,
-				ReadSeconds: a.Stats.ReadTime / 1e9, WriteSeconds: a.Stats.WriteTime / 1e9, FlushSeconds: a.Stats.FlushTime / 1e9,
-			})
+			drives = append(drives, answer[i].drive(name))
 			break
 		}
 	}
 	return drives
 }
 
-// traffic returns the counters of the taps in a process's network namespace. A tap receives the data that the guest
-// sends.
-func traffic(process procfs.Proc, taps map[string]string) []metrics.Interface {
-	devices, err := process.NetDev()
-	if err != nil {
-		return nil
+const nanosecond = 1e-9
+
+func (b *blockStats) drive(name string) metrics.Drive {
+	s, d := &b.Stats, metrics.Drive{Name: name}
+	for i, value := range [...]float64{
+		metrics.Reads: s.Reads, metrics.Writes: s.Writes, metrics.Flushes: s.Flushes,
+		metrics.ReadBytes: s.ReadBytes, metrics.WriteBytes: s.WriteBytes,
+		metrics.ReadSeconds: s.ReadTime * nanosecond, metrics.WriteSeconds: s.WriteTime * nanosecond, metrics.FlushSeconds: s.FlushTime * nanosecond,
+	} {
+		d.Figures[i] = metrics.Known(value)
 	}
-	var list []metrics.Interface
+	return d
+}
+
+// traffic returns the counters of the taps in a process's network namespace, from the kernel's list. A tap receives the
+// data that the guest sends.
+func traffic(list []byte, taps map[string]string) []metrics.Interface {
+	byTap := make(map[string]string, len(taps))
 	for name, tap := range taps {
-		device, ok := devices[tap]
-		if !ok {
-			continue
-		}
-		list = append(list, metrics.Interface{
-			Name:      name,
-			SentBytes: float64(device.RxBytes), SentPackets: float64(device.RxPackets),
-			SendErrors: float64(device.RxErrors), SendDrops: float64(device.RxDropped),
-			ReceivedBytes: float64(device.TxBytes), ReceivedPackets: float64(device.TxPackets),
-			ReceiveErrors: float64(device.TxErrors), ReceiveDrops: float64(device.TxDropped),
-		})
+		byTap[tap] = name
 	}
-	return list
+	var found []metrics.Interface
+	for line := range bytes.Lines(list) {
+		device, counters, _ := bytes.Cut(line, []byte(":"))
+		name, ok := byTap[string(bytes.TrimSpace(device))]
+		if fields := bytes.Fields(counters); ok && len(fields) == netColumns {
+			i := metrics.Interface{Name: name}
+			for at, column := range netColumn {
+				if value, err := strconv.ParseFloat(string(fields[column]), 64); err == nil {
+					i.Figures[at] = metrics.Known(value)
+				}
+			}
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+// netColumns is the number of the list's columns, netColumn where an interface's figures are.
+const netColumns = 16
+
+var netColumn = [...]int{
+	metrics.SentBytes: 0, metrics.SentPackets: 1, metrics.SendErrors: 2, metrics.SendDrops: 3,
+	metrics.ReceivedBytes: 8, metrics.ReceivedPackets: 9, metrics.ReceiveErrors: 10, metrics.ReceiveDrops: 11,
 }

@@ -1,17 +1,23 @@
 package guestusage
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/procfs"
+	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/machine"
 )
@@ -40,11 +46,19 @@ func process(t *testing.T, file, text string) procfs.Proc {
 
 func TestProcessUsage(t *testing.T) {
 	const stat = "42 (qemu ) S (x) S 1 42 42 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 5 0 1000 900000 300 18446744073709551615 1 1 0 0 0 0 4096 17095 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n"
-	if cpu, resident := processUsage(process(t, "stat", stat)); cpu != 2 || resident != float64(300*os.Getpagesize()) {
-		t.Errorf("CPU %v s, resident %v bytes", cpu, resident)
+	var got metrics.Guest
+	processUsage(process(t, "stat", stat), &got)
+	want := metrics.Guest{
+		metrics.CPU: metrics.Known(2), metrics.UserCPU: metrics.Known(1.5), metrics.SystemCPU: metrics.Known(0.5),
+		metrics.Resident: metrics.Known(float64(300 * os.Getpagesize())),
 	}
-	if cpu, resident := processUsage(process(t, "stat", "42 (short) S 1\n")); cpu != 0 || resident != 0 {
-		t.Errorf("of a line cut short: %v, %v", cpu, resident)
+	if got != want {
+		t.Errorf("usage %+v, want %+v", got, want)
+	}
+	got = metrics.Guest{}
+	processUsage(process(t, "stat", "42 (short) S 1\n"), &got)
+	if got != (metrics.Guest{}) {
+		t.Errorf("of a line cut short: %+v", got)
 	}
 }
 
@@ -54,20 +68,21 @@ func TestTraffic(t *testing.T) {
     lo:       0       0    0    0    0     0          0         0        0       0    0    0    0     0       0          0
   tap0:    1000      10    1    2    0     0          0         0     2000      20    3    4    0     0       0          0
 `
-	taps := map[string]string{"default": "tap0", "loop": "lo", "absent": "tap1"}
-	want := map[string]metrics.Interface{
-		"loop":    {Name: "loop"},
-		"default": {Name: "default", SentBytes: 1000, SentPackets: 10, SendErrors: 1, SendDrops: 2, ReceivedBytes: 2000, ReceivedPackets: 20, ReceiveErrors: 3, ReceiveDrops: 4},
+	taps := map[string]string{"default": "tap0", "absent": "tap1"}
+	want := metrics.Interface{Name: "default"}
+	for i, value := range map[int]float64{
+		metrics.SentBytes: 1000, metrics.SentPackets: 10, metrics.SendErrors: 1, metrics.SendDrops: 2,
+		metrics.ReceivedBytes: 2000, metrics.ReceivedPackets: 20, metrics.ReceiveErrors: 3, metrics.ReceiveDrops: 4,
+	} {
+		want.Figures[i] = metrics.Known(value)
 	}
-	got := map[string]metrics.Interface{}
-	for _, i := range traffic(process(t, "net/dev", text), taps) {
-		got[i.Name] = i
+	if got := traffic([]byte(text), taps); !slices.Equal(got, []metrics.Interface{want}) {
+		t.Errorf("counters %+v, want %+v", got, want)
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("counters (-want +got):\n%s", diff)
-	}
-	if got := traffic(process(t, "net/other", text), taps); got != nil {
-		t.Errorf("without the kernel's list there are counters: %v", got)
+	for _, broken := range []string{"", "tap0", "tap0: 1 2 3\n"} {
+		if got := traffic([]byte(broken), taps); got != nil {
+			t.Errorf("of the list %q there are counters: %v", broken, got)
+		}
 	}
 }
 
@@ -88,10 +103,53 @@ func TestEachDriveIsReportedOnce(t *testing.T) {
 	}
 }
 
+// spec returns that of the tests' guest, with a balloon.
+func spec() *v1.VirtualMachineInstanceSpec {
+	return &v1.VirtualMachineInstanceSpec{Domain: v1.DomainSpec{
+		Memory: &v1.Memory{Guest: new(resource.MustParse("64Mi"))}, Devices: v1.Devices{Disks: guesttest.Disks},
+	}}
+}
+
+// questions are QEMU's answers to the model's missing commands, and their number.
+type questions struct {
+	mu    sync.Mutex
+	asked int
+	set   []string
+	stats string
+}
+
+func answering(qemu *qmptest.Server, stats string) *questions {
+	q := &questions{stats: stats}
+	qemu.Override("query-balloon", func(json.RawMessage) (any, error) { return map[string]int64{"actual": 48 << 20}, nil })
+	qemu.Override("query-cpus-fast", func(json.RawMessage) (any, error) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.asked++
+		// The model's thread is one of this process; the others are none, or appear again.
+		own := os.Getpid()
+		return []map[string]int{{"cpu-index": 0, "thread-id": own}, {"cpu-index": 0, "thread-id": own}, {"cpu-index": -1, "thread-id": own}, {"cpu-index": 1, "thread-id": 1 << 30}}, nil
+	})
+	qemu.Override("qom-get", func(json.RawMessage) (any, error) { return json.RawMessage(q.stats), nil })
+	qemu.Override("qom-set", func(args json.RawMessage) (any, error) {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		q.set = append(q.set, string(args))
+		return struct{}{}, nil
+	})
+	return q
+}
+
+var start = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+const report = `{"stats": {"stat-swap-in": 1, "stat-swap-out": 2, "stat-major-faults": 3, "stat-minor-faults": 4, "stat-free-memory": 5,
+	"stat-total-memory": 6, "stat-available-memory": 7, "stat-disk-caches": 18446744073709551615}, "last-update": %d}`
+
 func TestUsage(t *testing.T) {
 	qemu := guesttest.InState(t, runstate.Running)
 	qemu.AddDisk(machine.DiskID("data"), 1<<20)
-	u := Of(t.Context(), guesttest.Open(t, qemu).Guest, guesttest.Disks, nil)
+	q := answering(qemu, fmt.Sprintf(report, start.Unix()-60))
+	m, g := &Meter{}, guesttest.Open(t, qemu)
+	u := m.Measure(t.Context(), Subject{QEMU: g.Guest, Spec: spec(), Now: start})
 	var names []string
 	for _, d := range u.Drives {
 		names = append(names, d.Name)
@@ -100,8 +158,165 @@ func TestUsage(t *testing.T) {
 	if diff := cmp.Diff([]string{"data", "root"}, names); diff != "" {
 		t.Errorf("drives (-want +got):\n%s", diff)
 	}
+	for at, want := range map[int]float64{
+		metrics.Domain: 64 << 20, metrics.Balloon: 48 << 20, metrics.SwapIn: 1, metrics.SwapOut: 2, metrics.MajorFaults: 3,
+		metrics.MinorFaults: 4, metrics.Unused: 5, metrics.Available: 6, metrics.Usable: 7,
+	} {
+		if u.Guest[at] != metrics.Known(want) {
+			t.Errorf("figure %d is %+v, want %v", at, u.Guest[at], want)
+		}
+	}
+	if _, known := u.Guest[metrics.CachedFiles].Value(); known {
+		t.Error("a figure that the driver did not report is known")
+	}
 	// The model is in the test's own process.
-	if u.ResidentBytes <= 0 {
-		t.Errorf("usage: %+v", u)
+	for _, at := range []int{metrics.Resident, metrics.CPU, metrics.Affinity} {
+		if value, known := u.Guest[at].Value(); !known || at != metrics.CPU && value <= 0 {
+			t.Errorf("figure %d is %v, %v", at, value, known)
+		}
+	}
+	if seconds, known := u.VCPUs[0].Seconds.Value(); len(u.VCPUs) != 1 || !known || seconds <= 0 {
+		t.Errorf("virtual CPUs %+v", u.VCPUs)
+	}
+	want := []string{
+		`{"path":"/machine/peripheral/balloon0","property":"guest-stats-polling-interval","value":0}`,
+		`{"path":"/machine/peripheral/balloon0","property":"guest-stats-polling-interval","value":2147483647}`,
+	}
+	if diff := cmp.Diff(want, q.set); diff != "" {
+		t.Errorf("the next report is asked for by (-want +got):\n%s", diff)
+	}
+}
+
+func TestAReportOfTheDriverHasAnEnd(t *testing.T) {
+	for what, updated := range map[string]int64{
+		"there was none": 0, "it is old": start.Unix() - 301, "it is of the future": start.Unix() + 301,
+	} {
+		var a answers
+		if err := json.Unmarshal(fmt.Appendf(nil, report, updated), &a.reported); err != nil {
+			t.Fatal(err)
+		}
+		var u metrics.Guest
+		if a.memory(&u, start); u != (metrics.Guest{}) {
+			t.Errorf("%s, and it counts: %+v", what, u)
+		}
+	}
+}
+
+func TestAGuestWithoutABalloonIsNotAskedForOne(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	q := answering(qemu, fmt.Sprintf(report, start.Unix()))
+	without := spec()
+	without.Domain.Devices.AutoattachMemBalloon = new(false)
+	u := (&Meter{}).Measure(t.Context(), Subject{QEMU: guesttest.Open(t, qemu).Guest, Spec: without, Now: start})
+	if len(q.set) > 0 || slices.Contains(qemu.Commands(), "query-balloon") {
+		t.Errorf("QEMU was asked %v", qemu.Commands())
+	}
+	if _, known := u.Guest[metrics.Balloon].Value(); known {
+		t.Error("its size is known")
+	}
+}
+
+func TestQEMUIsAskedAtMostOnceInTenSeconds(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	q := answering(qemu, `{}`)
+	m, g := &Meter{}, guesttest.Open(t, qemu)
+	for i, step := range []struct {
+		after time.Duration
+		asked int
+	}{{0, 1}, {time.Second, 1}, {9999 * time.Millisecond, 1}, {10 * time.Second, 2}, {15 * time.Second, 2}, {25 * time.Second, 3}} {
+		u := m.Measure(t.Context(), Subject{QEMU: g.Guest, Spec: spec(), Now: start.Add(step.after)})
+		if q.asked != step.asked || len(u.Drives) != 1 {
+			t.Errorf("step %d: QEMU was asked %d times, want %d; %d drives", i, q.asked, step.asked, len(u.Drives))
+		}
+	}
+}
+
+// While a guest is handed over, each query would delay it. The last answers count for a minute.
+func TestQEMUIsNotAskedWhileItsGuestLeaves(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	q := answering(qemu, `{}`)
+	m, g := &Meter{}, guesttest.Open(t, qemu)
+	measure := func(after time.Duration) metrics.Usage {
+		return m.Measure(t.Context(), Subject{QEMU: g.Guest, Spec: spec(), Now: start.Add(after)})
+	}
+	measure(0)
+	g.Invalidate() // an event has come that is not read yet
+	if u := measure(10 * time.Second); q.asked != 1 || len(u.Drives) != 1 {
+		t.Errorf("after an event QEMU was asked %d times; %d drives", q.asked, len(u.Drives))
+	}
+	if u := measure(61 * time.Second); q.asked != 1 || len(u.Drives) != 0 || len(u.VCPUs) != 0 {
+		t.Errorf("figures of a minute ago count: %+v", u)
+	}
+	g.Refresh(t.Context(), guesttest.Disks)
+	if u := measure(71 * time.Second); q.asked != 2 || len(u.Drives) != 1 {
+		t.Errorf("afterwards QEMU was asked %d times; %d drives", q.asked, len(u.Drives))
+	}
+}
+
+func TestCountersNeverGoBack(t *testing.T) {
+	var t0 totals
+	read := func(faults, reads, seconds, bytes metrics.Figure) (out [4]metrics.Figure) {
+		u := metrics.Usage{
+			VCPUs: []metrics.VCPU{{ID: 1, Seconds: seconds}}, Drives: []metrics.Drive{{Name: "root"}}, Interfaces: []metrics.Interface{{Name: "root"}},
+		}
+		u.Guest[metrics.MajorFaults], u.Guest[metrics.Usable] = faults, faults
+		u.Drives[0].Figures[metrics.Reads], u.Interfaces[0].Figures[metrics.SentBytes] = reads, bytes
+		t0.add(&u)
+		if u.Guest[metrics.Usable] != faults {
+			t.Error("a gauge was summed")
+		}
+		return [4]metrics.Figure{u.Guest[metrics.MajorFaults], u.Drives[0].Figures[metrics.Reads], u.VCPUs[0].Seconds, u.Interfaces[0].Figures[metrics.SentBytes]}
+	}
+	k := metrics.Known
+	for i, step := range []struct{ in, want [4]metrics.Figure }{
+		{[4]metrics.Figure{k(5), k(50), k(1), k(7)}, [4]metrics.Figure{k(5), k(50), k(1), k(7)}},
+		{[4]metrics.Figure{k(2), {}, k(1.5), k(7)}, [4]metrics.Figure{k(7), {}, k(1.5), k(7)}}, // a reboot, and no answer
+		{[4]metrics.Figure{k(3), k(60), k(0), k(0)}, [4]metrics.Figure{k(8), k(60), k(1.5), k(7)}},
+		{[4]metrics.Figure{k(1), k(1), k(2), k(1)}, [4]metrics.Figure{k(9), k(61), k(3.5), k(8)}},
+	} {
+		if got := read(step.in[0], step.in[1], step.in[2], step.in[3]); got != step.want {
+			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
+		}
+	}
+}
+
+// The memory for devices that were unplugged is bounded.
+func TestTotalsForgetDevicesThatHaveGone(t *testing.T) {
+	var sums totals
+	for i := range 3 * maxTotals {
+		u := metrics.Usage{Interfaces: []metrics.Interface{{Name: fmt.Sprint("nic", i)}, {Name: "stays"}}}
+		u.Interfaces[0].Figures[0], u.Interfaces[1].Figures[0] = metrics.Known(1), metrics.Known(float64(i%2))
+		sums.add(&u)
+		if len(sums) > maxTotals+2 {
+			t.Fatalf("there are %d", len(sums))
+		}
+		if want := metrics.Known(float64((i + 1) / 2)); u.Interfaces[1].Figures[0] != want {
+			t.Fatalf("measurement %d of the one that stays: %+v, want %+v", i, u.Interfaces[1].Figures[0], want)
+		}
+	}
+}
+
+func TestWhichThreadsAreVirtualCPUs(t *testing.T) {
+	const text = "Name:\tqemu\nPid:\t4711\nNSpid:\t4711\t17\t9\nThreads:\t3\n"
+	file := filepath.Join(t.TempDir(), "status")
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if inner, ok := innerNumber(file); inner != 9 || !ok {
+		t.Errorf("the thread is %d, %v", inner, ok)
+	}
+	if _, ok := innerNumber(file + "2"); ok {
+		t.Error("a thread that has ended is known")
+	}
+	seconds, delay := schedule([]byte("1500000000 250000000 12\n"))
+	if seconds != metrics.Known(1.5) || delay != metrics.Known(0.25) {
+		t.Errorf("times %+v, %+v", seconds, delay)
+	}
+	if seconds, delay := schedule([]byte("7")); seconds != (metrics.Figure{}) || delay != (metrics.Figure{}) {
+		t.Errorf("of a line cut short: %+v, %+v", seconds, delay)
+	}
+	many := make([]vcpuThread, maxVCPUs+1)
+	if list := (&threads{}).usage(os.Getpid(), many, &metrics.Guest{}); list != nil {
+		t.Errorf("%d virtual CPUs are believed", len(list))
 	}
 }

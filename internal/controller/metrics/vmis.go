@@ -1,0 +1,105 @@
+package metrics
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/internal/metrictable"
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/migration"
+	"drydock.dev/drydock/internal/rules/migration/evacuation"
+	"drydock.dev/drydock/internal/rules/migration/workloadupdate"
+	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+)
+
+var (
+	vmiAddress  = metrictable.Of("kubevirt_vmi_status_addresses")
+	vmiOverhead = metrictable.Of("kubevirt_vmi_launcher_memory_overhead_bytes")
+)
+
+func (c *Collector) collectVMIs(out chan<- prometheus.Metric, migrations map[types.UID]string, settings clusterconfig.Settings) map[client.ObjectKey]*v1.VirtualMachineInstance {
+	var all v1.VirtualMachineInstanceList
+	if !list(c, out, &all, phaseCount) {
+		return nil
+	}
+	pods, err := c.launcherPods()
+	if err != nil {
+		out <- prometheus.NewInvalidMetric(vmiInfo.Desc, err)
+		return nil
+	}
+	type key struct{ node, phase string }
+	byName, counts, old := map[client.ObjectKey]*v1.VirtualMachineInstance{}, map[key]int{}, 0
+	for i := range all.Items {
+		vmi := &all.Items[i]
+		byName[client.ObjectKeyFromObject(vmi)] = vmi
+		counts[key{vmi.Status.NodeName, phase(vmi)}]++
+		out <- c.instanceInfo(vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
+		if mustMigrate(vmi) {
+			out <- nonEvictable.At(number(c.held(vmi)), vmi.Status.NodeName, vmi.Namespace, vmi.Name)
+		}
+		if workloadupdate.Outdated(vmi, c.Image) {
+			old++
+		}
+		if overhead, err := launcherpod.Overhead(vmi, settings); err == nil {
+			out <- vmiOverhead.At(float64(overhead), vmi.Namespace, vmi.Name)
+		}
+		collectLastMigration(out, vmi, migrations)
+		collectAddresses(out, vmi)
+		collectNICs(out, vmiNIC, client.ObjectKeyFromObject(vmi), &vmi.Spec)
+	}
+	out <- outdated.At(float64(old))
+	for k, n := range counts {
+		out <- phaseCount.At(float64(n), k.node, k.phase)
+	}
+	return byName
+}
+
+const (
+	withAddress    = "ExternalInterface"
+	withoutAddress = "SystemInterface"
+)
+
+// collectAddresses leaves out interfaces that only the guest agent knows: their number and names are the guest's.
+func collectAddresses(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
+	each := distinct{out: out}
+	for i := range vmi.Status.Interfaces {
+		of := &vmi.Status.Interfaces[i]
+		known := func(s v1.Interface) bool { return s.Name == of.Name }
+		if !slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces, known) {
+			continue
+		}
+		address, kind := "", withoutAddress
+		if ip, err := netip.ParseAddr(of.IP); err == nil {
+			address, kind = ip.WithZone("").String(), withAddress
+		}
+		each.send(vmiAddress, 1, vmi.Status.NodeName, vmi.Namespace, vmi.Name, label(of.Name), label(of.InterfaceName), address, kind)
+	}
+}
+
+// mustMigrate reports whether a VMI's guest runs and an eviction of its pod must migrate it.
+func mustMigrate(vmi *v1.VirtualMachineInstance) bool {
+	s := vmi.Spec.EvictionStrategy
+	return s != nil && *s == v1.EvictionStrategyLiveMigrate && vmi.Status.Phase == v1.Running
+}
+
+// held reports whether a guest that must be migrated can't be, not even with its disks.
+func (c *Collector) held(vmi *v1.VirtualMachineInstance) bool {
+	if !mustMigrate(vmi) || migration.Movable(vmi) == nil {
+		return false
+	}
+	var vm *v1.VirtualMachine // whose disks prevent the migration
+	if migration.HeldByDisks(vmi) {
+		owner := &v1.VirtualMachine{}
+		err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), owner, client.UnsafeDisableDeepCopy)
+		if err == nil { // the cache's only error is that it does not have the object
+			vm = owner
+		}
+	}
+	return len(evacuation.DiskMoves(vm, vmi)) == 0
+}

@@ -1,0 +1,132 @@
+package guestusage
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"drydock.dev/drydock/internal/handler/metrics"
+)
+
+const (
+	// maxVCPUs bounds QEMU's answers.
+	maxVCPUs = 512
+	// maxThreads bounds the threads of a QEMU that are looked at.
+	maxThreads = 4096
+)
+
+// vcpuThread is a virtual CPU and its thread, by the number that the thread has in QEMU's container.
+type vcpuThread struct {
+	Index  int `json:"cpu-index"`
+	Thread int `json:"thread-id"`
+}
+
+// threads knows the node's numbers of the threads of virtual CPUs, by those in the container.
+type threads map[int]int
+
+// usage returns the figures of the virtual CPUs, each once, and adds their affinity.
+func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest) []metrics.VCPU {
+	if len(cpus) == 0 || len(cpus) > maxVCPUs {
+		return nil
+	}
+	process := filepath.Join("/proc", strconv.Itoa(pid), "task")
+	if !t.have(cpus) {
+		*t = findThreads(process)
+	}
+	list := make([]metrics.VCPU, 0, len(cpus))
+	seen, affinity := map[int]bool{}, 0
+	for _, c := range cpus {
+		thread, known := (*t)[c.Thread]
+		if !known || c.Index < 0 || c.Index >= maxVCPUs || seen[c.Index] {
+			continue
+		}
+		text, err := os.ReadFile(filepath.Join(process, strconv.Itoa(thread), "schedstat"))
+		if err != nil {
+			*t = nil // it has ended, and its number may become another's
+			continue
+		}
+		seen[c.Index] = true
+		v := metrics.VCPU{ID: c.Index}
+		v.Seconds, v.Delay = schedule(text)
+		list = append(list, v)
+		var may unix.CPUSet
+		if err := unix.SchedGetaffinity(thread, &may); err == nil {
+			affinity += may.Count()
+		}
+	}
+	if len(list) > 0 {
+		u[metrics.Affinity] = metrics.Known(float64(affinity))
+	}
+	return list
+}
+
+func (t *threads) have(cpus []vcpuThread) bool {
+	for _, c := range cpus {
+		if _, known := (*t)[c.Thread]; !known {
+			return false
+		}
+	}
+	return true
+}
+
+// schedule reads the time on a CPU and the time in a queue for one, in nanoseconds.
+func schedule(text []byte) (seconds, delay metrics.Figure) {
+	fields := bytes.Fields(text)
+	if len(fields) < 2 {
+		return
+	}
+	for i, f := range []*metrics.Figure{&seconds, &delay} {
+		if value, err := strconv.ParseFloat(string(fields[i]), 64); err == nil {
+			*f = metrics.Known(value).Times(nanosecond)
+		}
+	}
+	return seconds, delay
+}
+
+// findThreads lists a process's threads. Only those of this process are ever looked at, whatever QEMU says.
+func findThreads(process string) threads {
+	found := threads{}
+	folder, err := os.Open(process)
+	if err != nil {
+		return found
+	}
+	defer folder.Close()
+	names, _ := folder.Readdirnames(maxThreads) // those that were read before an error are of use
+	for _, name := range names {
+		outer, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		if inner, ok := innerNumber(filepath.Join(process, name, "status")); ok {
+			found[inner] = outer
+		}
+	}
+	return found
+}
+
+// innerNumber returns a thread's number in its own namespace, the last of the line NSpid.
+func innerNumber(status string) (int, bool) {
+	file, err := os.Open(status)
+	if err != nil {
+		return 0, false
+	}
+	defer file.Close()
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		numbers, is := strings.CutPrefix(lines.Text(), "NSpid:")
+		if !is {
+			continue
+		}
+		fields := strings.Fields(numbers)
+		if len(fields) == 0 {
+			return 0, false
+		}
+		inner, err := strconv.Atoi(fields[len(fields)-1])
+		return inner, err == nil
+	}
+	return 0, false
+}

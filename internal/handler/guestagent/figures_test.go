@@ -1,0 +1,139 @@
+package guestagent
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"drydock.dev/drydock/internal/qemu/agent"
+)
+
+const (
+	mounted = `{"return": [{"name": "vda1", "mountpoint": "/", "type": "ext4", "used-bytes": 4, "total-bytes": 10, "disk": []}]}`
+	loaded  = `{"return": {"load1m": 1.5, "load5m": 0.5, "load15m": 0}}`
+)
+
+var root = agent.Filesystem{Name: "vda1", Mountpoint: "/", Type: "ext4", UsedBytes: 4, TotalBytes: 10}
+
+func TestAnAgentIsAskedForFiguresWhenSomebodyWantsThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guest{answers: map[string]string{"guest-get-osinfo": osInfo, "guest-network-get-interfaces": addressed, "guest-get-fsinfo": mounted, "guest-get-load": loaded}}
+		w := watch(t, g, nil)
+		w.run(func() {
+			read := func() Figures {
+				f := w.Figures()
+				synctest.Wait()
+				return f
+			}
+			if f := read(); g.count("guest-get-fsinfo") != 0 || f.Load != nil {
+				t.Errorf("an agent that is not there was asked: %+v", f)
+			}
+			w.becomes(true)
+			time.Sleep(time.Hour)
+			synctest.Wait()
+			if n := g.count("guest-get-fsinfo"); n != 0 {
+				t.Errorf("the agent was asked %d times for what nobody wanted", n)
+			}
+			read()
+			want := Figures{Filesystems: []agent.Filesystem{root}, Load: &agent.Load{Minute: 1.5, FiveMinutes: 0.5}}
+			for range 29 { // 29 seconds
+				if diff := cmp.Diff(want, read()); diff != "" {
+					t.Errorf("figures (-want +got):\n%s", diff)
+				}
+				time.Sleep(time.Second)
+			}
+			if n := g.count("guest-get-fsinfo"); n != 1 {
+				t.Errorf("the agent was asked %d times within 30 seconds", n)
+			}
+			time.Sleep(time.Second)
+			if read(); g.count("guest-get-fsinfo") != 2 || g.count("guest-get-load") != 2 {
+				t.Errorf("the agent was asked %d times", g.count("guest-get-fsinfo"))
+			}
+			// It answers no more, and then its port closes.
+			g.set("guest-get-fsinfo", `{"error": {"class": "GenericError", "desc": "the file systems are frozen"}}`)
+			time.Sleep(figuresAge)
+			if f := read(); f.Load == nil {
+				t.Error("the last answer does not count for five minutes")
+			}
+			time.Sleep(time.Second)
+			if f := read(); f.Load != nil || f.Filesystems != nil {
+				t.Errorf("an old answer counts: %+v", f)
+			}
+			g.set("guest-get-fsinfo", mounted)
+			time.Sleep(figuresEvery)
+			read()
+			if f := read(); f.Load == nil {
+				t.Error("an agent that answers again is not asked")
+			}
+			w.becomes(false)
+			if f := read(); f.Load != nil {
+				t.Errorf("figures of an agent that has gone: %+v", f)
+			}
+		})
+	})
+}
+
+func TestAnOlderAgentHasNoLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &guest{answers: map[string]string{"guest-network-get-interfaces": addressed, "guest-get-fsinfo": mounted}}
+		w := watch(t, g, nil)
+		w.run(func() {
+			w.becomes(true)
+			w.Figures()
+			synctest.Wait()
+			if f := w.Figures(); f.Load != nil || len(f.Filesystems) != 1 {
+				t.Errorf("figures %+v", f)
+			}
+		})
+	})
+}
+
+func TestImpossibleFiguresAreNotBelieved(t *testing.T) {
+	var f figures
+	long := strings.Repeat("ü", maxLabel)
+	list := []agent.Filesystem{
+		root, root, {Name: "a", TotalBytes: 0}, {Name: "b", TotalBytes: -1, UsedBytes: -2}, {Name: "c", TotalBytes: 5, UsedBytes: -1},
+		{Name: "d", TotalBytes: 5, UsedBytes: 6}, {Name: long, Mountpoint: long, Type: long, TotalBytes: 1},
+	}
+	short := long[:maxLabel]
+	want := []agent.Filesystem{root, {Name: short, Mountpoint: short, Type: short, TotalBytes: 1}}
+	if diff := cmp.Diff(want, f.believed(list)); diff != "" {
+		t.Errorf("file systems (-want +got):\n%s", diff)
+	}
+	for _, text := range []string{`{"load1m": -1}`, `{"load15m": 1e300}`, `{"load5m": 4194305}`} {
+		var load agent.Load
+		if err := json.Unmarshal([]byte(text), &load); err != nil {
+			t.Fatal(err)
+		}
+		if got := believedLoad(&load); got != nil {
+			t.Errorf("the load %s is believed", text)
+		}
+	}
+}
+
+// A guest that renames its file systems at each query must not fill Prometheus.
+func TestAGuestsFileSystemsAreBounded(t *testing.T) {
+	var f figures
+	names := map[string]bool{}
+	for round := range 20 {
+		list := []agent.Filesystem{root}
+		for i := range 2 * maxFilesystems {
+			list = append(list, agent.Filesystem{Name: fmt.Sprint(round, i), TotalBytes: 1})
+		}
+		shown := f.believed(list)
+		if len(shown) > maxFilesystems || shown[0].Name != root.Name {
+			t.Fatalf("round %d: %d file systems, the first %q", round, len(shown), shown[0].Name)
+		}
+		for _, s := range shown {
+			names[s.Name] = true
+		}
+	}
+	if len(names) != maxMounts {
+		t.Errorf("they were shown under %d names", len(names))
+	}
+}
