@@ -21,7 +21,7 @@ func (v *voyage) toldOfTheStop() {
 	v.t.Helper()
 	_, _, events := v.api.counts()
 	said := slices.DeleteFunc(events, func(e string) bool { return !strings.Contains(e, outgoing.ReasonStopped) })
-	want := "Normal StoppedToMigrate: The guest changes its memory faster than it is sent to node node2: it is stopped until it has arrived there. " +
+	want := "Normal StoppedToMigrate: The memory of the guest could not be sent to node node2 in time while it ran: it is stopped until it has arrived there. " +
 		"Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
 	if len(said) != 1 || said[0] != want {
 		v.t.Errorf("the events are %q", said)

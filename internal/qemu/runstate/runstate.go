@@ -105,7 +105,7 @@ func (s State) Ready() bool { return s.Reason == "" }
 
 var pausedToMigrate = State{
 	Name: PausedToMigrate, Outlook: Waits, Action: Resume, Reason: ReasonMigrating,
-	Message: "The guest changes its memory faster than it is sent to another node, and is stopped until it has been sent.",
+	Message: "The guest is stopped until it has been sent to another node.",
 }
 
 var table = []State{

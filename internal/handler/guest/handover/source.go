@@ -140,7 +140,7 @@ func (s Source) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest that changes its memory faster than it is sent.
+// Converge stops a guest whose memory could not be sent in time.
 func (s Source) Converge(ctx context.Context, migration types.UID) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		m := &o.Migration

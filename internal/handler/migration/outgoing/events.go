@@ -42,7 +42,7 @@ func (m *Migration) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 // notConvergingMessage also names a missing feature that would have kept the guest running.
 func (m *Migration) notConvergingMessage(vmi *v1.VirtualMachineInstance) string {
 	state, source := vmi.Status.MigrationState, m.source
-	said := fmt.Sprintf("The guest changes its memory faster than it is sent to node %s: it is stopped until it has arrived there", state.TargetNode)
+	said := fmt.Sprintf("The memory of the guest could not be sent to node %s in time while it ran: it is stopped until it has arrived there", state.TargetNode)
 	if switchover.LimitsOf(state.VMIMConfigurationOptions, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
 		said += ". Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
 	}
