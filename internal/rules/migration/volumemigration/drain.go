@@ -82,7 +82,7 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 		return false, "" // it is being plugged or unplugged
 	case info == nil || info.ClaimName != claim.Name, machine.Hotpluggable(v) && len(info.AccessModes) == 0:
 		return false, fmt.Sprintf("what its claim %s is has not been reported yet", claim.Name)
-	case slices.Contains(info.AccessModes, corev1.ReadWriteMany), claim.Backing && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
+	case shared(claim, info):
 		return false, ""
 	case claim.Backing || claim.ReadOnly:
 		return false, "its claim is only read"
@@ -92,6 +92,30 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 		why = unready(vmi, Move{Volume: v.Name, From: claim.Name})
 	}
 	return why == "", why
+}
+
+// Left returns why the moves are impossible: the claim of another volume keeps the guest on its node. It returns "" if none
+// is known to. KubeVirt's clients match the sentence.
+func Left(vmi *v1.VirtualMachineInstance, moves []Move) string {
+	if len(moves) == 0 {
+		return ""
+	}
+	for i := range vmi.Spec.Volumes {
+		v := &vmi.Spec.Volumes[i]
+		claim, onClaim := volumeclaim.Of(&v.VolumeSource)
+		info := claimInfo(vmi, v.Name)
+		switch {
+		case !onClaim || slices.ContainsFunc(moves, func(m Move) bool { return m.Volume == v.Name }):
+		case info == nil || info.ClaimName != claim.Name || len(info.AccessModes) == 0: // It is not known.
+		case !shared(claim, info):
+			return fmt.Sprintf("cannot migrate the VM. The volume %s is RWO and not included in the migration volumes", v.Name)
+		}
+	}
+	return ""
+}
+
+func shared(claim volumeclaim.Claim, info *v1.PersistentVolumeClaimInfo) bool {
+	return slices.Contains(info.AccessModes, corev1.ReadWriteMany) || claim.Backing && slices.Contains(info.AccessModes, corev1.ReadOnlyMany)
 }
 
 func fileOfNode(disk *v1.HostDisk) string {

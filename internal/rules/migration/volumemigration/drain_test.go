@@ -48,6 +48,31 @@ func said(moves []Move) string {
 	return strings.Join(words, ", ")
 }
 
+func TestADiskThatStaysOnItsNode(t *testing.T) {
+	root, both := []Move{{"root", "a", "c"}}, []Move{{"root", "a", "c"}, {"data", "b", "d"}}
+	const left = "cannot migrate the VM. The volume data is RWO and not included in the migration volumes"
+	for name, test := range map[string]struct {
+		vmi   *v1.VirtualMachineInstance
+		moves []Move
+		want  string
+	}{
+		"it is not moved":         {leaving(pvc("a"), dv("b"), reported("root", "a", once), reported("data", "b", once)), root, left},
+		"it is":                   {leaving(pvc("a"), dv("b"), reported("root", "a", once), reported("data", "b", once)), both, ""},
+		"nothing is":              {leaving(pvc("a"), dv("b"), reported("data", "b", once)), nil, ""},
+		"it is shared":            {leaving(pvc("a"), dv("b"), reported("data", "b", once, everyone)), root, ""},
+		"it is below an overlay":  {leaving(pvc("a"), below("b"), reported("data", "b", readers)), root, ""},
+		"it can only be read":     {leaving(pvc("a"), dv("b"), reported("data", "b", readers)), root, left},
+		"it is on no claim":       {leaving(pvc("a"), empty), root, ""},
+		"it is not known":         {leaving(pvc("a"), dv("b")), root, ""},
+		"it was on another claim": {leaving(pvc("a"), dv("b"), reported("data", "z", once)), root, ""},
+		"its modes are not known": {leaving(pvc("a"), dv("b"), reported("data", "b")), root, ""},
+	} {
+		if got := Left(test.vmi, test.moves); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
 func TestWhichDisksADrainMoves(t *testing.T) {
 	local := func(vmi *v1.VirtualMachineInstance) {
 		reported("root", "a", once)(vmi)

@@ -26,6 +26,8 @@ type moves struct {
 	// wanted are the template's moves for the current VMI, refusals why others are impossible.
 	wanted   []volumemigration.Move
 	refusals []string
+	// left means that the only refusal is volumemigration.Left's.
+	left bool
 	// unfinished are recorded moves that are not known to have completed.
 	unfinished []volumemigration.Move
 	// missing is a claim of wanted moves that does not exist. None is recorded meanwhile.
@@ -45,6 +47,9 @@ func (d *decision) compareVolumes() {
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
 	if d.hasActiveVMI() && volumemigration.ByMigration(&d.VM.Spec) {
 		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
+		if why := volumemigration.Left(d.vmi, m.wanted); why != "" {
+			m.wanted, m.refusals, m.left = nil, []string{why}, true
+		}
 	}
 	recorded := volumemigration.Recorded(&d.VM.Status)
 	m.unfinished = volumemigration.Kept(recorded, d.vmi, template)
@@ -155,6 +160,9 @@ func (d *decision) reportRecovery() {
 }
 
 func (d *decision) restartMessage(waiting []rollout.Change) string {
+	if d.moves.left && !slices.ContainsFunc(waiting, func(c rollout.Change) bool { return !strings.HasPrefix(c.Path, volumesPath) }) {
+		return d.moves.refusals[0]
+	}
 	var reasons []string
 	because := map[string][]string{}
 	for _, c := range waiting {

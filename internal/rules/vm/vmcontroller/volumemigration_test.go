@@ -74,6 +74,16 @@ func changed(reason string) vmiEdit {
 	}
 }
 
+// besides gives the VMI another volume, on a claim with that mode.
+func besides(mode corev1.PersistentVolumeAccessMode) vmiEdit {
+	return func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Volumes = append(vmi.Spec.Volumes, v1.Volume{Name: "data", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "d"}}})
+		vmi.Status.VolumeStatus = append(vmi.Status.VolumeStatus, v1.VolumeStatus{Name: "data", PersistentVolumeClaimInfo: &v1.PersistentVolumeClaimInfo{
+			ClaimName: "d", AccessModes: []corev1.PersistentVolumeAccessMode{mode},
+		}})
+	}
+}
+
 // volumesOf formats a plan's actions about volumes.
 func volumesOf(o Observed, p Plan) string {
 	var words []string
@@ -104,6 +114,7 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 	vmi := func(edits ...vmiEdit) *v1.VirtualMachineInstance { return newTestVMI(running, edits...) }
 	const names = "these changes take effect when the VM is restarted: spec.template.spec.volumes[root].dataVolume.name"
 	const restart = names + ", because it can't be changed while the guest runs"
+	const left = "cannot migrate the VM. The volume data is RWO and not included in the migration volumes"
 	for name, test := range map[string]struct {
 		vm   *v1.VirtualMachine
 		vmi  *v1.VirtualMachineInstance
@@ -129,6 +140,10 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 		"the strategy is another":              {vm(wants("b"), afterRestart), vmi(isOn("a")), restart},
 		"the strategy is another by now":       {vm(wants("b"), afterRestart, recorded(aToB)), vmi(isOn("a"), copies(aToB)), "copies ; VolumesChange False; " + restart},
 		"a disk that can't be copied":          {vm(wants("b")), vmi(isOn("a"), locked), names + "; volume root can't be migrated: it is in a cdrom"},
+		"another disk stays on its node":       {vm(wants("b")), vmi(isOn("a"), besides(corev1.ReadWriteOnce)), left},
+		"it was not known to before":           {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), besides(corev1.ReadWriteOnce)), "copies ; VolumesChange False; " + left},
+		"another disk is shared":               {vm(wants("b")), vmi(isOn("a"), besides(corev1.ReadWriteMany)), "records root from a to b"},
+		"nothing is to be moved":               {vm(wants("a")), vmi(isOn("a"), besides(corev1.ReadWriteOnce)), ""},
 		"the VMI is being deleted":             {vm(wants("b")), vmi(isOn("a"), vmiDeleting), restart},
 		"it is being deleted, and was copied":  {vm(wants("b"), recorded(aToB)), vmi(isOn("a"), copies(aToB), vmiDeleting), restart},
 		"it has ended before":                  {vm(wants("b"), recorded(aToB)), newTestVMI(succeeded, isOn("a"), copies(aToB)), "recover Stopped"},
