@@ -2,6 +2,8 @@
 // It owns the JSON, and the choice of the accelerator. It must import the standard library only.
 package nodeprobe
 
+import "slices"
+
 // File is the result's path in the container probe-node and in virt-handler's.
 const File = "/var/run/drydock/node.json"
 
@@ -58,3 +60,14 @@ func (r Result) Use() string {
 	}
 	return ""
 }
+
+// SameVerdict reports whether two results have the same consequences, whatever their reasons and durations.
+func (r Result) SameVerdict(other Result) bool {
+	return r.Requested == other.Requested && r.UEFIAbsent == other.UEFIAbsent && r.QEMU == other.QEMU && r.HostModel == other.HostModel &&
+		r.KVM.verdict() == other.KVM.verdict() && r.TCG.verdict() == other.TCG.verdict() &&
+		slices.Equal(r.CPUModels, other.CPUModels) && slices.Equal(r.MachineTypes, other.MachineTypes)
+}
+
+type verdict struct{ usable, absent, uefi bool }
+
+func (a Accelerator) verdict() verdict { return verdict{a.Usable, a.Absent, a.UEFI == ""} }

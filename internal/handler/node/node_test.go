@@ -321,12 +321,17 @@ func TestTheVerdictOnAStarvedNodeEndsVirtHandler(t *testing.T) {
 	if err := <-after(`{"tcg":{"usable":true}}`); err != nil {
 		t.Errorf("a node with a verdict: %v", err)
 	}
+	// virt-handler must not leave its node for what it knows.
+	confirmed := after(`{"kvm":{"reason":"it did not finish within 2s"},"tcg":{"usable":true,"milliseconds":900},"starved":true}`)
+	writes(`{"kvm":{"reason":"it stopped"},"tcg":{"usable":true,"milliseconds":300}}`)
+	if err := <-confirmed; err != nil {
+		t.Errorf("the verdict is confirmed: %v", err)
+	}
 	for verdict, want := range map[string]string{
 		`{"tcg":{"usable":true}}`:                "guests can run with tcg",
 		`{"tcg":{"usable":true},"starved":true}`: "guests can run with tcg",
-		`{}`:                                     "no guest can run",
 	} {
-		ended := after(`{"starved":true}`)
+		ended := after(`{"kvm":{"absent":true},"starved":true}`)
 		writes(`{"starved":true,"qemu":"7.2.22"}`)
 		select {
 		case err := <-ended:

@@ -81,14 +81,15 @@ func (p *Probe) Await(ctx context.Context, path string) error {
 }
 
 // AwaitAnother returns an error when virt-launcher has probed a starved node again and reached another verdict. All
-// that follows from a probe is decided once, so virt-handler must start again. It must be called after Await.
+// that follows from a probe is decided once, so virt-handler must start again. It returns nil when the first verdict is
+// confirmed. It must be called after Await.
 func (p *Probe) AwaitAnother(ctx context.Context, path string) error {
 	if !p.found.Starved {
 		return nil
 	}
 	found, err := awaitProbe(ctx, path, func(r nodeprobe.Result) bool { return !r.Starved || r.Use() != p.found.Use() })
 	switch {
-	case err != nil:
+	case err != nil || found.SameVerdict(p.found):
 		return err
 	case found.Use() == "":
 		return errors.New("the node was probed again, and no guest can run on it; virt-handler starts again")
