@@ -107,7 +107,7 @@ func (v virtualMachines) preferMachine(ctx context.Context, r admission.Request[
 	return err
 }
 
-// judge validates a VM as its guest will be.
+// judge validates a VM as its guest will be. A type or a preference may be made after the VM, as with KubeVirt.
 func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.VirtualMachine]) (admission.Verdict, error) {
 	if validate.Unchanged(r.New, r.Old) {
 		return admission.Verdict{}, nil
@@ -121,13 +121,16 @@ func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.Virtu
 		return admission.Verdict{Errors: errs}, err
 	}
 	settings := v.settings.Get()
-	expanded, errs, err := expansion.VM(ctx, v.cluster, vm, settings.DefaultNetworkInterface)
+	expanded, missing, errs, err := expansion.Provisional(ctx, v.cluster, vm, settings.DefaultNetworkInterface)
 	if len(errs) > 0 || err != nil {
 		return admission.Verdict{Errors: errs}, err
 	}
 	verdict := admission.Verdict{Errors: validate.ExpandedVM(r.New, expanded, r.Old, settings)}
 	if !r.Component() {
 		verdict.Warnings = validate.ExpandedVMWarnings(vm, expanded)
+		for _, what := range missing {
+			verdict.Warnings = append(verdict.Warnings, what+"; the VM starts when it exists")
+		}
 	}
 	return verdict, nil
 }

@@ -83,9 +83,10 @@ func (w *world) typedVM(t *testing.T) {
 	}
 	missing := w.typed("untyped")
 	must(t, unstructured.SetNestedField(missing.Object, "none", "spec", "instancetype", "name"))
-	if err := w.admin.Create(t.Context(), missing); !apierrors.IsInvalid(err) ||
-		!strings.Contains(sentence(err), `spec.instancetype: Invalid value: "none": Failure to find the instance type none (VirtualMachineInstancetype)`) {
-		t.Errorf("a type that is not there: %v", err)
+	must(t, w.admin.Create(t.Context(), missing, client.DryRunAll))
+	must(t, unstructured.SetNestedField(missing.Object, "1Gi", "spec", "template", "spec", "domain", "memory", "guest"))
+	if err := w.admin.Create(t.Context(), missing, client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(sentence(err), "spec.template.spec.domain.memory.guest") {
+		t.Errorf("memory beside a type that is not there: %v", err)
 	}
 }
 
@@ -116,7 +117,7 @@ func (w *world) expandedVM(t *testing.T) {
 	for what, c := range map[string]struct{ body, want string }{
 		"nothing":              {"", "the request has no body; it must be a VirtualMachine"},
 		"another namespace's":  {`{"metadata":{"namespace":"default"},"spec":{}}`, "VM namespace must be empty or " + w.namespace},
-		"a type of nobody":     {`{"spec":{"instancetype":{"name":"none"},"template":{"spec":{}}}}`, `spec.instancetype: Invalid value: "none": Failure to find`},
+		"a type of nobody":     {`{"spec":{"instancetype":{"name":"none"},"template":{"spec":{}}}}`, `spec.instancetype: Not found: "none": Failure to find`},
 		"a volume, not asked":  {`{"spec":{"instancetype":{"inferFromVolume":"root"},"template":{"spec":{}}}}`, "spec.instancetype.inferFromVolume"},
 		"a conflict":           {strings.Replace(string(given), `"domain":{`, `"domain":{"memory":{"guest":"1Gi"},`, 1), "spec.template.spec.domain.memory.guest: Forbidden"},
 		"a revision of nobody": {`{"spec":{"instancetype":{"name":"four","revisionName":"none"},"template":{"spec":{}}}}`, "spec.instancetype.revisionName"},

@@ -21,12 +21,34 @@ import (
 
 // VM expands a VM. Errors about fields come without a VM.
 func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, binding string) (*v1.VirtualMachine, field.ErrorList, error) {
-	if !instancetype.Refers(vm) {
-		return vm, nil, nil
+	used, _, errs, err := read(ctx, reader, vm)
+	if len(errs) > 0 || err != nil {
+		return nil, errs, err
 	}
+	expanded, errs := instancetype.Expand(vm, used, binding)
+	return expanded, errs, nil
+}
+
+// Provisional expands a VM whose type or preference may not exist yet, for checks of the rest. missing says what does not.
+func Provisional(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, binding string) (expanded *v1.VirtualMachine, missing []string, errs field.ErrorList, err error) {
+	used, absent, errs, err := read(ctx, reader, vm)
+	if others := len(errs) - len(absent); others > 0 || err != nil {
+		return nil, nil, errs, err
+	}
+	for _, e := range absent {
+		missing = append(missing, e.Error())
+	}
+	if toType, _ := instancetype.References(vm); toType != nil && used.Type == nil {
+		// What the preference requires of the type is not known.
+		used = instancetype.Used{Type: instancetype.Placeholder()}
+	}
+	expanded, errs = instancetype.Expand(vm, used, binding)
+	return expanded, missing, errs, nil
+}
+
+// read returns what a VM refers to. errs includes those of absent, which say that a type or a preference does not exist.
+func read(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine) (used instancetype.Used, absent, errs field.ErrorList, err error) {
 	toType, toPreference := instancetype.References(vm)
-	var used instancetype.Used
-	var errs field.ErrorList
 	for _, part := range []struct {
 		to   *instancetype.Reference
 		into **instancetype.Source
@@ -36,22 +58,21 @@ func VM(ctx context.Context, reader client.Reader, vm *v1.VirtualMachine, bindin
 		}
 		source, refused, err := Source(ctx, reader, vm.Namespace, part.to)
 		if err != nil {
-			return nil, nil, err
+			return used, nil, nil, err
 		}
 		*part.into = source
 		if refused != nil {
 			errs = append(errs, refused)
 		}
+		if refused != nil && refused.Type == field.ErrorTypeNotFound {
+			absent = append(absent, refused)
+		}
 	}
-	if len(errs) > 0 {
-		return nil, errs, nil
-	}
-	expanded, errs := instancetype.Expand(vm, used, binding)
-	return expanded, errs, nil
+	return used, absent, errs, nil
 }
 
 // Source returns the target of a VM's reference: the content of the VM's revision, or else the type or preference itself.
-// The error about the field means that there is none.
+// The error about the field means that there is none; it is of the type NotFound if a type or a preference does not exist.
 func Source(ctx context.Context, reader client.Reader, namespace string, r *instancetype.Reference) (*instancetype.Source, *field.Error, error) {
 	if errs := r.Check(); len(errs) > 0 {
 		return nil, errs[0], nil
@@ -72,7 +93,9 @@ func Source(ctx context.Context, reader client.Reader, namespace string, r *inst
 	case err != nil:
 		return nil, nil, fmt.Errorf("reading %s: %w", r, err)
 	case !found:
-		return nil, field.Invalid(r.Path(), r.Name, fmt.Sprintf("Failure to find %s: make it, or select another one", r)), nil
+		absent := field.NotFound(r.Path(), r.Name)
+		absent.Detail = fmt.Sprintf("Failure to find %s: make it, or select another one", r)
+		return nil, absent, nil
 	}
 	return instancetype.SourceOf(object), nil, nil
 }

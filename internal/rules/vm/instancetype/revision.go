@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	v1 "kubevirt.io/api/core/v1"
@@ -58,6 +59,13 @@ func SourceOf(object metav1.Object) *Source {
 		s.Kind, s.Preference = KindClusterPreference, &o.Spec
 	}
 	return s
+}
+
+// Placeholder is a type in place of one that does not exist yet: it has what each type has.
+func Placeholder() *Source {
+	return SourceOf(&instancetypev1.VirtualMachineClusterInstancetype{Spec: instancetypev1.VirtualMachineInstancetypeSpec{
+		CPU: instancetypev1.CPUInstancetype{Guest: 1}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("1Gi")},
+	}})
 }
 
 // kept is the content of a revision, in the form of the type or preference itself.
