@@ -74,11 +74,14 @@ func Add(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	pages := promhttp.HandlerFor(processmetrics.Queues(metrics.Registry), promhttp.HandlerOpts{
+	return add(mgr, "metrics", o.Metrics, metricsServer(pagesOf(metrics.Registry), newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
+}
+
+func pagesOf(registry metrics.RegistererGatherer) http.Handler {
+	return promhttp.HandlerFor(processmetrics.Queues(registry), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes,
 		DisableCompression: true, // it would cost CPU time of each node, and save only network inside of the cluster
 	})
-	return add(mgr, "metrics", o.Metrics, metricsServer(pages, newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
 }
 
 // add makes the manager run a server, which it starts before it waits for anything else.

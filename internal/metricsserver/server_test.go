@@ -27,6 +27,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	client "github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
@@ -417,5 +418,40 @@ func TestTheKubeVirtObjectRestrictsTLS(t *testing.T) {
 		if err == nil {
 			_ = conn.Close()
 		}
+	}
+}
+
+func TestReadinessIsAskedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for what, c := range map[string]struct {
+			check func(*http.Request) error
+			want  bool
+		}{
+			"it is ready":     {func(*http.Request) error { return nil }, true},
+			"it is not ready": {func(*http.Request) error { return errors.New("no") }, false},
+			"it waits until it is": {func(r *http.Request) error {
+				<-r.Context().Done()
+				return r.Context().Err()
+			}, false},
+		} {
+			began := time.Now()
+			if got := Readiness(c.check)(); got != c.want || time.Since(began) > readinessTimeout {
+				t.Errorf("%s: %v after %s", what, got, time.Since(began))
+			}
+		}
+	})
+}
+
+func TestPagesArePlainText(t *testing.T) {
+	registry := client.NewRegistry()
+	depth := client.NewGaugeVec(client.GaugeOpts{Name: "workqueue_depth", Help: "Depth."}, []string{"name"})
+	registry.MustRegister(depth)
+	depth.WithLabelValues("vm").Set(2)
+	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+	request.Header.Set("Accept-Encoding", "gzip")
+	answer := httptest.NewRecorder()
+	pagesOf(registry).ServeHTTP(answer, request)
+	if text := answer.Body.String(); answer.Code != http.StatusOK || answer.Header().Get("Content-Encoding") != "" || !strings.Contains(text, "\nkubevirt_workqueue_depth{name=\"vm\"} 2\n") {
+		t.Errorf("%d, %v: %s", answer.Code, answer.Header(), text)
 	}
 }

@@ -50,5 +50,7 @@ var ofController = []Metric{
 	{Name: "kubevirt_vmi_phase_transition_time_seconds", By: Controller, Type: Histogram, Labels: []string{"phase", "last_phase"}, Help: "Time that a VMI spent in its last phase before it entered this one.", Note: sinceStart},
 	{Name: "kubevirt_vmi_phase_transition_time_from_creation_seconds", By: Controller, Type: Histogram, Labels: []string{"phase"}, Help: "Time from a VMI's creation until it entered a phase.", Note: sinceStart},
 	{Name: "kubevirt_vmi_phase_transition_time_from_deletion_seconds", By: Controller, Type: Histogram, Labels: []string{"phase"}, Help: "Time from a VMI's deletion until it entered its last phase.", Note: sinceStart},
+	{Name: "kubevirt_vmsnapshot_disks_restored_from_source", By: Controller, Type: Gauge, Labels: []string{"vm_name", "vm_namespace"}, Help: "Number of claims that were restored from snapshots of a VM.", Note: "a recording rule in KubeVirt"},
+	{Name: "kubevirt_vmsnapshot_disks_restored_from_source_bytes", By: Controller, Type: Gauge, Labels: []string{"vm_name", "vm_namespace"}, Help: "Size that claims ask for which were restored from snapshots of a VM.", Note: "a recording rule in KubeVirt"},
 	{Name: "kubevirt_vmsnapshot_succeeded_timestamp_seconds", By: Controller, Type: Gauge, Labels: []string{"name", "snapshot_name", "namespace"}, Help: "When the disks of a snapshot that has succeeded were snapshotted.", Note: "as long as the object exists; `name` is the VM"},
 }

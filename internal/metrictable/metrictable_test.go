@@ -13,9 +13,11 @@ import (
 
 type upstream struct {
 	kind, metricType string
+	// labels are known of metrics, not of rules.
+	labels []string
 }
 
-// theirs reads KubeVirt's names: name, metric or rule, type.
+// theirs reads KubeVirt's names: name, metric or rule, type, and a metric's labels.
 func theirs(t *testing.T) map[string]upstream {
 	t.Helper()
 	text, err := os.ReadFile("testdata/kubevirt-1.9.0.txt")
@@ -25,10 +27,10 @@ func theirs(t *testing.T) map[string]upstream {
 	all := map[string]upstream{}
 	for line := range strings.Lines(string(text)) {
 		fields := strings.Fields(line)
-		if len(fields) != 3 {
+		if len(fields) < 3 {
 			t.Fatalf("the line %q has not three words", line)
 		}
-		all[fields[0]] = upstream{kind: fields[1], metricType: fields[2]}
+		all[fields[0]] = upstream{kind: fields[1], metricType: fields[2], labels: fields[3:]}
 	}
 	if len(all) != 161 {
 		t.Fatalf("KubeVirt has %d names, not 161", len(all))
@@ -65,6 +67,25 @@ func TestTheTableHasEachOfKubeVirtsNamesOnce(t *testing.T) {
 	for name, n := range seen {
 		if n > 1 {
 			t.Errorf("%s is in the table %d times", name, n)
+		}
+	}
+}
+
+// ourLabels are those that KubeVirt does not have.
+var ourLabels = map[string][]string{"kubevirt_vm_info": {"run_strategy"}}
+
+func TestTheLabelsAreKubeVirts(t *testing.T) {
+	all := theirs(t)
+	for _, m := range Served() {
+		their := all[m.Name]
+		if their.kind != "metric" {
+			continue
+		}
+		want, got := append(slices.Clone(their.labels), ourLabels[m.Name]...), slices.Clone(m.Labels)
+		slices.Sort(want)
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("%s has the labels %v, and KubeVirt's %v", m.Name, got, want)
 		}
 	}
 }

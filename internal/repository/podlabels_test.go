@@ -32,7 +32,8 @@ var ofPods = map[string]string{
 var notOfPods = map[string]string{
 	"layout.SELinuxLabel": "a node", "layout.PostCopyLabel": "a node", "v1.NodeSchedulable": "a node",
 	"DrainLabel": "a DataVolume", "DebugLogsLabel": "a VMI", "layout.MaintenanceLabel": "a VM or a VMI",
-	"LabelApp": "a claim", "oursLabel": "a CustomResourceDefinition", "vmcontroller.RevisionLabel": "a ControllerRevision",
+	"LabelApp": "a claim", "SourceNameLabel": "a claim", "SourceNamespaceLabel": "a claim",
+	"oursLabel": "a CustomResourceDefinition", "vmcontroller.RevisionLabel": "a ControllerRevision",
 	"VendorLabel": "an instance type", "label": "a role for users", "v1.OutdatedLauncherImageLabel": "a VMI",
 	"key":                           "one of hotplugpod.Labels, which are listed",
 	"v1.AutoMemoryLimitsRatioLabel": "a namespace",

@@ -21,6 +21,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -60,10 +61,33 @@ func TestMetricsAreForHoldersOfAToken(t *testing.T) {
 			if err == nil && !strings.Contains(page, "go_goroutines") {
 				err = fmt.Errorf("it says %s", page)
 			}
+			if err == nil {
+				err = tellsOfItself(page, pod.Labels[v1.AppLabel])
+			}
 			return err
 		})
 	}
 	tellNoStranger(t, ns, pods.Items)
+}
+
+// tellsOfItself checks that a component has registered its metrics and counts its requests and, if it is the
+// virt-controller that leads, its queues.
+func tellsOfItself(page, component string) error {
+	want := map[string][]string{
+		"virt-api":        {"kubevirt_virt_api_ready_status 1\n"},
+		"virt-controller": {"kubevirt_virt_controller_ready_status 1\n", "kubevirt_virt_controller_leading_status "},
+		"virt-handler":    {"kubevirt_virt_handler_ready_status 1\n", "kubevirt_info{"},
+	}[component]
+	want = append(want, `kubevirt_rest_client_requests_total{code="200"`, "kubevirt_rest_client_request_latency_seconds_bucket{")
+	if strings.Contains(page, "kubevirt_virt_controller_leading_status 1\n") {
+		want = append(want, `kubevirt_workqueue_adds_total{name="`, "kubevirt_configuration_emulation_enabled ")
+	}
+	for _, text := range want {
+		if !strings.Contains(page, text) {
+			return fmt.Errorf("it does not say %q but\n%s", text, page)
+		}
+	}
+	return nil
 }
 
 // tellNoStranger asks each port of the components for metrics from a tenant's pod, in a namespace that the policies

@@ -52,7 +52,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, s := range []metrictable.Series{
 		phaseCount, vmCount, vmInfo, vmCreated, vmRequests, vmLimits, vmDiskSize, vmNIC, vmiNIC, vmiInfo, vmiAddress, vmiOverhead, nonEvictable, outdated,
 		migrationsUnset, migrationsPending, migrationsScheduling, migrationsRunning, migrationSucceeded, migrationFailed,
-		migrationStart, migrationEnd, snapshotSucceeded, emulation, leading, ready,
+		migrationStart, migrationEnd, snapshotSucceeded, disksRestored, bytesRestored, emulation, leading, ready,
 	} {
 		out <- s.Desc
 	}
@@ -81,6 +81,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	vmis := c.collectVMIs(out, migrations, settings)
 	c.collectVMs(out, vmis)
 	c.collectSnapshots(out)
+	c.collectRestores(out)
 }
 
 func number(yes bool) float64 {

@@ -48,6 +48,8 @@ func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 		l.Items = s.vmis
 	case *corev1.PodList:
 		l.Items = s.pods
+	case *corev1.PersistentVolumeClaimList:
+		l.Items = s.claims
 	case *snapshotv1.VirtualMachineSnapshotList:
 		l.Items = s.snapshots
 	case *v1.VirtualMachineInstanceMigrationList:

@@ -2,16 +2,21 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/metrictable"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 var (
 	migrationStart = metrictable.Of("kubevirt_vmi_migration_start_time_seconds")
 	migrationEnd   = metrictable.Of("kubevirt_vmi_migration_end_time_seconds")
+	disksRestored  = metrictable.Of("kubevirt_vmsnapshot_disks_restored_from_source")
+	bytesRestored  = metrictable.Of("kubevirt_vmsnapshot_disks_restored_from_source_bytes")
 )
 
 // collectMigrations returns the migrations' names. A migration whose target is being prepared counts as running.
@@ -81,5 +86,32 @@ func (c *Collector) collectSnapshots(out chan<- prometheus.Metric) {
 		if s.Status != nil && s.Status.Phase == snapshotv1.Succeeded && s.Status.CreationTime != nil {
 			out <- snapshotSucceeded.At(float64(s.Status.CreationTime.Unix()), label(s.Spec.Source.Name), s.Name, s.Namespace)
 		}
+	}
+}
+
+// restored are the claims that were restored from a VM's snapshots.
+type restored struct{ count, bytes float64 }
+
+func (c *Collector) collectRestores(out chan<- prometheus.Metric) {
+	var all corev1.PersistentVolumeClaimList
+	if !list(c, out, &all, disksRestored) {
+		return
+	}
+	sums := map[client.ObjectKey]restored{}
+	for i := range all.Items {
+		claim := &all.Items[i]
+		name := restore.SourceOf(claim)
+		if name == "" {
+			continue
+		}
+		key := client.ObjectKey{Namespace: claim.Namespace, Name: name}
+		sum := sums[key]
+		sum.count++
+		sum.bytes += claim.Spec.Resources.Requests.Storage().AsApproximateFloat64()
+		sums[key] = sum
+	}
+	for vm, sum := range sums {
+		out <- disksRestored.At(sum.count, vm.Name, vm.Namespace)
+		out <- bytesRestored.At(sum.bytes, vm.Name, vm.Namespace)
 	}
 }

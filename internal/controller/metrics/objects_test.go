@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/metrictable"
 	"drydock.dev/drydock/internal/metrictable/tabletest"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/snapshot/restore"
 )
 
 // leader returns the collector of a virt-controller that leads.
@@ -216,6 +217,25 @@ kubevirt_vmi_migration_succeeded{namespace="ns",vmi="a",vmim="good"} 1
 kubevirt_vmsnapshot_succeeded_timestamp_seconds{name="a",namespace="ns",snapshot_name="s1"} 900
 `, "kubevirt_vmi_migration_end_time_seconds", "kubevirt_vmi_migration_start_time_seconds", "kubevirt_vmi_migration_failed",
 		"kubevirt_vmi_migration_succeeded", "kubevirt_vmsnapshot_succeeded_timestamp_seconds")
+}
+
+func TestRestoredDisks(t *testing.T) {
+	claim := func(name, vm, namespace, size string) corev1.PersistentVolumeClaim {
+		c := corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "ns", Labels: map[string]string{
+			restore.SourceNameLabel: vm, restore.SourceNamespaceLabel: namespace,
+		}}}
+		c.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)}
+		return c
+	}
+	expect(t, leader(shelf{claims: []corev1.PersistentVolumeClaim{
+		claim("1", "a", "ns", "1Gi"), claim("2", "a", "ns", "2Gi"), claim("3", "b", "ns", "1Gi"), claim("4", "a", "other", "1Gi"), claim("5", "", "ns", "1Gi"),
+		{ObjectMeta: metav1.ObjectMeta{Name: "6", Namespace: "ns"}},
+	}}), `
+kubevirt_vmsnapshot_disks_restored_from_source{vm_name="a",vm_namespace="ns"} 2
+kubevirt_vmsnapshot_disks_restored_from_source{vm_name="b",vm_namespace="ns"} 1
+kubevirt_vmsnapshot_disks_restored_from_source_bytes{vm_name="a",vm_namespace="ns"} 3.221225472e+09
+kubevirt_vmsnapshot_disks_restored_from_source_bytes{vm_name="b",vm_namespace="ns"} 1.073741824e+09
+`, "kubevirt_vmsnapshot_disks_restored_from_source", "kubevirt_vmsnapshot_disks_restored_from_source_bytes")
 }
 
 func TestThePodsMemoryBesidesTheGuests(t *testing.T) {

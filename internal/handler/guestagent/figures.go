@@ -38,13 +38,13 @@ type figures struct {
 	mounts          map[mount]bool
 }
 
-// Figures returns the agent's last answer for metrics, and has it queried again if that was long ago: an agent may need
-// seconds, for which no scrape waits. Nothing queries without calls.
-func (a *Agent) Figures() Figures {
+// Figures returns the agent's last answer for metrics and, if it may be asked, has it queried again if that was long ago:
+// an agent may need seconds, for which no scrape waits. Nothing queries without calls.
+func (a *Agent) Figures(ask bool) Figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.env.Now()
-	if a.open && a.connected != nil && a.connected.Err() == nil && !a.figures.asking && now.Sub(a.figures.begun) >= figuresEvery {
+	if ask && a.open && a.connected != nil && a.connected.Err() == nil && !a.figures.asking && now.Sub(a.figures.begun) >= figuresEvery {
 		a.figures.asking, a.figures.begun = true, now
 		ctx := a.connected
 		a.env.Go(func() { a.queryFigures(ctx) })

@@ -26,7 +26,7 @@ func TestAnAgentIsAskedForFiguresWhenSomebodyWantsThem(t *testing.T) {
 		w := watch(t, g, nil)
 		w.run(func() {
 			read := func() Figures {
-				f := w.Figures()
+				f := w.Figures(true)
 				synctest.Wait()
 				return f
 			}
@@ -35,6 +35,10 @@ func TestAnAgentIsAskedForFiguresWhenSomebodyWantsThem(t *testing.T) {
 			}
 			w.becomes(true)
 			time.Sleep(time.Hour)
+			synctest.Wait()
+			if f := w.Figures(false); f.Load != nil {
+				t.Errorf("figures of an agent that was not asked: %+v", f)
+			}
 			synctest.Wait()
 			if n := g.count("guest-get-fsinfo"); n != 0 {
 				t.Errorf("the agent was asked %d times for what nobody wanted", n)
@@ -84,9 +88,9 @@ func TestAnOlderAgentHasNoLoad(t *testing.T) {
 		w := watch(t, g, nil)
 		w.run(func() {
 			w.becomes(true)
-			w.Figures()
+			w.Figures(true)
 			synctest.Wait()
-			if f := w.Figures(); f.Load != nil || len(f.Filesystems) != 1 {
+			if f := w.Figures(true); f.Load != nil || len(f.Filesystems) != 1 {
 				t.Errorf("figures %+v", f)
 			}
 		})

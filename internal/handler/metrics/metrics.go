@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/metrictable"
 )
@@ -42,6 +43,8 @@ const (
 	Unused
 	Usable
 	CachedFiles
+	// Used is Available less Usable.
+	Used
 	SwapIn
 	SwapOut
 	MajorFaults
@@ -55,6 +58,8 @@ const (
 	Load1
 	Load5
 	Load15
+	// Queue is Load1 beyond the number of virtual CPUs.
+	Queue
 	guestFigures
 )
 
@@ -144,6 +149,7 @@ var (
 		Unused:      metrictable.Of("kubevirt_vmi_memory_unused_bytes"),
 		Usable:      metrictable.Of("kubevirt_vmi_memory_usable_bytes"),
 		CachedFiles: metrictable.Of("kubevirt_vmi_memory_cached_bytes"),
+		Used:        metrictable.Of("kubevirt_vmi_memory_used_bytes"),
 		SwapIn:      metrictable.Of("kubevirt_vmi_memory_swap_in_traffic_bytes"),
 		SwapOut:     metrictable.Of("kubevirt_vmi_memory_swap_out_traffic_bytes"),
 		MajorFaults: metrictable.Of("kubevirt_vmi_memory_pgmajfault_total"),
@@ -155,6 +161,7 @@ var (
 		Load1:       metrictable.Of("kubevirt_vmi_guest_load_1m"),
 		Load5:       metrictable.Of("kubevirt_vmi_guest_load_5m"),
 		Load15:      metrictable.Of("kubevirt_vmi_guest_load_15m"),
+		Queue:       metrictable.Of("kubevirt_vmi_guest_vcpu_queue"),
 	}
 	vcpuSeconds = metrictable.Of("kubevirt_vmi_vcpu_seconds_total")
 	vcpuDelay   = metrictable.Of("kubevirt_vmi_vcpu_delay_seconds_total")
@@ -215,8 +222,25 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
+	sent := map[types.NamespacedName]bool{}
 	for _, usage := range c.source(ctx) {
-		c.send(out, &usage)
+		// A second guest of a name would make the whole scrape invalid.
+		if name := (types.NamespacedName{Namespace: usage.Namespace, Name: usage.Name}); !sent[name] {
+			sent[name] = true
+			usage.derive()
+			c.send(out, &usage)
+		}
+	}
+}
+
+// derive computes figures from others.
+func (u *Usage) derive() {
+	available, known := u.Guest[Available].Value()
+	if usable, also := u.Guest[Usable].Value(); known && also {
+		u.Guest[Used] = Known(available - usable)
+	}
+	if load, known := u.Guest[Load1].Value(); known && len(u.VCPUs) > 0 {
+		u.Guest[Queue] = Known(max(0, load-float64(len(u.VCPUs))))
 	}
 }
 

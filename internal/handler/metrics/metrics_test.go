@@ -36,6 +36,7 @@ kubevirt_vmi_filesystem_used_bytes{disk_name="vda1",file_system_type="ext4",moun
 kubevirt_vmi_guest_load_15m{name="web",namespace="shop",node="node1"} 0.125
 kubevirt_vmi_guest_load_1m{name="web",namespace="shop",node="node1"} 2
 kubevirt_vmi_guest_load_5m{name="web",namespace="shop",node="node1"} 0.25
+kubevirt_vmi_guest_vcpu_queue{name="web",namespace="shop",node="node1"} 1
 kubevirt_vmi_memory_actual_balloon_bytes{name="web",namespace="shop",node="node1"} 120
 kubevirt_vmi_memory_available_bytes{name="web",namespace="shop",node="node1"} 110
 kubevirt_vmi_memory_cached_bytes{name="web",namespace="shop",node="node1"} 30
@@ -47,6 +48,7 @@ kubevirt_vmi_memory_swap_in_traffic_bytes{name="web",namespace="shop",node="node
 kubevirt_vmi_memory_swap_out_traffic_bytes{name="web",namespace="shop",node="node1"} 14
 kubevirt_vmi_memory_unused_bytes{name="web",namespace="shop",node="node1"} 40
 kubevirt_vmi_memory_usable_bytes{name="web",namespace="shop",node="node1"} 60
+kubevirt_vmi_memory_used_bytes{name="web",namespace="shop",node="node1"} 50
 kubevirt_vmi_network_receive_bytes_total{interface="default",name="web",namespace="shop",node="node1"} 1
 kubevirt_vmi_network_receive_errors_total{interface="default",name="web",namespace="shop",node="node1"} 5
 kubevirt_vmi_network_receive_packets_dropped_total{interface="default",name="web",namespace="shop",node="node1"} 7
@@ -90,7 +92,7 @@ func TestAGuestsMetrics(t *testing.T) {
 		if _, bounded := ctx.Deadline(); !bounded {
 			t.Error("a scrape may wait for ever")
 		}
-		return []Usage{guestOfAllKinds()}
+		return []Usage{guestOfAllKinds(), {Namespace: "shop", Name: "web", Guest: Guest{Domain: Known(1)}}}
 	})
 	if err := testutil.CollectAndCompare(collector, strings.NewReader(tabletest.Page(page))); err != nil {
 		t.Error(err)
@@ -110,6 +112,23 @@ kubevirt_vmi_memory_domain_bytes{name="web",namespace="shop",node="node1"} 128
 `
 	if err := testutil.CollectAndCompare(collector, strings.NewReader(tabletest.Page(want))); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestDerivedFigures(t *testing.T) {
+	for what, c := range map[string]struct {
+		in, out Usage
+	}{
+		"a load below the number of CPUs": {
+			Usage{Guest: Guest{Load1: Known(1.5)}, VCPUs: make([]VCPU, 2)}, Usage{Guest: Guest{Load1: Known(1.5), Queue: Known(0)}, VCPUs: make([]VCPU, 2)},
+		},
+		"an unknown number of CPUs":      {Usage{Guest: Guest{Load1: Known(3)}}, Usage{Guest: Guest{Load1: Known(3)}}},
+		"more usable than there is":      {Usage{Guest: Guest{Available: Known(1), Usable: Known(2)}}, Usage{Guest: Guest{Available: Known(1), Usable: Known(2)}}},
+		"what is usable is not reported": {Usage{Guest: Guest{Available: Known(1)}}, Usage{Guest: Guest{Available: Known(1)}}},
+	} {
+		if c.in.derive(); c.in.Guest != c.out.Guest {
+			t.Errorf("%s: %+v", what, c.in.Guest)
+		}
 	}
 }
 

@@ -206,7 +206,7 @@ func (g *Guest) Usage(ctx context.Context, now time.Time) metrics.Usage {
 }
 
 func (g *Guest) addAgent(u *metrics.Usage) {
-	f := g.Agent.Figures()
+	f := g.Agent.Figures(g.QEMU.Measurable())
 	if f.Load != nil {
 		u.Guest[metrics.Load1], u.Guest[metrics.Load5] = metrics.Known(f.Load.Minute), metrics.Known(f.Load.FiveMinutes)
 		u.Guest[metrics.Load15] = metrics.Known(f.Load.FifteenMinutes)

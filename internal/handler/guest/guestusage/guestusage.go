@@ -89,7 +89,7 @@ func (m *Meter) usage(s Subject) metrics.Usage {
 			u.Interfaces = traffic(list, s.Taps)
 		}
 	}
-	u.VCPUs = m.threads.usage(s.QEMU.PID(), m.answers.cpus, &u.Guest)
+	u.VCPUs = m.threads.usage(s.QEMU.PID(), m.answers.cpus, &u.Guest, s.Now)
 	return u
 }
 

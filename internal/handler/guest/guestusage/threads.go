@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -16,8 +17,10 @@ import (
 const (
 	// maxVCPUs bounds QEMU's answers.
 	maxVCPUs = 512
-	// maxThreads bounds the threads of a QEMU that are looked at.
-	maxThreads = 4096
+	// maxThreads bounds the threads of a QEMU that are looked at, and findPause how often: a guest that has taken QEMU over
+	// may have any number of them, and name others.
+	maxThreads = 1024
+	findPause  = time.Minute
 )
 
 // vcpuThread is a virtual CPU and its thread, by the number that the thread has in QEMU's container.
@@ -26,28 +29,31 @@ type vcpuThread struct {
 	Thread int `json:"thread-id"`
 }
 
-// threads knows the node's numbers of the threads of virtual CPUs, by those in the container.
-type threads map[int]int
+// threads knows the node's numbers of QEMU's threads, by those in the container.
+type threads struct {
+	outer map[int]int
+	found time.Time
+}
 
 // usage returns the figures of the virtual CPUs, each once, and adds their affinity.
-func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest) []metrics.VCPU {
+func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.Time) []metrics.VCPU {
 	if len(cpus) == 0 || len(cpus) > maxVCPUs {
 		return nil
 	}
 	process := filepath.Join("/proc", strconv.Itoa(pid), "task")
-	if !t.have(cpus) {
-		*t = findThreads(process)
+	if !t.have(cpus) && now.Sub(t.found) >= findPause {
+		t.outer, t.found = findThreads(process), now
 	}
 	list := make([]metrics.VCPU, 0, len(cpus))
 	seen, affinity := map[int]bool{}, 0
 	for _, c := range cpus {
-		thread, known := (*t)[c.Thread]
+		thread, known := t.outer[c.Thread]
 		if !known || c.Index < 0 || c.Index >= maxVCPUs || seen[c.Index] {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(process, strconv.Itoa(thread), "schedstat"))
 		if err != nil {
-			*t = nil // it has ended, and its number may become another's
+			delete(t.outer, c.Thread) // it has ended, and its number may become another's
 			continue
 		}
 		seen[c.Index] = true
@@ -67,7 +73,7 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest) []metrics.
 
 func (t *threads) have(cpus []vcpuThread) bool {
 	for _, c := range cpus {
-		if _, known := (*t)[c.Thread]; !known {
+		if _, known := t.outer[c.Thread]; !known {
 			return false
 		}
 	}
@@ -89,8 +95,8 @@ func schedule(text []byte) (seconds, delay metrics.Figure) {
 }
 
 // findThreads lists a process's threads. Only those of this process are ever looked at, whatever QEMU says.
-func findThreads(process string) threads {
-	found := threads{}
+func findThreads(process string) map[int]int {
+	found := map[int]int{}
 	folder, err := os.Open(process)
 	if err != nil {
 		return found

@@ -316,7 +316,28 @@ func TestWhichThreadsAreVirtualCPUs(t *testing.T) {
 		t.Errorf("of a line cut short: %+v, %+v", seconds, delay)
 	}
 	many := make([]vcpuThread, maxVCPUs+1)
-	if list := (&threads{}).usage(os.Getpid(), many, &metrics.Guest{}); list != nil {
+	if list := (&threads{}).usage(os.Getpid(), many, &metrics.Guest{}, start); list != nil {
 		t.Errorf("%d virtual CPUs are believed", len(list))
+	}
+}
+
+// A QEMU that names threads that it does not have must not cause a search each time, nor show another process's.
+func TestThreadsAreSearchedOnceAMinute(t *testing.T) {
+	var known threads
+	other := []vcpuThread{{Index: 0, Thread: 1 << 30}}
+	for _, step := range []struct {
+		after time.Duration
+		found time.Duration
+	}{{0, 0}, {time.Second, 0}, {59 * time.Second, 0}, {time.Minute, time.Minute}, {90 * time.Second, time.Minute}} {
+		if list := known.usage(os.Getpid(), other, &metrics.Guest{}, start.Add(step.after)); len(list) != 0 {
+			t.Errorf("after %s there are figures of another's thread: %+v", step.after, list)
+		}
+		if got := known.found.Sub(start); got != step.found {
+			t.Errorf("after %s the last search was after %s, want %s", step.after, got, step.found)
+		}
+	}
+	own := []vcpuThread{{Index: 0, Thread: os.Getpid()}}
+	if list := known.usage(os.Getpid(), own, &metrics.Guest{}, start.Add(91*time.Second)); len(list) != 1 || !known.found.Equal(start.Add(time.Minute)) {
+		t.Errorf("a thread that is known: %+v, searched after %s", list, known.found.Sub(start))
 	}
 }

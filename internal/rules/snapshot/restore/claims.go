@@ -22,9 +22,18 @@ const (
 
 // Labels of a restore's claim name the snapshot's VM.
 const (
-	sourceNameLabel      = "restore.kubevirt.io/source-vm-name"
-	sourceNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
+	SourceNameLabel      = "restore.kubevirt.io/source-vm-name"
+	SourceNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
 )
+
+// SourceOf returns the VM from whose snapshot a claim was restored, "" for another claim. Anybody can write labels: one about
+// a VM of another namespace does not count.
+func SourceOf(claim *corev1.PersistentVolumeClaim) string {
+	if claim.Labels[SourceNamespaceLabel] != claim.Namespace {
+		return ""
+	}
+	return claim.Labels[SourceNameLabel]
+}
 
 func policy(r *snapshotv1.VirtualMachineRestore) snapshotv1.VolumeRestorePolicy {
 	if r.Spec.VolumeRestorePolicy == nil {
@@ -128,8 +137,8 @@ func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.Volu
 		claim.Annotations = map[string]string{}
 	}
 	if of := d.o.Content.Spec.Source.VirtualMachine; len(validation.IsValidLabelValue(of.Name)) == 0 {
-		metav1.SetMetaDataLabel(&claim.ObjectMeta, sourceNameLabel, of.Name)
-		metav1.SetMetaDataLabel(&claim.ObjectMeta, sourceNamespaceLabel, d.o.Restore.Namespace)
+		metav1.SetMetaDataLabel(&claim.ObjectMeta, SourceNameLabel, of.Name)
+		metav1.SetMetaDataLabel(&claim.ObjectMeta, SourceNamespaceLabel, d.o.Restore.Namespace)
 	}
 	claim.Annotations[nameAnnotation], claim.Annotations[uidAnnotation] = d.o.Restore.Name, string(d.o.Restore.UID)
 	claim.Spec.DataSource = &corev1.TypedLocalObjectReference{

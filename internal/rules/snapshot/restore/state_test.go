@@ -168,7 +168,7 @@ func TestTheClaimOfTheState(t *testing.T) {
 	plan := Decide(o)
 	want := stateclaim.Claim(stateclaim.Next(o.VM), "shared", nil)
 	want.Annotations = map[string]string{nameAnnotation: "r", uidAnnotation: "r1"}
-	want.Labels[sourceNameLabel], want.Labels[sourceNamespaceLabel] = "vm", "ns"
+	want.Labels[SourceNameLabel], want.Labels[SourceNamespaceLabel] = "vm", "ns"
 	want.Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
 	// The volume was larger than requested.
 	want.Spec.Resources.Requests = corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("12Mi")}
