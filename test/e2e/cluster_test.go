@@ -173,7 +173,15 @@ func report(t *testing.T, namespace string) {
 		out, err := kubectl(context.Background(), args...)
 		t.Logf("kubectl %v (error: %v):\n%s", args, err, out)
 	}
+	for _, part := range []string{"virt-controller", "virt-handler"} {
+		logs, err := kubectl(context.Background(), "-n", "kubevirt", "logs", "-l", "kubevirt.io="+part, "-c", part, "--prefix", "--tail=4000")
+		lines := slices.DeleteFunc(strings.Split(logs, "\n"), func(line string) bool { return !strings.Contains(line, namespace) })
+		t.Logf("what %s says of the namespace (error: %v):\n%s", part, err, strings.Join(lines[max(0, len(lines)-mostLines):], "\n"))
+	}
 }
+
+// mostLines bounds a component's log of a namespace.
+const mostLines = 200
 
 func binary(name string) string { return filepath.Join("..", "..", "bin", name) }
 
