@@ -14,6 +14,7 @@ const connections = "internal/handler/migration"
 
 var sends = []string{
 	"Publish", "PublishDisks", "PublishTransport", "Control", "Run", "Opening", "Discard", "Expect",
+	"Shield", "Unshield", "Reject",
 	"Go", "Wake", "cancel", "endDisks", "forget",
 }
 
@@ -27,7 +28,7 @@ func TestMigrationsTellNothingBeforeTell(t *testing.T) {
 			t.Errorf("%s: %s is not found to send anything: the test looks in the wrong place", connections, name)
 		}
 	}
-	for _, name := range []string{"Fill", "Told", "Stands", "Unrun"} {
+	for _, name := range []string{"Fill", "Told", "Stands", "Unrun", "Lost"} {
 		if slices.Contains(senders, name) {
 			t.Errorf("%s: %s sends something: Observe needs it", connections, name)
 		}

@@ -145,9 +145,9 @@ type Source struct {
 	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
 	handsOver   bool
-	// left means that the guest is being marked as one that has left, rejected that QEMU was answered in the target's
-	// place.
-	left, rejected bool
+	// left means that the guest is marked as one that has left, shielded that its stream is kept open at QEMU's end,
+	// rejected that QEMU was answered in the target's place.
+	left, shielded, rejected bool
 }
 
 // Told is what this virt-handler has told QEMU and the target so far, in the conversation of one Source.
@@ -194,7 +194,7 @@ const diskAnswer = 20 * time.Second
 // Forward passes on QEMU's connections, whose process admit checks, and closes the listener.
 func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
 	ctx, cancel := context.WithCancel(s.ctx)
-	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit}
+	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit, OnLost: s.env.Wake}
 	if channel == migrationwire.Disks {
 		s.endDisks, f.Answers = cancel, diskAnswer
 	}
@@ -240,12 +240,22 @@ func (s *Source) Allows(downtime time.Duration) { s.told.Downtime = downtime }
 // Continues records that QEMU was told to hand the guest over.
 func (s *Source) Continues() { s.told.Continued = true }
 
-// Shield has a post-copy's stream that breaks at the target's end kept open at QEMU's, until Leaves is called. Call it
-// before QEMU is told to hand the guest over.
+// Shield has a stream that breaks at the target's end kept open at QEMU's, until Leaves is called. Call it before QEMU is
+// told to hand a guest over by post-copy.
 func (s *Source) Shield() {
-	if f := s.forwards[migrationwire.Stream]; f != nil && s.told.Switched && !s.left {
+	if f := s.forwards[migrationwire.Stream]; f != nil {
+		s.shielded = true
 		f.Shield()
 	}
+}
+
+// Shielded reports whether the stream is kept open at QEMU's end.
+func (s *Source) Shielded() bool { return s.shielded }
+
+// Lost reports whether the stream does not reach the target any more, and QEMU does not know.
+func (s *Source) Lost() bool {
+	f := s.forwards[migrationwire.Stream]
+	return f != nil && f.Lost()
 }
 
 // Canceled records why the migration is canceled; the first reason counts.
@@ -295,9 +305,9 @@ func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(
 // ToldProgress records that progress is being written.
 func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
-// Leaves records that the guest is being marked as one that has left: nothing of it may be lost any more.
+// Leaves records that the guest is marked as one that has left: QEMU has to notice if its stream breaks.
 func (s *Source) Leaves() {
-	s.left = true
+	s.left, s.shielded = true, false
 	if f := s.forwards[migrationwire.Stream]; f != nil {
 		f.Unshield()
 	}
@@ -369,8 +379,9 @@ func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Streams, f.Cause, f.Downtime = len(s.forwards) > 0, s.cause, limits.Downtime
 	f.Loaded = s.received.has(switchover.Loaded) || s.agreed.lacksLoaded()
 	f.Stopped, f.Continued = s.lasts(s.stopped), s.told.Continued
-	if stream := s.forwards[migrationwire.Stream]; stream != nil {
-		f.StreamLost = stream.Lost()
+	f.StreamLost = s.Lost()
+	if s.told.Switched {
+		f.Switching = s.lasts(s.paused)
 	}
 	if f.Streams && (f.Begun || f.Mirrors.Begun) {
 		f.Convergence = switchover.DecideConvergence(s.progress, limits, s.lasts(s.paused))

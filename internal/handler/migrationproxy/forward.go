@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
 	"golang.org/x/time/rate"
 
 	"drydock.dev/drydock/internal/contracts/migrationwire"
@@ -23,6 +24,8 @@ type Forward struct {
 	Admit func(*net.UnixConn) error
 	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
 	Answers time.Duration
+	// OnLost is called when a stream begins to be Lost; may be nil. It must not block.
+	OnLost func()
 
 	sent, received atomic.Int64
 	opening        atomic.Pointer[answerTimer]
@@ -74,18 +77,18 @@ func (f *Forward) Unshield() {
 	defer f.mu.Unlock()
 	f.shielded.Store(false)
 	for s := range f.streams {
-		if s.lost {
+		if s.isLost() {
 			_ = s.qemu.Close()
 		}
 	}
 }
 
-// Lost reports whether a stream has broken at the target's end since Shield.
+// Lost reports whether a stream does not reach the target any more, and QEMU does not know.
 func (f *Forward) Lost() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.streams {
-		if s.lost {
+		if s.isLost() {
 			return true
 		}
 	}
@@ -102,24 +105,34 @@ func (f *Forward) hides(s *stream) bool {
 	if !f.shielded.Load() {
 		return false
 	}
+	if !s.lost && f.OnLost != nil {
+		defer f.OnLost()
+	}
 	s.lost = true
 	return true
 }
 
 // Reject answers QEMU, in the target's place, that the guest could not be loaded. All of the memory must have been sent,
-// and the streams discarded: a stream whose end has not come is left alone. done reports whether QEMU has an answer.
+// and the streams discarded. A stream is left alone until its end is seen, and nothing has followed since the call before.
+// done reports whether QEMU has an answer.
 func (f *Forward) Reject() (done bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.streams {
-		if !s.tail.isEnd() {
+		end, count := s.tail.isEnd()
+		before := s.ended
+		if s.ended = count; !end || count != before {
 			continue
 		}
 		_ = s.qemu.SetWriteDeadline(time.Now().Add(time.Second))
-		if _, err := s.qemu.Write(rejection()); err != nil {
+		switch _, err := s.qemu.Write(rejection()); {
+		case errors.Is(err, unix.EPIPE):
+			// QEMU has ended the stream, and needs no answer.
+		case err != nil:
 			return false, fmt.Errorf("answering QEMU in the target's place: %w", err)
+		default:
+			done = true
 		}
-		done = true
 	}
 	return done, nil
 }

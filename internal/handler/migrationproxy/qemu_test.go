@@ -236,9 +236,21 @@ func TestQEMUTakesBackAPostCopyThatIsWithdrawn(t *testing.T) {
 				}
 			}
 			source.statusIs("failed")
+			source.awaitStopped()
 			source.do("cont", nil)
 			source.awaitRunState("running")
 		})
+	}
+}
+
+// awaitStopped waits until QEMU gives a guest back that was stopped: QEMU 7.2 in postmigrate, QEMU 10 in paused.
+func (m *machine) awaitStopped() {
+	m.t.Helper()
+	var now struct{ Status string }
+	for deadline, tick := time.Now().Add(patience), time.Tick(time.Millisecond); now.Status != "postmigrate" && now.Status != "paused"; <-tick {
+		if err := m.monitor.Execute(m.t.Context(), "query-status", nil, &now); err != nil || time.Now().After(deadline) {
+			m.t.Fatalf("the guest is %q: %v", now.Status, err)
+		}
 	}
 }
 

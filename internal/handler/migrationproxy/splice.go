@@ -51,8 +51,10 @@ type stream struct {
 	discards atomic.Bool
 	// hides reports whether QEMU must not notice that the other node's end has broken; nil for never.
 	hides func(*stream) bool
-	// lost means that it has broken, and QEMU does not know. Forward.mu guards it.
-	lost bool
+	// lost means that it has broken, and QEMU does not know. ended is how much QEMU had sent at the last look at its end.
+	// Forward.mu guards both.
+	lost  bool
+	ended int64
 	// tail has the last bytes that QEMU has sent.
 	tail tail
 }
@@ -109,6 +111,8 @@ func (s *stream) run(ctx context.Context) error {
 	directions.Wait()
 	return context.Cause(ctx)
 }
+
+func (s *stream) isLost() bool { return s.lost || s.discards.Load() }
 
 func (s *stream) hidden() bool { return s.hides != nil && s.hides(s) }
 

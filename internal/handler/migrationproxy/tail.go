@@ -21,14 +21,16 @@ const tailSize = 1 + 4 + 1
 
 // tail has the last bytes of a stream.
 type tail struct {
-	mu   sync.Mutex
-	last [tailSize]byte
+	mu    sync.Mutex
+	last  [tailSize]byte
+	count int64 // of all bytes
 }
 
 // Write never fails.
 func (t *tail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.count += int64(len(p))
 	if len(p) >= tailSize {
 		copy(t.last[:], p[len(p)-tailSize:])
 		return len(p), nil
@@ -38,15 +40,17 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isEnd reports whether the stream has ended. Memory may look like the end, as long as some of it is to be sent.
-func (t *tail) isEnd() bool {
+// isEnd reports whether the stream looks ended, and how many bytes it had. Memory may look like the end, as long as some
+// of it is to be sent.
+func (t *tail) isEnd() (end bool, count int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.last[0] == sectionFooter && t.last[tailSize-1] == endOfStream
+	return t.last[0] == sectionFooter && t.last[tailSize-1] == endOfStream, t.count
 }
 
 // rejection returns a target's message that it could not load the guest. The target may have sent a part of another
-// message, which takes what it lacks: zeros follow, which are the rest of that, and then no message.
+// message, which takes what it lacks: zeros follow, which are the rest of that, and then no message. If only the last byte
+// of its acceptance is missing, QEMU has that: a target may say so at any time.
 func rejection() []byte {
 	message := binary.BigEndian.AppendUint16(nil, shutMessage)
 	message = binary.BigEndian.AppendUint16(message, 4)

@@ -245,6 +245,7 @@ func pausedCancelled(p *pair) {
 	p.toSwitchover(false)
 	p.from.do("migrate_cancel", nil, nil)
 	p.from.migrated(migrationCanceled)
+	p.from.stopped()
 	p.to.ends()
 	p.from.silent("RESUME")
 	p.from.do("cont", nil, nil)

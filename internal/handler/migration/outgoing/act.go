@@ -35,6 +35,9 @@ func (m *Migration) Tell(d *Decision) {
 	if d.endsDisks {
 		source.EndDisks()
 	}
+	if d.seen.source.Left {
+		source.Leaves()
+	}
 	source.Tell(d.step.Tell)
 }
 
@@ -76,7 +79,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
 		return m.postCopy(ctx, step.Action, of, q)
 	case switchover.ContinueSwitchover:
-		return m.continueSwitchover(ctx, q)
+		return m.continueSwitchover(ctx, d.seen.source.Record.PostCopy, q)
 	case switchover.Cancel:
 		if m.source != nil {
 			m.source.Canceled(step.Reason)
@@ -99,9 +102,9 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 }
 
 // On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
-func (m *Migration) continueSwitchover(ctx context.Context, q *QEMU) error {
+func (m *Migration) continueSwitchover(ctx context.Context, postCopy bool, q *QEMU) error {
 	source := m.source
-	if source != nil {
+	if source != nil && postCopy {
 		source.Shield()
 	}
 	err := q.Source.Continue(ctx)
@@ -205,10 +208,14 @@ func (m *Migration) postCopy(ctx context.Context, action switchover.SourceAction
 	source := m.source
 	switch {
 	case action == switchover.MarkLeft:
-		if source != nil {
+		if source != nil && source.Lost() {
+			return nil // and is withdrawn in the next round
+		}
+		err := q.Source.MarkLeft(ctx, of)
+		if err == nil && source != nil {
 			source.Leaves()
 		}
-		return q.Source.MarkLeft(ctx, of)
+		return err
 	case source == nil:
 		return errors.New("the way to the migration's target has ended")
 	case action == switchover.SwitchToPostCopy:

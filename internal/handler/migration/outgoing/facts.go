@@ -107,7 +107,7 @@ func recordStage(source *migration.Source, f *switchover.SourceFacts, known *gue
 	switch {
 	case f.Begun:
 		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device ||
-			f.Status.PostCopy() && !f.Left)
+			(f.Status.PostCopy() || f.Status == migrationstatus.Canceling) && !f.Left)
 		source.Pauses(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
 		if f.Status == migrationstatus.Active {
 			p := &known.Progress

@@ -99,7 +99,7 @@ func (m *Migration) Sync(ctx context.Context, vmi *v1.VirtualMachineInstance, st
 }
 
 func (m *Migration) connect(ctx context.Context, vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState, q *QEMU) {
-	if m.source != nil && m.address != state.TargetNodeAddress {
+	if m.source != nil && m.address != state.TargetNodeAddress && !m.source.Shielded() {
 		// The target's virt-handler has restarted at another address, and its streams have ended.
 		m.source.Close()
 		m.source = nil

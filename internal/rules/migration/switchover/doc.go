@@ -69,8 +69,6 @@
 //
 // The exploration proves these rules:
 //
-//   - The target of a post-copy does not end by itself before Released: the source withdraws the guest,
-//     and its record ends the target.
 //   - A guest is never stopped for good because QEMU at the target does not read.
 //   - The target runs the guest only with Released. A complete load is not enough: its last reply may
 //     be lost, and then the source resumes (decision 280).
@@ -107,7 +105,8 @@
 //	                       (and asks by Ready), marked (and runs it) or running.
 //	QEMU at the source     before sent: the guest and the VMI have ended. After sent: Released,
 //	                       by its virt-handler, or by virt-controller from its pod.
-//	QEMU at the target     without having run: Never; the source cancels or resumes. Without
+//	QEMU at the target     without having run: Never; the source cancels, withdraws or
+//	                       resumes. Without
 //	                       an exit: virt-controller requests the abort, and the source cancels;
 //	                       or it has sent the guest (abortStatus Failed), and the VMI is lost.
 //	the stream of a disk   the job fails at the next write, or when it is finished, and the

@@ -38,6 +38,9 @@ type SourceFacts struct {
 	// device, and post-copy until it is Left). Downtime is the limit of the guest's downtime; QEMU gets
 	// handoverPatience more.
 	Stopped, Downtime time.Duration
+	// Switching is the time for which it has seen the guest stopped while its memory is copied, since QEMU was told to
+	// switch to post-copy.
+	Switching time.Duration
 	// Continued means that this virt-handler has told QEMU to hand the guest over. Status may be older: QEMU does
 	// not answer while the target does not read.
 	Continued bool
@@ -116,6 +119,8 @@ func (f *SourceFacts) decide() SourceStep {
 		return SourceStep{Action: SourceWait}
 	case !f.Begun:
 		return f.beforeBegin()
+	case f.canceledTooLate():
+		return SourceStep{Action: EndLost, Reason: "the stream of the post-copy broke while it was canceled, and QEMU does not give the guest back"}
 	}
 	switch f.stage() {
 	case copies:
@@ -134,6 +139,13 @@ func (f *SourceFacts) decide() SourceStep {
 		}
 	}
 	return SourceStep{Action: SourceWait}
+}
+
+// canceledTooLate reports whether a virt-handler of an older version has canceled a post-copy whose stream broke: QEMU 7.2
+// stays in that state. Nothing was released, so the target has not run the guest either.
+func (f *SourceFacts) canceledTooLate() bool {
+	return f.Status == migrationstatus.Canceling && f.Record.PostCopy && !f.Record.Final && !f.Left && !f.here() &&
+		f.Stopped >= f.Downtime+handoverPatience
 }
 
 // stage is the state of QEMU in a migration that has begun.
@@ -246,6 +258,9 @@ func (f *SourceFacts) beforeBegin() SourceStep {
 func (f *SourceFacts) whileCopying() SourceStep {
 	if reason := cmp.Or(f.broken(), f.Mirrors.broken()); reason != "" {
 		return SourceStep{Action: Cancel, Reason: reason}
+	}
+	if f.Switching >= handoverPatience {
+		return SourceStep{Action: Cancel, Reason: fmt.Sprintf("the guest stood still for %s, and QEMU at the target did not read its memory", f.Switching.Round(time.Second))}
 	}
 	switch f.Convergence.Action {
 	case ConvergeByPostCopy:

@@ -125,6 +125,8 @@ func TestSourceWhileItCopies(t *testing.T) {
 		"it is too slow":                                           {tooSlow, cancels("it is too slow")},
 		"post-copy is recorded first":                              {postCopy, switchover.SourceStep{Action: switchover.RecordPostCopy}},
 		"post-copy is recorded":                                    {func(f *switchover.SourceFacts) { postCopy(f); f.Record.PostCopy = true }, switchover.SourceStep{Action: switchover.SwitchToPostCopy}},
+		"the guest is stopped to switch, almost for too long":      {func(f *switchover.SourceFacts) { f.Switching = time.Minute - 1 }, sourceWaits},
+		"the guest is stopped to switch for too long":              {func(f *switchover.SourceFacts) { f.Switching = time.Minute }, cancels("the guest stood still for 1m0s, and QEMU at the target did not read its memory")},
 		"the guest is to be paused":                                {pause, switchover.SourceStep{Action: switchover.PauseGuest}},
 		"the guest is paused":                                      {func(f *switchover.SourceFacts) { pause(f); f.RunState = "paused" }, sourceWaits},
 		"QEMU cancels":                                             {func(f *switchover.SourceFacts) { f.Status = migrationstatus.Canceling }, sourceWaits},
@@ -257,6 +259,9 @@ func TestSourceInPostCopy(t *testing.T) {
 		"a page was sent, and QEMU is not marked": {func(f *switchover.SourceFacts) { f.Left = false }, marks},
 		"the stream breaks before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.PostCopyPaused }, marks},
 		"it is being canceled":                    {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.Canceling }, sourceWaits},
+		"it is being canceled for long, and the guest runs": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.RunState, f.Stopped = false, migrationstatus.Canceling, runstate.Running, time.Hour
+		}, sourceWaits},
 		"it fails before QEMU is marked": {func(f *switchover.SourceFacts) {
 			f.Left, f.Status, f.RunState = false, migrationstatus.Failed, runstate.PausedToMigrate
 		}, recordsFailed("the connection to the target has ended")},
