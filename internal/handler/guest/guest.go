@@ -22,6 +22,8 @@ import (
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -45,9 +47,11 @@ type Guest struct {
 	resets chan struct{}
 
 	mu sync.Mutex
-	// silent means that QEMU did not answer the last query.
-	known         knownState
-	stale, silent bool
+	// silent means that QEMU did not answer the last query, of the time looked; deaf that it did not answer one for figures,
+	// and none of Refresh since. looking means that Refresh awaits answers.
+	known                        knownState
+	stale, silent, deaf, looking bool
+	looked                       time.Time
 	// stopped is when QEMU stopped the guest; zero if it has run since.
 	stopped time.Time
 	// onRunning is called when QEMU reports that the guest runs; may be nil.
@@ -133,7 +137,17 @@ func (g *Guest) Monitor() *qmp.Client { return g.monitor }
 func (g *Guest) Measurable() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.stale && !g.silent && g.known.migration.measurable()
+	return !g.stale && !g.looking && !g.silent && !g.deaf &&
+		g.known.runState != runstate.PausedToMigrate && g.known.migration.measurable()
+}
+
+// NotMeasured records that QEMU did not answer a query for figures in time. Until it has answered Refresh, it gets no more:
+// they would fill its socket, which ends the connection.
+func (g *Guest) NotMeasured() {
+	g.mu.Lock()
+	g.deaf = true
+	g.mu.Unlock()
+	g.Invalidate()
 }
 
 // Markers returns QEMU's markers.
@@ -156,6 +170,9 @@ func (g *Guest) Observe() Facts {
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
 	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
+	if g.silent {
+		facts.After = backoff.Sooner(facts.After, max(g.looked.Add(silentPause).Sub(now), transientPause))
+	}
 	return facts
 }
 
@@ -166,6 +183,9 @@ var changing = []string{
 }
 
 const jobEvent = "JOB_STATUS_CHANGE"
+
+// silentPause is the interval of queries to a QEMU that does not answer.
+const silentPause = time.Minute
 
 // The monitor's goroutine calls it.
 func (g *Guest) handleEvent(e qmp.Event) {
@@ -202,8 +222,9 @@ func (g *Guest) handleEvent(e qmp.Event) {
 // Refresh queries QEMU after events, which may be outdated when they are read.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.mu.Lock()
-	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs)
-	g.stale = false
+	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs) ||
+		g.silent && g.env.Now().Sub(g.looked) >= silentPause
+	g.stale, g.looking = false, stale
 	g.mu.Unlock()
 	if !stale {
 		return
@@ -212,7 +233,8 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	defer cancel()
 	err := g.updateState(ctx, disks)
 	g.mu.Lock()
-	g.silent = errors.Is(err, context.DeadlineExceeded)
+	g.silent, g.looking, g.looked = errors.Is(err, context.DeadlineExceeded), false, g.env.Now()
+	g.deaf = g.deaf && g.silent
 	g.mu.Unlock()
 	if err != nil {
 		// QEMU is ending, which has an event, or is stuck.

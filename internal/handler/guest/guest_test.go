@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -134,5 +135,53 @@ func TestAQEMUThatDoesNotAnswerIsSilent(t *testing.T) {
 	g.Refresh(t.Context(), nil)
 	if g.Observe().Silent {
 		t.Error("it is silent when it answers again")
+	}
+}
+
+// The event that begins a handover is read with these queries, which others would delay.
+func TestAGuestIsNotMeasuredWhileAnEventIsRead(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	g := guesttest.Open(t, qemu)
+	asked, answer := make(chan struct{}), make(chan struct{})
+	qemu.Override("query-status", func(json.RawMessage) (any, error) {
+		close(asked)
+		<-answer
+		return map[string]string{"status": runstate.Running}, nil
+	})
+	g.Invalidate()
+	var reading sync.WaitGroup
+	reading.Go(func() { g.Refresh(t.Context(), guesttest.Disks) })
+	<-asked
+	if g.Measurable() {
+		t.Error("it is measured before QEMU has answered")
+	}
+	close(answer)
+	reading.Wait()
+	if !g.Measurable() {
+		t.Error("it is not measured afterwards")
+	}
+}
+
+// Nobody else may notice when a QEMU that hung goes on.
+func TestASilentQEMUIsAskedAgainInAMinute(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	g := guesttest.Open(t, qemu)
+	g.NotMeasured()
+	ended, cancel := context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	g.Refresh(ended, guesttest.Disks)
+	if f := g.Observe(); !f.Silent || f.After != time.Minute {
+		t.Errorf("silent %v, it is asked again after %v, want %v", f.Silent, f.After, time.Minute)
+	}
+	before := len(qemu.Commands())
+	g.Clock.Pass(59 * time.Second)
+	g.Refresh(t.Context(), guesttest.Disks)
+	if n := len(qemu.Commands()) - before; n != 0 || g.Measurable() {
+		t.Errorf("within a minute it is asked %d times", n)
+	}
+	g.Clock.Pass(time.Second)
+	g.Refresh(t.Context(), guesttest.Disks)
+	if f := g.Observe(); f.Silent || f.After != 0 || !g.Measurable() {
+		t.Errorf("it is silent when it answers again: %+v", f)
 	}
 }

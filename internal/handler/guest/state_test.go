@@ -232,5 +232,9 @@ func TestWhenAGuestIsMeasured(t *testing.T) {
 		if g.Measurable() {
 			t.Errorf("%s: it is measured although QEMU is silent", name)
 		}
+		g.silent, g.known.runState = false, runstate.PausedToMigrate
+		if g.Measurable() {
+			t.Errorf("%s: it is measured while it stands still for its migration", name)
+		}
 	}
 }

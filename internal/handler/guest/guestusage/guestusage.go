@@ -128,7 +128,11 @@ func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpe
 			qmp.Command{Name: "qom-set", Args: every(0)},
 			qmp.Command{Name: "qom-set", Args: every(never)})
 	}
-	if err := g.Monitor().ExecuteAll(ctx, commands...); err != nil {
+	err := g.Monitor().ExecuteAll(ctx, commands...)
+	if ctx.Err() != nil {
+		g.NotMeasured()
+	}
+	if err != nil {
 		g.Log().V(1).Info("QEMU did not answer all queries for metrics", "reason", err.Error())
 	}
 	return a

@@ -1,6 +1,7 @@
 package guestusage
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -250,6 +251,27 @@ func TestQEMUIsNotAskedWhileItsGuestLeaves(t *testing.T) {
 	g.Refresh(t.Context(), guesttest.Disks)
 	if u := measure(71 * time.Second); q.asked != 2 || len(u.Drives) != 1 {
 		t.Errorf("afterwards QEMU was asked %d times; %d drives", q.asked, len(u.Drives))
+	}
+}
+
+// Six unread commands for each scrape would fill the monitor's socket in a few hours.
+func TestAQEMUThatHangsIsAskedOnce(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	q := answering(qemu, `{}`)
+	m, g := &Meter{}, guesttest.Open(t, qemu)
+	release := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	qemu.Override("query-blockstats", func(json.RawMessage) (any, error) { cancel(); <-release; return []blockStats{}, nil })
+	m.Measure(ctx, Subject{QEMU: g.Guest, Spec: spec(), Now: start})
+	if g.Measurable() {
+		t.Error("it is asked again")
+	}
+	close(release)
+	g.Refresh(t.Context(), guesttest.Disks)
+	m.Measure(t.Context(), Subject{QEMU: g.Guest, Spec: spec(), Now: start.Add(Every)})
+	if q.asked != 2 { // the model answers the first query late, too
+		t.Errorf("after it has answered, it was asked %d times in all, want 2", q.asked)
 	}
 }
 
