@@ -80,14 +80,7 @@ func (r *Reconciler) executeStep(ctx context.Context, o snapshot.Observed, plan 
 		}
 		return err
 	case snapshot.MakeContent, snapshot.Discard, snapshot.Name:
-		if err := r.label(ctx, plan); err != nil {
-			return err
-		}
-		err := r.writeContent(ctx, o, plan)
-		if err == nil && plan.Step == snapshot.MakeContent {
-			r.tell(o.Snapshot, "SuccessfulVirtualMachineSnapshotContentCreate", "Successfully created VirtualMachineSnapshotContent "+plan.Content.Name)
-		}
-		return err
+		return r.labelAndWrite(ctx, o, plan)
 	case snapshot.HoldRevisions:
 		return r.holdRevisions(ctx, o.Content, plan)
 	case snapshot.Cut:
@@ -95,6 +88,17 @@ func (r *Reconciler) executeStep(ctx context.Context, o snapshot.Observed, plan 
 	case snapshot.Hold, snapshot.Quiesce, snapshot.Rest:
 	}
 	return nil
+}
+
+func (r *Reconciler) labelAndWrite(ctx context.Context, o snapshot.Observed, plan snapshot.Plan) error {
+	if err := r.label(ctx, plan); err != nil {
+		return err
+	}
+	err := r.writeContent(ctx, o, plan)
+	if err == nil && plan.Step == snapshot.MakeContent {
+		r.tell(o.Snapshot, "SuccessfulVirtualMachineSnapshotContentCreate", "Successfully created VirtualMachineSnapshotContent "+plan.Content.Name)
+	}
+	return err
 }
 
 // label changes which claims a VolumeGroupSnapshot would select, if the plan says so.

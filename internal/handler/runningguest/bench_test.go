@@ -54,7 +54,7 @@ func BenchmarkScrape(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = os.RemoveAll(dir) }()
 	others := exec.Command(os.Args[0])
 	others.Env = append(os.Environ(), monitors+"="+dir)
 	started, err := others.StdoutPipe()

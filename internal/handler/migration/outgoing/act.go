@@ -81,11 +81,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 	case switchover.ContinueSwitchover:
 		return m.continueSwitchover(ctx, d.seen.source.Record.PostCopy, q)
 	case switchover.Cancel:
-		if m.source != nil {
-			m.source.Canceled(step.Reason)
-			m.source.Discard()
-		}
-		return q.Source.Cancel(ctx)
+		return m.cancel(ctx, step.Reason, q)
 	case switchover.Withdraw:
 		return m.withdraw(ctx, step.Reason, of, q)
 	case switchover.Resume:
@@ -116,6 +112,14 @@ func (m *Migration) continueSwitchover(ctx context.Context, postCopy bool, q *QE
 		source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
 	}
 	return err
+}
+
+func (m *Migration) cancel(ctx context.Context, reason string, q *QEMU) error {
+	if m.source != nil {
+		m.source.Canceled(reason)
+		m.source.Discard()
+	}
+	return q.Source.Cancel(ctx)
 }
 
 // withdraw is called until QEMU reports that the migration has failed.

@@ -11,13 +11,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
-	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
 	"drydock.dev/drydock/internal/rules/machine/firmware"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/object/condition"
-	"drydock.dev/drydock/internal/rules/vm/instancetype"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
@@ -585,33 +583,6 @@ func TestAStrangersNameIsSaidToBeTaken(t *testing.T) {
 	vm := decide(Observed{VM: newVM(v1.RunStrategyAlways), VMI: conflicting, Now: now}).VM
 	if c := condition.Find(vm.Status.Conditions, v1.VirtualMachineFailure); c == nil || c.Reason != ReasonNameTaken {
 		t.Errorf("Failure is %+v", c)
-	}
-}
-
-func TestAVMWithoutItsTypeIsStopped(t *testing.T) {
-	missing := &Referred{Missing: "there is none"}
-	small := &Referred{Source: &instancetype.Source{Kind: instancetype.KindType, Name: "small", Type: &instancetypev1.VirtualMachineInstancetypeSpec{}}}
-	many := &Referred{Source: &instancetype.Source{Kind: instancetype.KindPreference, Name: "many", Preference: &instancetypev1.VirtualMachinePreferenceSpec{
-		Requirements: &instancetypev1.PreferenceRequirements{CPU: &instancetypev1.CPUPreferenceRequirement{Guest: 2}},
-	}}}
-	for name, test := range map[string]struct {
-		kind, preference *Referred
-		reason, message  string
-	}{
-		"no type":                      {missing, many, "FailedFindInstancetype", "there is none"},
-		"no preference":                {small, missing, "FailedFindPreference", "there is none"},
-		"the preference requires more": {small, many, "FailedCreate", "insufficient CPU resources"},
-	} {
-		vm := newVM(v1.RunStrategyAlways)
-		vm.Spec.Instancetype, vm.Spec.Preference = &v1.InstancetypeMatcher{Name: "a"}, &v1.PreferenceMatcher{Name: "b"}
-		plan := decide(Observed{VM: vm, Type: test.kind, Preference: test.preference, Now: now})
-		c := condition.Find(plan.VM.Status.Conditions, v1.VirtualMachineFailure)
-		if c == nil || c.Reason != test.reason || !strings.Contains(c.Message, test.message) {
-			t.Errorf("%s: Failure is %+v", name, c)
-		}
-		if got := outcomeOf(plan); got.create || got.printable != v1.VirtualMachineStatusStopped {
-			t.Errorf("%s: %+v", name, got)
-		}
 	}
 }
 
