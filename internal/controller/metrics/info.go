@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -107,12 +108,13 @@ func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) pro
 		machineType = label(vmi.Status.Machine.Type)
 	}
 	guest := &vmi.Status.GuestOSInfo
+	said := c.systems.bound(vmi.UID, time.Now(), label(guest.KernelRelease), label(guest.Machine), label(guest.Name), label(guest.VersionID))
 	a := vmi.Annotations
 	return vmiInfo.At(1, slices.Concat(
 		[]string{vmi.Status.NodeName, vmi.Namespace, vmi.Name, phase(vmi)}, system(a),
 		[]string{reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]),
 			reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),
-			label(guest.KernelRelease), machineType, label(guest.Machine), label(guest.Name), label(guest.VersionID),
+			said[0], machineType, said[1], said[2], said[3],
 			strconv.FormatBool(!c.held(vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
 }
 

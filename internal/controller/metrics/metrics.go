@@ -1,8 +1,8 @@
 // Package metrics counts VMs and VMIs for Prometheus, under KubeVirt's names.
 //
 // It decides which field of which object is which metric of the table of metrics. It reads the objects in the cache on
-// each scrape, so it keeps no figures that could drift, but for the times of transitions (Transitions). It must not write,
-// and must not read anything but the cache.
+// each scrape, so it keeps no figures that could drift, but for the times of transitions (Transitions), and how many values
+// guest agents have shown (shown). It must not write, and must not read anything but the cache.
 package metrics
 
 import (
@@ -35,7 +35,7 @@ var (
 	ready                = metrictable.Of("kubevirt_virt_controller_ready_status")
 )
 
-// Collector counts on demand. All fields are required.
+// Collector counts on demand. All exported fields are required.
 type Collector struct {
 	// Cache must not ask the API server.
 	Cache client.Reader
@@ -45,6 +45,9 @@ type Collector struct {
 	Ready    func() bool
 	Settings func(context.Context) (clusterconfig.Settings, error)
 	Image    string
+
+	// systems and addresses are what guest agents report of their systems and interfaces.
+	systems, addresses shown
 }
 
 // Describe implements prometheus.Collector.
