@@ -155,6 +155,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 		return labeler().Await(ctx)
 	}
 	serving := o.serving
+	serving.Uncompressed = true
 	serving.Restrict = func(config *tls.Config) { settings.Get().TLS.Restrict(config) }
 	serving.Ready = ready(mgr.GetCache().WaitForCacheSync, offers)
 	if err := metricsserver.Add(mgr, serving); err != nil {
