@@ -20,7 +20,7 @@ func TestValuesOfGuestAgentsAreBounded(t *testing.T) {
 	cache := shelf{vmis: []v1.VirtualMachineInstance{vmi}}
 	c := leader(cache)
 	systems, addresses := map[string]bool{}, map[string]bool{}
-	for i := range 3 * maxShown {
+	for i := range maxShown + 8 {
 		status := &cache.vmis[0].Status
 		status.GuestOSInfo.KernelRelease = fmt.Sprint(i)
 		status.Interfaces = []v1.VirtualMachineInstanceNetworkInterface{{Name: "lan", InterfaceName: fmt.Sprint("eth", i), IP: fmt.Sprintf("10.0.0.%d", i)}}
@@ -35,7 +35,7 @@ func TestValuesOfGuestAgentsAreBounded(t *testing.T) {
 kubevirt_vmi_status_addresses{address="",interface_name="",name="evil",namespace="ns",node="",type="SystemInterface",vnic_name="lan"} 1
 `, "kubevirt_vmi_status_addresses")
 	cache.vmis[0].UID = "next"
-	last := 3*maxShown - 1
+	last := maxShown + 7
 	expect(t, c, fmt.Sprintf(`
 kubevirt_vmi_status_addresses{address="10.0.0.%d",interface_name="eth%[1]d",name="evil",namespace="ns",node="",type="ExternalInterface",vnic_name="lan"} 1
 `, last), "kubevirt_vmi_status_addresses")
