@@ -102,7 +102,7 @@ func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	return groupNonRunning
 }
 
-func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
+func (c *Collector) instanceInfo(ctx context.Context, vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
 	machineType := ""
 	if vmi.Status.Machine != nil {
 		machineType = label(vmi.Status.Machine.Type)
@@ -115,7 +115,7 @@ func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) pro
 		[]string{reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]),
 			reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),
 			said[0], machineType, said[1], said[2], said[3],
-			strconv.FormatBool(!c.held(vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
+			strconv.FormatBool(!c.held(ctx, vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
 }
 
 func phase(vmi *v1.VirtualMachineInstance) string {
@@ -130,9 +130,9 @@ type place struct {
 	node string
 }
 
-func (c *Collector) launcherPods() (map[place]string, error) {
+func (c *Collector) launcherPods(ctx context.Context) (map[place]string, error) {
 	var list corev1.PodList
-	if err := c.Cache.List(context.Background(), &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},
+	if err := c.Cache.List(ctx, &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}

@@ -66,6 +66,8 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	out <- ready.At(number(c.Ready()))
 	select {
 	case <-c.Elected:
@@ -74,17 +76,17 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	out <- leading.At(1)
-	settings, err := c.Settings(context.Background())
+	settings, err := c.Settings(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(emulation.Desc, err)
 		return
 	}
 	out <- emulation.At(number(settings.UseEmulation))
-	migrations := c.collectMigrations(out)
-	vmis := c.collectVMIs(out, migrations, settings)
-	c.collectVMs(out, vmis)
-	c.collectSnapshots(out)
-	c.collectRestores(out)
+	migrations := c.collectMigrations(ctx, out)
+	vmis := c.collectVMIs(ctx, out, migrations, settings)
+	c.collectVMs(ctx, out, vmis)
+	c.collectSnapshots(ctx, out)
+	c.collectRestores(ctx, out)
 }
 
 func number(yes bool) float64 {
@@ -120,12 +122,10 @@ func (d *distinct) send(s metrictable.Series, value float64, labels ...string) {
 	d.out <- s.At(value, labels...)
 }
 
-// patience limits the wait for a cache that is not filled.
+// patience limits a scrape, which waits for caches that are not filled.
 const patience = 10 * time.Second
 
-func list[L client.ObjectList](c *Collector, out chan<- prometheus.Metric, into L, about metrictable.Series) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+func list[L client.ObjectList](ctx context.Context, c *Collector, out chan<- prometheus.Metric, into L, about metrictable.Series) bool {
 	if err := c.Cache.List(ctx, into, client.UnsafeDisableDeepCopy); err != nil {
 		out <- prometheus.NewInvalidMetric(about.Desc, err)
 		return false
@@ -133,16 +133,16 @@ func list[L client.ObjectList](c *Collector, out chan<- prometheus.Metric, into 
 	return true
 }
 
-func (c *Collector) collectVMs(out chan<- prometheus.Metric, vmis map[client.ObjectKey]*v1.VirtualMachineInstance) {
+func (c *Collector) collectVMs(ctx context.Context, out chan<- prometheus.Metric, vmis map[client.ObjectKey]*v1.VirtualMachineInstance) {
 	var all v1.VirtualMachineList
-	if !list(c, out, &all, vmCount) {
+	if !list(ctx, c, out, &all, vmCount) {
 		return
 	}
 	counts := map[string]int{}
 	for i := range all.Items {
 		vm := &all.Items[i]
 		counts[vm.Namespace]++
-		c.collectVM(out, vm, vmis[client.ObjectKeyFromObject(vm)])
+		c.collectVM(ctx, out, vm, vmis[client.ObjectKeyFromObject(vm)])
 	}
 	for namespace, n := range counts {
 		out <- vmCount.At(float64(n), namespace)

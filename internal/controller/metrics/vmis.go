@@ -24,12 +24,12 @@ var (
 	vmiOverhead = metrictable.Of("kubevirt_vmi_launcher_memory_overhead_bytes")
 )
 
-func (c *Collector) collectVMIs(out chan<- prometheus.Metric, migrations map[types.UID]string, settings clusterconfig.Settings) map[client.ObjectKey]*v1.VirtualMachineInstance {
+func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metric, migrations map[types.UID]string, settings clusterconfig.Settings) map[client.ObjectKey]*v1.VirtualMachineInstance {
 	var all v1.VirtualMachineInstanceList
-	if !list(c, out, &all, phaseCount) {
+	if !list(ctx, c, out, &all, phaseCount) {
 		return nil
 	}
-	pods, err := c.launcherPods()
+	pods, err := c.launcherPods(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(vmiInfo.Desc, err)
 		return nil
@@ -42,9 +42,9 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric, migrations map[typ
 		exists[vmi.UID] = true
 		byName[client.ObjectKeyFromObject(vmi)] = vmi
 		counts[key{vmi.Status.NodeName, phase(vmi)}]++
-		out <- c.instanceInfo(vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
+		out <- c.instanceInfo(ctx, vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
 		if mustMigrate(vmi) {
-			out <- nonEvictable.At(number(c.held(vmi)), vmi.Status.NodeName, vmi.Namespace, vmi.Name)
+			out <- nonEvictable.At(number(c.held(ctx, vmi)), vmi.Status.NodeName, vmi.Namespace, vmi.Name)
 		}
 		if workloadupdate.Outdated(vmi, c.Image) {
 			old++
@@ -100,15 +100,15 @@ func mustMigrate(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // held reports whether a guest that must be migrated can't be, not even with its disks.
-func (c *Collector) held(vmi *v1.VirtualMachineInstance) bool {
+func (c *Collector) held(ctx context.Context, vmi *v1.VirtualMachineInstance) bool {
 	if !mustMigrate(vmi) || migration.Movable(vmi) == nil {
 		return false
 	}
 	var vm *v1.VirtualMachine // whose disks prevent the migration
 	if migration.HeldByDisks(vmi) {
 		owner := &v1.VirtualMachine{}
-		err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), owner, client.UnsafeDisableDeepCopy)
-		if err == nil { // the cache's only error is that it does not have the object
+		err := c.Cache.Get(ctx, client.ObjectKeyFromObject(vmi), owner, client.UnsafeDisableDeepCopy)
+		if err == nil { // a filled cache's only error is that it does not have the object; another one makes the scrape fail
 			vm = owner
 		}
 	}
