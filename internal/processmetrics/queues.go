@@ -23,7 +23,9 @@ const (
 // its queues: controller-runtime's, whose metrics are in from, or Kubernetes' own, if it is linked. Virt-api's library
 // links it into all components.
 func Queues(from prometheus.Gatherer) prometheus.Gatherer {
-	return queuesOf(from, &kubernetes{legacyregistry.DefaultGatherer, legacyregistry.Registerer(), sync.Mutex{}, prometheus.NewRegistry(), 0})
+	return queuesOf(from, &kubernetes{
+		Gatherer: legacyregistry.DefaultGatherer, Registerer: legacyregistry.Registerer(), queues: prometheus.NewRegistry(),
+	})
 }
 
 func queuesOf(from prometheus.Gatherer, other *kubernetes) prometheus.Gatherer {
