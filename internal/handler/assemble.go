@@ -75,8 +75,9 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	consoles := stream.NewConsoles()
 	certificates := certs.NewSource(clientset, certs.HandlerServer())
 	moves, migrations := migrate(mgr, o, certificates, settings)
-	costs, panics := metrics.NewMigrations(o.node), metrics.NewPanics()
-	supervisor := driver.NewSupervisor(&driver.Env{
+	var supervisor *driver.Supervisor
+	costs, panics := metrics.NewMigrations(o.node), metrics.NewPanics(func() map[types.NamespacedName]uint64 { return supervisor.Rounds() })
+	supervisor = driver.NewSupervisor(&driver.Env{
 		Node: o.node, Pods: filepath.Join(o.kubeletDir, "pods"), Watcher: watcher, Network: networks,
 		Cluster: &cluster{
 			reader: mgr.GetAPIReader(), writer: mgr.GetClient(),
@@ -154,6 +155,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 		return labeler().Await(ctx)
 	}
 	serving := o.serving
+	serving.Uncompressed = true
 	serving.Restrict = func(config *tls.Config) { settings.Get().TLS.Restrict(config) }
 	serving.Ready = ready(mgr.GetCache().WaitForCacheSync, offers)
 	if err := metricsserver.Add(mgr, serving); err != nil {

@@ -48,6 +48,8 @@ type Options struct {
 	Certificates string
 	// Restrict restricts TLS by settings that may change.
 	Restrict func(*tls.Config)
+	// Uncompressed is for a component of which each node has one: compression would cost CPU time of all nodes.
+	Uncompressed bool
 	// Ready is for /readyz.
 	Ready healthz.Checker
 }
@@ -74,13 +76,13 @@ func Add(mgr manager.Manager, o Options) error {
 	if err != nil {
 		return err
 	}
-	return add(mgr, "metrics", o.Metrics, metricsServer(pagesOf(metrics.Registry), newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
+	return add(mgr, "metrics", o.Metrics, metricsServer(pagesOf(metrics.Registry, o.Uncompressed), newGate(reviews.ask, log), log), secured(&files{folder: o.Certificates}, o.Restrict))
 }
 
-func pagesOf(registry metrics.RegistererGatherer) http.Handler {
+func pagesOf(registry metrics.RegistererGatherer, uncompressed bool) http.Handler {
 	return promhttp.HandlerFor(processmetrics.Queues(registry), promhttp.HandlerOpts{
 		ErrorHandling: promhttp.HTTPErrorOnError, MaxRequestsInFlight: maxScrapes,
-		DisableCompression: true, // it would cost CPU time of each node, and save only network inside of the cluster
+		DisableCompression: uncompressed,
 	})
 }
 

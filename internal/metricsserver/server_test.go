@@ -442,16 +442,21 @@ func TestReadinessIsAskedAtOnce(t *testing.T) {
 	})
 }
 
-func TestPagesArePlainText(t *testing.T) {
+func TestPagesAreCompressedIfTheyShallBe(t *testing.T) {
 	registry := client.NewRegistry()
 	depth := client.NewGaugeVec(client.GaugeOpts{Name: "workqueue_depth", Help: "Depth."}, []string{"name"})
 	registry.MustRegister(depth)
 	depth.WithLabelValues("vm").Set(2)
-	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
-	request.Header.Set("Accept-Encoding", "gzip")
-	answer := httptest.NewRecorder()
-	pagesOf(registry).ServeHTTP(answer, request)
-	if text := answer.Body.String(); answer.Code != http.StatusOK || answer.Header().Get("Content-Encoding") != "" || !strings.Contains(text, "\nkubevirt_workqueue_depth{name=\"vm\"} 2\n") {
-		t.Errorf("%d, %v: %s", answer.Code, answer.Header(), text)
+	for uncompressed, encoding := range map[bool]string{true: "", false: "gzip"} {
+		request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil)
+		request.Header.Set("Accept-Encoding", "gzip")
+		answer := httptest.NewRecorder()
+		pagesOf(registry, uncompressed).ServeHTTP(answer, request)
+		if answer.Code != http.StatusOK || answer.Header().Get("Content-Encoding") != encoding {
+			t.Errorf("uncompressed %v: %d, %v", uncompressed, answer.Code, answer.Header())
+		}
+		if text := answer.Body.String(); uncompressed && !strings.Contains(text, "\nkubevirt_workqueue_depth{name=\"vm\"} 2\n") {
+			t.Errorf("the page is %s", text)
+		}
 	}
 }

@@ -10,7 +10,7 @@ const sinceStart = "since this virt-controller leads"
 
 var ofController = []Metric{
 	{Name: "kubevirt_virt_controller_leading_status", By: Controller, Type: Gauge, Help: "Whether this virt-controller leads."},
-	{Name: "kubevirt_virt_controller_ready_status", By: Controller, Type: Gauge, Help: "Whether this virt-controller could lead.", Note: "1 as soon as it answers"},
+	{Name: "kubevirt_virt_controller_ready_status", By: Controller, Type: Gauge, Help: "Whether this virt-controller could lead.", Note: "0 until its caches are filled"},
 	{Name: "kubevirt_configuration_emulation_enabled", By: Controller, Type: Gauge, Help: "Whether the KubeVirt object allows guests without KVM."},
 	{Name: "kubevirt_vmi_phase_count", By: Controller, Type: Gauge, Labels: []string{"node", "phase"}, Help: "Number of VMIs of a phase on a node.", Note: "a recording rule in KubeVirt"},
 	{Name: "kubevirt_number_of_vms", By: Controller, Type: Gauge, Labels: []string{"namespace"}, Help: "Number of VMs of a namespace.", Note: "a recording rule in KubeVirt"},

@@ -19,7 +19,7 @@ var ofHandler = []Metric{
 	{Name: "kubevirt_vmi_sync_total", By: Handler, Type: Counter, Labels: []string{"namespace", "name"},
 		Help: "How often virt-handler has looked at a VMI and decided about it.", Note: "as long as the VMI is on the node"},
 	{Name: "kubevirt_vmi_guest_os_panic_total", By: Handler, Type: Counter, Labels: []string{"namespace", "name", "type", "bugcheck_code"},
-		Help: "Panics of a guest's system.", Note: "since virt-handler was started, the last 512 kinds; `type` is hyper-v with the stop code of a Windows as `bugcheck_code`, else unknown"},
+		Help: "Panics of a guest's system.", Note: "since virt-handler was started, and until ten minutes after the last one if the VMI has left the node; `type` is hyper-v with the stop code of a Windows as `bugcheck_code`, else unknown; the code is other if a VMI has had too many"},
 	{Name: "kubevirt_vmi_memory_resident_bytes", By: Handler, Type: Gauge, Labels: guest(), Help: "Resident memory of QEMU's process."},
 	{Name: "kubevirt_vmi_memory_domain_bytes", By: Handler, Type: Gauge, Labels: guest(), Help: "Memory of the guest's machine."},
 	{Name: "kubevirt_vmi_memory_actual_balloon_bytes", By: Handler, Type: Gauge, Labels: guest(), Help: "Memory that the balloon leaves to the guest.", Note: "absent without a balloon"},

@@ -16,6 +16,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
+	"k8s.io/component-base/metrics/legacyregistry"
 	_ "k8s.io/component-base/metrics/prometheus/workqueue" // it measures queues, as in the components
 	_ "sigs.k8s.io/controller-runtime/pkg/controller"      // it would, without the other
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
@@ -115,6 +116,10 @@ func TestLatenciesAreByTemplateAndBounded(t *testing.T) {
 	}
 }
 
+func second(g prometheus.Gatherer, r prometheus.Registerer) *kubernetes {
+	return &kubernetes{Gatherer: g, Registerer: r, queues: prometheus.NewRegistry()}
+}
+
 // The queues' metrics are in one of two registries, with other labels.
 func TestQueuesHaveKubeVirtsNames(t *testing.T) {
 	registry, empty := prometheus.NewRegistry(), prometheus.NewRegistry()
@@ -138,12 +143,12 @@ kubevirt_workqueue_depth{name="vmi"} 1
 		}
 	}
 	for where, c := range map[string]struct {
-		from, other prometheus.Gatherer
+		from, other *prometheus.Registry
 		families    int
 	}{
 		"controller-runtime's": {registry, empty, 5}, "Kubernetes'": {empty, registry, 2},
 	} {
-		queues := queuesOf(c.from, c.other)
+		queues := queuesOf(c.from, second(c.other, c.other))
 		if err := testutil.GatherAndCompare(queues, strings.NewReader(want), names...); err != nil {
 			t.Errorf("%s: %v", where, err)
 		}
@@ -153,12 +158,48 @@ kubevirt_workqueue_depth{name="vmi"} 1
 		}
 	}
 	failing := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return nil, errors.New("broken") })
-	if _, err := queuesOf(failing, empty).Gather(); err == nil {
+	if _, err := queuesOf(failing, second(empty, empty)).Gather(); err == nil {
 		t.Error("an error is lost")
 	}
-	if families, err := queuesOf(registry, failing).Gather(); err != nil || len(families) != 5 {
+	if families, err := queuesOf(registry, second(failing, empty)).Gather(); err != nil || len(families) != 5 {
 		t.Errorf("with the other registry broken: %v, %v", families, err)
 	}
+}
+
+// TestOnlyQueuesAreReadFromKubernetesRegistry, which has much else: it is read as a whole only until a queue is in it.
+func TestOnlyQueuesAreReadFromKubernetesRegistry(t *testing.T) {
+	whole := 0
+	gatherer := prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) {
+		whole++
+		return legacyregistry.DefaultGatherer.Gather()
+	})
+	queues := queuesOf(prometheus.NewRegistry(), second(gatherer, legacyregistry.Registerer()))
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](), workqueue.TypedRateLimitingQueueConfig[string]{Name: "vm"})
+	defer queue.ShutDown()
+	before := 0.0
+	for i := range 4 {
+		queue.Add(fmt.Sprint(i))
+		families, err := queues.Gather()
+		if err != nil || whole != 1 || len(families) != 7 {
+			t.Fatalf("scrape %d: %d families, %v; the registry was read %d times", i, len(families), err, whole)
+		}
+		n := addsOf(families, "vm")
+		if n < 1 || i > 0 && n != before+1 {
+			t.Errorf("scrape %d: %v were added, before %v", i, n, before)
+		}
+		before = n
+	}
+}
+
+func addsOf(families []*dto.MetricFamily, queue string) float64 {
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			if f.GetName() == "kubevirt_workqueue_adds_total" && m.GetLabel()[0].GetValue() == queue {
+				return m.GetCounter().GetValue()
+			}
+		}
+	}
+	return -1
 }
 
 func TestTheTableHasTheProcessMetrics(t *testing.T) {

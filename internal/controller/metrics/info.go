@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
@@ -101,19 +102,20 @@ func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	return groupNonRunning
 }
 
-func (c *Collector) instanceInfo(vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
+func (c *Collector) instanceInfo(ctx context.Context, vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
 	machineType := ""
 	if vmi.Status.Machine != nil {
 		machineType = label(vmi.Status.Machine.Type)
 	}
 	guest := &vmi.Status.GuestOSInfo
+	said := c.systems.bound(vmi.UID, time.Now(), label(guest.KernelRelease), label(guest.Machine), label(guest.Name), label(guest.VersionID))
 	a := vmi.Annotations
 	return vmiInfo.At(1, slices.Concat(
 		[]string{vmi.Status.NodeName, vmi.Namespace, vmi.Name, phase(vmi)}, system(a),
 		[]string{reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]),
 			reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),
-			label(guest.KernelRelease), machineType, label(guest.Machine), label(guest.Name), label(guest.VersionID),
-			strconv.FormatBool(!c.held(vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
+			said[0], machineType, said[1], said[2], said[3],
+			strconv.FormatBool(!c.held(ctx, vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
 }
 
 func phase(vmi *v1.VirtualMachineInstance) string {
@@ -128,9 +130,9 @@ type place struct {
 	node string
 }
 
-func (c *Collector) launcherPods() (map[place]string, error) {
+func (c *Collector) launcherPods(ctx context.Context) (map[place]string, error) {
 	var list corev1.PodList
-	if err := c.Cache.List(context.Background(), &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},
+	if err := c.Cache.List(ctx, &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}

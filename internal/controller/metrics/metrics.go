@@ -1,8 +1,8 @@
 // Package metrics counts VMs and VMIs for Prometheus, under KubeVirt's names.
 //
 // It decides which field of which object is which metric of the table of metrics. It reads the objects in the cache on
-// each scrape, so it keeps no figures that could drift, but for the times of transitions (Transitions). It must not write,
-// and must not read anything but the cache.
+// each scrape, so it keeps no figures that could drift, but for the times of transitions (Transitions), and how many values
+// guest agents have shown (shown). It must not write, and must not read anything but the cache.
 package metrics
 
 import (
@@ -35,7 +35,7 @@ var (
 	ready                = metrictable.Of("kubevirt_virt_controller_ready_status")
 )
 
-// Collector counts on demand. All fields are required.
+// Collector counts on demand. All exported fields are required.
 type Collector struct {
 	// Cache must not ask the API server.
 	Cache client.Reader
@@ -45,6 +45,9 @@ type Collector struct {
 	Ready    func() bool
 	Settings func(context.Context) (clusterconfig.Settings, error)
 	Image    string
+
+	// systems and addresses are what guest agents report of their systems and interfaces.
+	systems, addresses shown
 }
 
 // Describe implements prometheus.Collector.
@@ -63,6 +66,8 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(out chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
 	out <- ready.At(number(c.Ready()))
 	select {
 	case <-c.Elected:
@@ -71,17 +76,17 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 		return
 	}
 	out <- leading.At(1)
-	settings, err := c.Settings(context.Background())
+	settings, err := c.Settings(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(emulation.Desc, err)
 		return
 	}
 	out <- emulation.At(number(settings.UseEmulation))
-	migrations := c.collectMigrations(out)
-	vmis := c.collectVMIs(out, migrations, settings)
-	c.collectVMs(out, vmis)
-	c.collectSnapshots(out)
-	c.collectRestores(out)
+	migrations := c.collectMigrations(ctx, out)
+	vmis := c.collectVMIs(ctx, out, migrations, settings)
+	c.collectVMs(ctx, out, vmis)
+	c.collectSnapshots(ctx, out)
+	c.collectRestores(ctx, out)
 }
 
 func number(yes bool) float64 {
@@ -117,12 +122,10 @@ func (d *distinct) send(s metrictable.Series, value float64, labels ...string) {
 	d.out <- s.At(value, labels...)
 }
 
-// patience limits the wait for a cache that is not filled.
+// patience limits a scrape, which waits for caches that are not filled.
 const patience = 10 * time.Second
 
-func list[L client.ObjectList](c *Collector, out chan<- prometheus.Metric, into L, about metrictable.Series) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+func list[L client.ObjectList](ctx context.Context, c *Collector, out chan<- prometheus.Metric, into L, about metrictable.Series) bool {
 	if err := c.Cache.List(ctx, into, client.UnsafeDisableDeepCopy); err != nil {
 		out <- prometheus.NewInvalidMetric(about.Desc, err)
 		return false
@@ -130,16 +133,16 @@ func list[L client.ObjectList](c *Collector, out chan<- prometheus.Metric, into 
 	return true
 }
 
-func (c *Collector) collectVMs(out chan<- prometheus.Metric, vmis map[client.ObjectKey]*v1.VirtualMachineInstance) {
+func (c *Collector) collectVMs(ctx context.Context, out chan<- prometheus.Metric, vmis map[client.ObjectKey]*v1.VirtualMachineInstance) {
 	var all v1.VirtualMachineList
-	if !list(c, out, &all, vmCount) {
+	if !list(ctx, c, out, &all, vmCount) {
 		return
 	}
 	counts := map[string]int{}
 	for i := range all.Items {
 		vm := &all.Items[i]
 		counts[vm.Namespace]++
-		c.collectVM(out, vm, vmis[client.ObjectKeyFromObject(vm)])
+		c.collectVM(ctx, out, vm, vmis[client.ObjectKeyFromObject(vm)])
 	}
 	for namespace, n := range counts {
 		out <- vmCount.At(float64(n), namespace)

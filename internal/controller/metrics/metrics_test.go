@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
@@ -129,6 +131,28 @@ kubevirt_vmi_phase_count{node="node2",phase="running"} 2
 	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(leads)), names...); err != nil {
 		t.Errorf("as the leader: %v", err)
 	}
+}
+
+// empty is a cache that is never filled.
+type empty struct{ client.Reader }
+
+func (empty) List(ctx context.Context, _ client.ObjectList, _ ...client.ListOption) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestAScrapeOfAnEmptyCacheEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := leader(shelf{})
+		c.Cache = empty{}
+		began := time.Now()
+		if err := testutil.CollectAndCompare(c, strings.NewReader("")); err == nil || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+			t.Errorf("the scrape answers %v", err)
+		}
+		if took := time.Since(began); took != patience {
+			t.Errorf("the scrape takes %s", took)
+		}
+	})
 }
 
 // TestWhatIsKnownOfAMachineIsInLabels compares them with KubeVirt's, for any values from tenants and guests.

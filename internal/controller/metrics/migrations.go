@@ -1,6 +1,8 @@
 package metrics
 
 import (
+	"context"
+
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -20,9 +22,9 @@ var (
 )
 
 // collectMigrations returns the migrations' names. A migration whose target is being prepared counts as running.
-func (c *Collector) collectMigrations(out chan<- prometheus.Metric) map[types.UID]string {
+func (c *Collector) collectMigrations(ctx context.Context, out chan<- prometheus.Metric) map[types.UID]string {
 	var all v1.VirtualMachineInstanceMigrationList
-	if !list(c, out, &all, migrationsPending) {
+	if !list(ctx, c, out, &all, migrationsPending) {
 		return nil
 	}
 	names := map[types.UID]string{}
@@ -76,9 +78,9 @@ func outcome(m *v1.VirtualMachineInstanceMigrationState) string {
 	return "succeeded"
 }
 
-func (c *Collector) collectSnapshots(out chan<- prometheus.Metric) {
+func (c *Collector) collectSnapshots(ctx context.Context, out chan<- prometheus.Metric) {
 	var all snapshotv1.VirtualMachineSnapshotList
-	if !list(c, out, &all, snapshotSucceeded) {
+	if !list(ctx, c, out, &all, snapshotSucceeded) {
 		return
 	}
 	for i := range all.Items {
@@ -92,9 +94,9 @@ func (c *Collector) collectSnapshots(out chan<- prometheus.Metric) {
 // restored are the claims that were restored from a VM's snapshots.
 type restored struct{ count, bytes float64 }
 
-func (c *Collector) collectRestores(out chan<- prometheus.Metric) {
+func (c *Collector) collectRestores(ctx context.Context, out chan<- prometheus.Metric) {
 	var all corev1.PersistentVolumeClaimList
-	if !list(c, out, &all, disksRestored) {
+	if !list(ctx, c, out, &all, disksRestored) {
 		return
 	}
 	sums := map[client.ObjectKey]restored{}

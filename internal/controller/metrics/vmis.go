@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,25 +24,27 @@ var (
 	vmiOverhead = metrictable.Of("kubevirt_vmi_launcher_memory_overhead_bytes")
 )
 
-func (c *Collector) collectVMIs(out chan<- prometheus.Metric, migrations map[types.UID]string, settings clusterconfig.Settings) map[client.ObjectKey]*v1.VirtualMachineInstance {
+func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metric, migrations map[types.UID]string, settings clusterconfig.Settings) map[client.ObjectKey]*v1.VirtualMachineInstance {
 	var all v1.VirtualMachineInstanceList
-	if !list(c, out, &all, phaseCount) {
+	if !list(ctx, c, out, &all, phaseCount) {
 		return nil
 	}
-	pods, err := c.launcherPods()
+	pods, err := c.launcherPods(ctx)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(vmiInfo.Desc, err)
 		return nil
 	}
 	type key struct{ node, phase string }
 	byName, counts, old := map[client.ObjectKey]*v1.VirtualMachineInstance{}, map[key]int{}, 0
+	exists := make(map[types.UID]bool, len(all.Items))
 	for i := range all.Items {
 		vmi := &all.Items[i]
+		exists[vmi.UID] = true
 		byName[client.ObjectKeyFromObject(vmi)] = vmi
 		counts[key{vmi.Status.NodeName, phase(vmi)}]++
-		out <- c.instanceInfo(vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
+		out <- c.instanceInfo(ctx, vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
 		if mustMigrate(vmi) {
-			out <- nonEvictable.At(number(c.held(vmi)), vmi.Status.NodeName, vmi.Namespace, vmi.Name)
+			out <- nonEvictable.At(number(c.held(ctx, vmi)), vmi.Status.NodeName, vmi.Namespace, vmi.Name)
 		}
 		if workloadupdate.Outdated(vmi, c.Image) {
 			old++
@@ -50,9 +53,11 @@ func (c *Collector) collectVMIs(out chan<- prometheus.Metric, migrations map[typ
 			out <- vmiOverhead.At(float64(overhead), vmi.Namespace, vmi.Name)
 		}
 		collectLastMigration(out, vmi, migrations)
-		collectAddresses(out, vmi)
+		c.collectAddresses(out, vmi)
 		collectNICs(out, vmiNIC, client.ObjectKeyFromObject(vmi), &vmi.Spec)
 	}
+	c.systems.keep(exists)
+	c.addresses.keep(exists)
 	out <- outdated.At(float64(old))
 	for k, n := range counts {
 		out <- phaseCount.At(float64(n), k.node, k.phase)
@@ -66,7 +71,7 @@ const (
 )
 
 // collectAddresses leaves out interfaces that only the guest agent knows: their number and names are the guest's.
-func collectAddresses(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
+func (c *Collector) collectAddresses(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstance) {
 	each := distinct{out: out}
 	for i := range vmi.Status.Interfaces {
 		of := &vmi.Status.Interfaces[i]
@@ -74,11 +79,17 @@ func collectAddresses(out chan<- prometheus.Metric, vmi *v1.VirtualMachineInstan
 		if !slices.ContainsFunc(vmi.Spec.Domain.Devices.Interfaces, known) {
 			continue
 		}
-		address, kind := "", withoutAddress
+		address := ""
 		if ip, err := netip.ParseAddr(of.IP); err == nil {
-			address, kind = ip.WithZone("").String(), withAddress
+			address = ip.WithZone("").String()
 		}
-		each.send(vmiAddress, 1, vmi.Status.NodeName, vmi.Namespace, vmi.Name, label(of.Name), label(of.InterfaceName), address, kind)
+		name := label(of.Name)
+		said := c.addresses.bound(vmi.UID, time.Now(), name, label(of.InterfaceName), address)
+		kind := withoutAddress
+		if said[2] != "" {
+			kind = withAddress
+		}
+		each.send(vmiAddress, 1, vmi.Status.NodeName, vmi.Namespace, vmi.Name, name, said[1], said[2], kind)
 	}
 }
 
@@ -89,15 +100,15 @@ func mustMigrate(vmi *v1.VirtualMachineInstance) bool {
 }
 
 // held reports whether a guest that must be migrated can't be, not even with its disks.
-func (c *Collector) held(vmi *v1.VirtualMachineInstance) bool {
+func (c *Collector) held(ctx context.Context, vmi *v1.VirtualMachineInstance) bool {
 	if !mustMigrate(vmi) || migration.Movable(vmi) == nil {
 		return false
 	}
 	var vm *v1.VirtualMachine // whose disks prevent the migration
 	if migration.HeldByDisks(vmi) {
 		owner := &v1.VirtualMachine{}
-		err := c.Cache.Get(context.Background(), client.ObjectKeyFromObject(vmi), owner, client.UnsafeDisableDeepCopy)
-		if err == nil { // the cache's only error is that it does not have the object
+		err := c.Cache.Get(ctx, client.ObjectKeyFromObject(vmi), owner, client.UnsafeDisableDeepCopy)
+		if err == nil { // a filled cache's only error is that it does not have the object; another one makes the scrape fail
 			vm = owner
 		}
 	}

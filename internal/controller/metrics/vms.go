@@ -33,7 +33,7 @@ var sinceTransition = map[string]metrictable.Series{
 }
 
 // collectVM has the VM's VMI, nil without one.
-func (c *Collector) collectVM(out chan<- prometheus.Metric, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
+func (c *Collector) collectVM(ctx context.Context, out chan<- prometheus.Metric, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
 	out <- machineInfo(vm)
 	if !vm.CreationTimestamp.IsZero() {
 		out <- vmCreated.At(float64(vm.CreationTimestamp.Unix()), vm.Name, vm.Namespace)
@@ -44,7 +44,7 @@ func (c *Collector) collectVM(out chan<- prometheus.Metric, vm *v1.VirtualMachin
 	}
 	spec := &vm.Spec.Template.Spec
 	collectNICs(out, vmNIC, client.ObjectKeyFromObject(vm), spec)
-	c.collectDisks(out, vm)
+	c.collectDisks(ctx, out, vm)
 	if vm.Spec.Instancetype != nil {
 		// The template lacks what the instance type says, and the VMI has it.
 		if vmi == nil {
@@ -121,7 +121,7 @@ func collectLimits(out chan<- prometheus.Metric, vm *v1.VirtualMachine, spec *v1
 	}
 }
 
-func (c *Collector) collectDisks(out chan<- prometheus.Metric, vm *v1.VirtualMachine) {
+func (c *Collector) collectDisks(ctx context.Context, out chan<- prometheus.Metric, vm *v1.VirtualMachine) {
 	each := distinct{out: out}
 	for i := range vm.Spec.Template.Spec.Volumes {
 		volume := &vm.Spec.Template.Spec.Volumes[i]
@@ -131,7 +131,7 @@ func (c *Collector) collectDisks(out chan<- prometheus.Metric, vm *v1.VirtualMac
 		}
 		claim := &corev1.PersistentVolumeClaim{}
 		key := client.ObjectKey{Namespace: vm.Namespace, Name: name}
-		if err := c.Cache.Get(context.Background(), key, claim, client.UnsafeDisableDeepCopy); err != nil {
+		if err := c.Cache.Get(ctx, key, claim, client.UnsafeDisableDeepCopy); err != nil {
 			continue // it does not exist yet
 		}
 		mode := corev1.PersistentVolumeFilesystem

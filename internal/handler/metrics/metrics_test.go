@@ -151,7 +151,7 @@ func TestAFigureIsANumberThatCanBe(t *testing.T) {
 }
 
 func TestTheTableHasTheNodesMetrics(t *testing.T) {
-	tabletest.Compare(t, metrictable.Handler, NewCollector("node1", nil), NewMigrations("node1"), NewPanics(), &Process{})
+	tabletest.Compare(t, metrictable.Handler, NewCollector("node1", nil), NewMigrations("node1"), NewPanics(nil), &Process{})
 }
 
 func TestTheProcessMetrics(t *testing.T) {
@@ -178,7 +178,8 @@ kubevirt_vmi_sync_total{name="web",namespace="shop"} 7
 
 func TestPanicsAreCounted(t *testing.T) {
 	at := time.Unix(1000, 0)
-	p := NewPanics()
+	here := map[types.NamespacedName]uint64{{Namespace: "shop", Name: "web"}: 1, {Namespace: "shop", Name: "till"}: 1}
+	p := NewPanics(func() map[types.NamespacedName]uint64 { return here })
 	p.now = func() time.Time { return at }
 	web := Panic{Namespace: "shop", Name: "web"}
 	for _, one := range []Panic{
@@ -195,16 +196,42 @@ kubevirt_vmi_guest_os_panic_total{bugcheck_code="unknown",name="web",namespace="
 		t.Error(err)
 	}
 	// A guest that panics with another code each time.
-	for i := range 2 * maxPanics {
-		at = at.Add(time.Second)
+	for i := range 2 * maxCodes {
 		p.Add(Panic{"shop", "till", "hyper-v", uint64(i + 1)})
-		p.Add(web)
 	}
-	if n := testutil.CollectAndCount(p); n != maxPanics {
+	p.Add(Panic{"shop", "till", "hyper-v", 1})
+	if n := testutil.CollectAndCount(p); n != 3+maxCodes+1 {
 		t.Errorf("there are %d series", n)
 	}
-	if c := p.count[Panic{"shop", "web", "unknown", 0}]; c == nil || c.n != 3+2*maxPanics {
-		t.Errorf("the counter of a guest that panics often is %+v", c)
+	count := p.of[types.NamespacedName{Namespace: "shop", Name: "till"}].count
+	if count[panicKind{"hyper-v", otherCode}] != maxCodes || count[panicKind{"hyper-v", "0x1"}] != 2 {
+		t.Errorf("the guest with many codes has %v", count)
+	}
+}
+
+func TestPanicsOfGuestsOnTheNodeStay(t *testing.T) {
+	at := time.Unix(1000, 0)
+	web, till := types.NamespacedName{Namespace: "shop", Name: "web"}, types.NamespacedName{Namespace: "shop", Name: "till"}
+	here := map[types.NamespacedName]uint64{web: 1}
+	p := NewPanics(func() map[types.NamespacedName]uint64 { return here })
+	p.now = func() time.Time { return at }
+	p.Add(Panic{Namespace: web.Namespace, Name: web.Name})
+	p.Add(Panic{Namespace: till.Namespace, Name: till.Name})
+	at = at.Add(time.Second)
+	// A tenant creates and deletes VMs that panic.
+	for i := range 2 * maxGone {
+		p.Add(Panic{Namespace: "evil", Name: fmt.Sprint(i)})
+	}
+	if n := testutil.CollectAndCount(p); n != maxGone || p.of[web] == nil || p.of[till] != nil {
+		t.Errorf("there are %d series, of the guest on the node %+v, of the oldest that left %+v", n, p.of[web], p.of[till])
+	}
+	at = at.Add(goneFor)
+	if n := testutil.CollectAndCount(p); n != maxGone {
+		t.Errorf("panics of VMIs that have just left: %d series", n)
+	}
+	at = at.Add(time.Second)
+	if n := testutil.CollectAndCount(p); n != 1 || p.of[web] == nil {
+		t.Errorf("after VMIs have left long ago there are %d series", n)
 	}
 }
 

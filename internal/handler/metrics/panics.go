@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 
 	"drydock.dev/drydock/internal/metrictable"
 )
@@ -19,72 +20,96 @@ type Panic struct {
 	Code uint64
 }
 
-// maxPanics bounds the series of panics: a guest chooses their codes.
-const maxPanics = 512
+const (
+	// maxCodes bounds the stop codes of one VMI, which its guest chooses. Those beyond it are otherCode.
+	maxCodes  = 8
+	otherCode = "other"
+	// maxGone bounds the VMIs with panics when some of them have left the node.
+	maxGone = 512
+	// goneFor is how long the panics of a VMI that has left the node are served: longer than between two scrapes.
+	goneFor = 10 * time.Minute
+)
 
 // Panics counts the panics of a node's guests since virt-handler's start. They are stored, since a panic ends the guest
-// before the next scrape.
+// before the next scrape. No guest can displace the panics of another one that is on the node.
 type Panics struct {
 	now func() time.Time
+	// here returns the VMIs that are on the node, as keys.
+	here func() map[types.NamespacedName]uint64
 
-	mu    sync.Mutex
-	count map[Panic]*panicCount
+	mu sync.Mutex
+	of map[types.NamespacedName]*guestPanics
 }
 
-type panicCount struct {
-	n    float64
+type panicKind struct{ kind, code string }
+
+type guestPanics struct {
+	count map[panicKind]float64
+	// last is the time of the last panic.
 	last time.Time
 }
 
-// NewPanics returns a Panics without any.
-func NewPanics() *Panics { return &Panics{now: time.Now, count: map[Panic]*panicCount{}} }
+// NewPanics returns a Panics without any. The keys of what here returns are the VMIs on the node.
+func NewPanics(here func() map[types.NamespacedName]uint64) *Panics {
+	return &Panics{now: time.Now, here: here, of: map[types.NamespacedName]*guestPanics{}}
+}
 
 var panics = metrictable.Of("kubevirt_vmi_guest_os_panic_total")
 
-// Add counts a panic. Beyond maxPanics, the one that happened longest ago is forgotten.
+// Add counts a panic.
 func (p *Panics) Add(one Panic) {
-	if one.Kind != "hyper-v" {
-		one.Kind, one.Code = "unknown", 0
+	kind := panicKind{"unknown", "unknown"}
+	if one.Kind == "hyper-v" {
+		kind.kind = one.Kind
+		if one.Code != 0 && one.Code <= math.MaxUint32 {
+			kind.code = fmt.Sprintf("0x%x", one.Code)
+		}
 	}
-	if one.Code > math.MaxUint32 {
-		one.Code = 0
-	}
+	name := types.NamespacedName{Namespace: one.Namespace, Name: one.Name}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	c := p.count[one]
-	if c == nil {
-		if len(p.count) == maxPanics {
-			delete(p.count, p.oldest())
+	g := p.of[name]
+	if g == nil {
+		if len(p.of) >= maxGone {
+			p.dropOldest(p.here())
 		}
-		c = &panicCount{}
-		p.count[one] = c
+		g = &guestPanics{count: map[panicKind]float64{}}
+		p.of[name] = g
 	}
-	c.n++
-	c.last = p.now()
+	if _, known := g.count[kind]; !known && kind.code != "unknown" && len(g.count) >= maxCodes {
+		kind.code = otherCode
+	}
+	g.count[kind]++
+	g.last = p.now()
 }
 
-func (p *Panics) oldest() (first Panic) {
+// dropOldest forgets the VMI that panicked longest ago, of those that have left the node.
+func (p *Panics) dropOldest(here map[types.NamespacedName]uint64) {
+	var oldest types.NamespacedName
 	var at time.Time
-	for one, c := range p.count {
-		if at.IsZero() || c.last.Before(at) {
-			first, at = one, c.last
+	for name, g := range p.of {
+		if _, is := here[name]; !is && (at.IsZero() || g.last.Before(at)) {
+			oldest, at = name, g.last
 		}
 	}
-	return first
+	delete(p.of, oldest)
 }
 
 // Describe sends the metric's description.
 func (p *Panics) Describe(out chan<- *prometheus.Desc) { out <- panics.Desc }
 
-// Collect sends the metrics.
+// Collect sends the metrics, and forgets VMIs that left the node some time ago.
 func (p *Panics) Collect(out chan<- prometheus.Metric) {
+	here := p.here()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for one, c := range p.count {
-		code := "unknown"
-		if one.Code != 0 {
-			code = fmt.Sprintf("0x%x", one.Code)
+	for name, g := range p.of {
+		if _, is := here[name]; !is && p.now().Sub(g.last) > goneFor {
+			delete(p.of, name)
+			continue
 		}
-		out <- panics.At(c.n, one.Namespace, one.Name, one.Kind, code)
+		for kind, n := range g.count {
+			out <- panics.At(n, name.Namespace, name.Name, kind.kind, kind.code)
+		}
 	}
 }
