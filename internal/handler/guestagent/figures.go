@@ -121,7 +121,7 @@ func (a *Agent) talkForFigures(ctx context.Context, talk func(context.Context, *
 func supported[T any](ctx context.Context, question func(context.Context) (T, error)) (*T, error) {
 	heard, err := question(ctx)
 	if agent.Unsupported(err) {
-		return nil, nil //nolint:nilnil // no answer is no error
+		return nil, nil
 	}
 	return &heard, err
 }
