@@ -83,9 +83,10 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 			})
 		}
 	}
-	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake), meter: &guestusage.Meter{}}
+	a := &attached{link: link, prepared: d.prepared, requests: requests.New(d.wake), meter: &d.meter}
 	a.agent = guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return link.Dial(ctx, layout.AgentSocket) }, Places: d.env.agents,
+		ForFigures: d.env.agentsForFigures, Record: &d.record,
 		Go: d.helpers.Go, Wake: d.wake, Credentials: credentials, Now: d.env.Now, Log: d.log,
 	}, vmihandler.AgentOf(instance.Status))
 	a.panicked = d.countPanic

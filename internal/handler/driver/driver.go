@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
+	"drydock.dev/drydock/internal/handler/guest/guestusage"
 	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/guest/runcontrol"
 	"drydock.dev/drydock/internal/handler/guestagent"
@@ -94,9 +95,9 @@ type Env struct {
 	Now     func() time.Time
 	Log     logr.Logger
 
-	// agents bounds the number of concurrent conversations with guest agents.
-	agents      guestagent.Places
-	connections *connection.Env
+	// They bound the number of concurrent conversations with guest agents.
+	agents, agentsForFigures guestagent.Places
+	connections              *connection.Env
 }
 
 func (e *Env) kvm() (usable, known bool) {
@@ -124,6 +125,9 @@ type Driver struct {
 	attached atomic.Pointer[attached]
 	// rounds counts the rounds of Run.
 	rounds atomic.Uint64
+	// They are for metrics, and outlive attached: a guest that ends its monitor's connection must not get new bounds.
+	meter  guestusage.Meter
+	record guestagent.Record
 
 	// The fields below belong to the Run goroutine. pod is that of link; prepared is set before the QEMU of link exists.
 	preparation preparation.Env

@@ -53,7 +53,7 @@ func ownerOf(pod *corev1.Pod) owner {
 // NewSupervisor returns a Supervisor whose drivers start with Run.
 func NewSupervisor(env *Env) *Supervisor {
 	env.Cluster = boundedCluster{env.Cluster}
-	env.agents = guestagent.NewPlaces()
+	env.agents, env.agentsForFigures = guestagent.NewPlaces(), guestagent.NewPlacesForFigures()
 	env.connections = &connection.Env{Pods: env.Pods, Watcher: env.Watcher, SELinux: env.SELinux, Belongs: env.Belongs}
 	return &Supervisor{
 		env: env, drivers: map[types.UID]*Driver{},

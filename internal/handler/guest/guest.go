@@ -47,11 +47,10 @@ type Guest struct {
 	resets chan struct{}
 
 	mu sync.Mutex
-	// silent means that QEMU did not answer the last query, of the time looked; deaf that it did not answer one for figures,
-	// and none of Refresh since. looking means that Refresh awaits answers.
-	known                        knownState
-	stale, silent, deaf, looking bool
-	looked                       time.Time
+	// silent means that QEMU did not answer the last query, of the time looked. looking means that Refresh awaits answers.
+	known                  knownState
+	stale, silent, looking bool
+	looked                 time.Time
 	// stopped is when QEMU stopped the guest; zero if it has run since.
 	stopped time.Time
 	// onRunning is called when QEMU reports that the guest runs; may be nil.
@@ -137,17 +136,7 @@ func (g *Guest) Monitor() *qmp.Client { return g.monitor }
 func (g *Guest) Measurable() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.stale && !g.looking && !g.silent && !g.deaf &&
-		g.known.runState != runstate.PausedToMigrate && g.known.migration.measurable()
-}
-
-// NotMeasured records that QEMU did not answer a query for figures in time. Until it has answered Refresh, it gets no more:
-// they would fill its socket, which ends the connection.
-func (g *Guest) NotMeasured() {
-	g.mu.Lock()
-	g.deaf = true
-	g.mu.Unlock()
-	g.Invalidate()
+	return !g.stale && !g.looking && !g.silent && g.known.runState != runstate.PausedToMigrate && g.known.migration.measurable()
 }
 
 // Markers returns QEMU's markers.
@@ -234,7 +223,6 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	err := g.updateState(ctx, disks)
 	g.mu.Lock()
 	g.silent, g.looking, g.looked = errors.Is(err, context.DeadlineExceeded), false, g.env.Now()
-	g.deaf = g.deaf && g.silent
 	g.mu.Unlock()
 	if err != nil {
 		// QEMU is ending, which has an event, or is stuck.

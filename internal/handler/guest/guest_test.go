@@ -166,7 +166,7 @@ func TestAGuestIsNotMeasuredWhileAnEventIsRead(t *testing.T) {
 func TestASilentQEMUIsAskedAgainInAMinute(t *testing.T) {
 	qemu := guesttest.InState(t, runstate.Running)
 	g := guesttest.Open(t, qemu)
-	g.NotMeasured()
+	g.Invalidate()
 	ended, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	g.Refresh(ended, guesttest.Disks)

@@ -38,10 +38,15 @@ type Places chan struct{}
 // NewPlaces returns the places of a node.
 func NewPlaces() Places { return make(Places, maxConversations) }
 
+// NewPlacesForFigures returns the places of a node's conversations for figures, which need one of the others, too.
+func NewPlacesForFigures() Places { return make(Places, maxForFigures) }
+
 // Env has an Agent's dependencies.
 type Env struct {
-	Dial   func(ctx context.Context) (net.Conn, error)
-	Places Places
+	Dial               func(ctx context.Context) (net.Conn, error)
+	Places, ForFigures Places
+	// Record is the guest's.
+	Record *Record
 	// Go runs a goroutine, which ends with its context and for which the owner waits.
 	Go   func(func())
 	Wake func()
@@ -65,7 +70,6 @@ type Agent struct {
 	answer      *vmihandler.Agent
 	credentials *vmihandler.Credentials
 	asked       time.Time
-	figures     figures
 	// connected ends with the present agent, nil without one.
 	connected context.Context
 	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.

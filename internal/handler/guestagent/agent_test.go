@@ -111,7 +111,7 @@ type watched struct {
 func watch(t *testing.T, g *guest, known *vmihandler.Agent) *watched {
 	w := &watched{t: t, woken: make(chan struct{}, 1)}
 	w.Agent = New(Env{
-		Dial: g.dial, Places: NewPlaces(), Go: func(f func()) { w.helpers.Go(f) }, Now: time.Now, Log: logr.Discard(),
+		Dial: g.dial, Places: NewPlaces(), ForFigures: NewPlacesForFigures(), Record: &Record{}, Go: func(f func()) { w.helpers.Go(f) }, Now: time.Now, Log: logr.Discard(),
 		Wake: func() {
 			w.wakes.Add(1)
 			select {

@@ -3,17 +3,25 @@ package guestagent
 import (
 	"context"
 	"math"
+	"sync"
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/agent"
+	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
 const (
 	// figuresEvery is the shortest time between two queries for figures, and figuresAge the greatest age of an answer.
 	figuresEvery = 30 * time.Second
 	figuresAge   = 5 * time.Minute
+	// figuresTimeout limits a conversation for figures, and firstPause and longestPause are the waits after failed ones.
+	figuresTimeout = 2 * time.Second
+	firstPause     = 30 * time.Second
+	longestPause   = 5 * time.Minute
+	// maxForFigures are the node's conversations for figures at a time: silent agents must leave places to others.
+	maxForFigures = 4
 	// maxFilesystems and maxMounts bound a guest's file systems at one time, and those that it has shown under any name
-	// since its agent's port exists: each is a label in Prometheus, which forgets none.
+	// in a Record's life: each is a label in Prometheus, which forgets none.
 	maxFilesystems = 32
 	maxMounts      = 64
 	maxLabel       = 128
@@ -29,13 +37,19 @@ type Figures struct {
 // mount identifies a file system in metrics.
 type mount struct{ name, point, kind string }
 
-// figures is the state of the queries for metrics, guarded by Agent.mu.
-type figures struct {
-	answer Figures
-	// begun is the time of the last query, answered that of answer.
-	begun, answered time.Time
-	asking          bool
-	mounts          map[mount]bool
+// Record is the state of the queries for metrics. It outlives the connections to a guest's QEMU, so that none of them begins
+// with new bounds. The zero value is a new guest's.
+type Record struct {
+	mu sync.Mutex
+	// filesystems are of the time seen, load of the time loaded.
+	filesystems  []agent.Filesystem
+	load         *agent.Load
+	seen, loaded time.Time
+	// next is the earliest time of the next query, failures the number of failed ones since the last answer.
+	next     time.Time
+	failures int
+	asking   bool
+	mounts   map[mount]bool
 }
 
 // Figures returns the agent's last answer for metrics and, if it may be asked, has it queried again if that was long ago:
@@ -43,58 +57,89 @@ type figures struct {
 func (a *Agent) Figures(ask bool) Figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	r := a.env.Record
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	now := a.env.Now()
-	if ask && a.open && a.connected != nil && a.connected.Err() == nil && !a.figures.asking && now.Sub(a.figures.begun) >= figuresEvery {
-		a.figures.asking, a.figures.begun = true, now
+	if ask && a.open && a.connected != nil && a.connected.Err() == nil && !r.asking && !now.Before(r.next) {
+		r.asking, r.next = true, now.Add(figuresEvery)
 		ctx := a.connected
 		a.env.Go(func() { a.queryFigures(ctx) })
 	}
-	if !a.open || now.Sub(a.figures.answered) > figuresAge {
-		return Figures{}
+	var f Figures
+	if a.open && now.Sub(r.seen) <= figuresAge {
+		f.Filesystems = r.filesystems
 	}
-	return a.figures.answer
+	if a.open && now.Sub(r.loaded) <= figuresAge {
+		f.Load = r.load
+	}
+	return f
 }
 
 func (a *Agent) queryFigures(ctx context.Context) {
-	var list []agent.Filesystem
+	var list *[]agent.Filesystem
 	var load *agent.Load
-	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
-		if err := answer(ctx, c.Filesystems, &list); err != nil {
-			return err
+	err := a.talkForFigures(ctx, func(ctx context.Context, c *agent.Client) (err error) {
+		if list, err = supported(ctx, c.Filesystems); err == nil {
+			load, err = supported(ctx, c.Load)
 		}
-		l, err := c.Load(ctx)
-		if err == nil {
-			load = &l
-		} else if !agent.Unsupported(err) {
-			return err
-		}
-		return nil
+		return err
 	})
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.figures.asking = false
+	r := a.env.Record
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asking = false
+	now := a.env.Now()
 	if err != nil {
 		a.env.Log.V(1).Info("the guest agent did not answer for metrics", "reason", err.Error())
+		r.failures++
+		r.next = now.Add(backoff.Delay(firstPause, longestPause, r.failures))
 		return
 	}
-	a.figures.answer = Figures{Filesystems: a.figures.believed(list), Load: believedLoad(load)}
-	a.figures.answered = a.env.Now()
+	r.failures = 0
+	if list != nil {
+		r.filesystems, r.seen = r.believed(*list), now
+	}
+	if load != nil {
+		r.load, r.loaded = believedLoad(load), now
+	}
+}
+
+func (a *Agent) talkForFigures(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
+	select {
+	case a.env.ForFigures <- struct{}{}:
+		defer func() { <-a.env.ForFigures }()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(ctx, figuresTimeout)
+	defer cancel()
+	return a.Talk(ctx, talk)
+}
+
+// supported returns nil if the agent lacks the command, as it does while the guest's file systems are frozen.
+func supported[T any](ctx context.Context, question func(context.Context) (T, error)) (*T, error) {
+	heard, err := question(ctx)
+	if agent.Unsupported(err) {
+		return nil, nil
+	}
+	return &heard, err
 }
 
 // believed returns the file systems with possible sizes, each once, with bounded names.
-func (f *figures) believed(list []agent.Filesystem) []agent.Filesystem {
-	if f.mounts == nil {
-		f.mounts = map[mount]bool{}
+func (r *Record) believed(list []agent.Filesystem) []agent.Filesystem {
+	if r.mounts == nil {
+		r.mounts = map[mount]bool{}
 	}
 	var out []agent.Filesystem
 	now := map[mount]bool{}
 	for _, l := range list {
 		of := mount{truncateTo(l.Name, maxLabel), truncateTo(l.Mountpoint, maxLabel), truncateTo(l.Type, maxLabel)}
-		if len(out) == maxFilesystems || now[of] || !f.mounts[of] && len(f.mounts) == maxMounts ||
+		if len(out) == maxFilesystems || now[of] || !r.mounts[of] && len(r.mounts) == maxMounts ||
 			l.TotalBytes <= 0 || l.UsedBytes < 0 || l.UsedBytes > l.TotalBytes {
 			continue
 		}
-		now[of], f.mounts[of] = true, true
+		now[of], r.mounts[of] = true, true
 		out = append(out, agent.Filesystem{
 			Name: of.name, Mountpoint: of.point, Type: of.kind, UsedBytes: l.UsedBytes, TotalBytes: l.TotalBytes,
 		})

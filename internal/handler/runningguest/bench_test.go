@@ -166,6 +166,7 @@ func benchmarkGuest(b *testing.B, dir string, i int, clock *clock) *Guest {
 	b.Cleanup(qemu.Close)
 	agent := guestagent.New(guestagent.Env{
 		Dial: func(ctx context.Context) (net.Conn, error) { return dial(ctx, "agent") }, Places: guestagent.NewPlaces(),
+		ForFigures: guestagent.NewPlacesForFigures(), Record: &guestagent.Record{},
 		Go: func(f func()) { go f() }, Wake: func() {}, Now: clock.Now, Log: logr.Discard(),
 	}, nil)
 	agent.HandleEvent(qmp.Event{Name: "VSERPORT_CHANGE", Data: fmt.Appendf(nil, `{"id": %q, "open": true}`, machine.AgentPort)})

@@ -29,9 +29,11 @@ const (
 	keep = time.Minute
 )
 
-// Meter measures one QEMU. Its methods may be called from several goroutines.
+// Meter measures a VMI's QEMU, also after another connection to it. Its methods may be called from several goroutines.
 type Meter struct {
 	mu sync.Mutex
+	// pid is that of QEMU, to which answers and threads belong.
+	pid int
 	// asked is the time of answers and, if QEMU could be asked since, of last.
 	asked   time.Time
 	answers answers
@@ -56,6 +58,9 @@ func (m *Meter) Measure(ctx context.Context, s Subject) metrics.Usage {
 	defer m.mu.Unlock()
 	if age := s.Now.Sub(m.asked); age >= 0 && age < Every {
 		return m.last
+	}
+	if pid := s.QEMU.PID(); pid != m.pid {
+		m.pid, m.answers, m.threads.outer = pid, answers{}, nil
 	}
 	// A handover that begins now is delayed by one round trip to QEMU, less than a millisecond.
 	if s.QEMU.Measurable() {
@@ -130,7 +135,8 @@ func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpe
 	}
 	err := g.Monitor().ExecuteAll(ctx, commands...)
 	if ctx.Err() != nil {
-		g.NotMeasured()
+		// QEMU gets no more queries for figures before it has answered Refresh: they would fill its socket.
+		g.Invalidate()
 	}
 	if err != nil {
 		g.Log().V(1).Info("QEMU did not answer all queries for metrics", "reason", err.Error())

@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 )
 
-// totals make counters that never go back as long as QEMU runs: a disk or interface that is plugged again begins with
+// totals make counters that never go back in a Meter's life: a disk or interface that is plugged again begins with
 // zero, as does the guest's system after a reboot. The map is bounded by maxTotals.
 type totals map[totalKey]total
 

@@ -275,6 +275,17 @@ func TestAQEMUThatHangsIsAskedOnce(t *testing.T) {
 	}
 }
 
+// A guest that has left the node may come back, to another QEMU.
+func TestTheThreadsOfAnotherQEMUAreForgotten(t *testing.T) {
+	qemu := guesttest.InState(t, runstate.Running)
+	answering(qemu, `{}`)
+	m := &Meter{pid: 1, threads: threads{outer: map[int]int{os.Getpid(): 1 << 30}}}
+	u := m.Measure(t.Context(), Subject{QEMU: guesttest.Open(t, qemu).Guest, Spec: spec(), Now: start})
+	if len(u.VCPUs) != 1 {
+		t.Errorf("virtual CPUs %+v", u.VCPUs)
+	}
+}
+
 func TestCountersNeverGoBack(t *testing.T) {
 	var t0 totals
 	read := func(faults, reads, seconds, bytes metrics.Figure) (out [4]metrics.Figure) {
