@@ -88,6 +88,11 @@ func (w *world) typedVM(t *testing.T) {
 	if err := w.admin.Create(t.Context(), missing, client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(sentence(err), "spec.template.spec.domain.memory.guest") {
 		t.Errorf("memory beside a type that is not there: %v", err)
 	}
+	impossible := w.typed("untyped")
+	must(t, unstructured.SetNestedField(impossible.Object, "U1.Medium", "spec", "instancetype", "name"))
+	if err := w.admin.Create(t.Context(), impossible, client.DryRunAll); !apierrors.IsInvalid(err) || !strings.Contains(sentence(err), "no object can have that name") {
+		t.Errorf("a type that can never be there: %v", err)
+	}
 }
 
 // expandedVM expands the VM of typedVM, and one that exists only in the request.

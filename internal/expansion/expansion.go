@@ -39,8 +39,10 @@ func Provisional(ctx context.Context, reader client.Reader, vm *v1.VirtualMachin
 		missing = append(missing, e.Error())
 	}
 	if toType, _ := instancetype.References(vm); toType != nil && used.Type == nil {
-		// What the preference requires of the type is not known.
-		used = instancetype.Used{Type: instancetype.Placeholder()}
+		used.Type = instancetype.Placeholder(toType)
+		if used.Preference != nil {
+			used.Preference = used.Preference.WithoutShape()
+		}
 	}
 	expanded, errs = instancetype.Expand(vm, used, binding)
 	return expanded, missing, errs, nil
@@ -82,6 +84,9 @@ func Source(ctx context.Context, reader client.Reader, namespace string, r *inst
 	}
 	if name := r.Revision(); name != "" {
 		return revision(ctx, reader, types.NamespacedName{Namespace: namespace, Name: name}, r)
+	}
+	if len(validation.IsDNS1123Subdomain(r.Name)) > 0 {
+		return nil, field.Invalid(r.Path(), r.Name[:min(len(r.Name), validation.DNS1123SubdomainMaxLength)], "no object can have that name"), nil
 	}
 	object := objects[r.KindOf()]()
 	key := types.NamespacedName{Name: r.Name}
@@ -126,7 +131,7 @@ func revision(ctx context.Context, reader client.Reader, key types.NamespacedNam
 
 func get(ctx context.Context, reader client.Reader, key types.NamespacedName, into client.Object) (bool, error) {
 	if len(validation.IsDNS1123Subdomain(key.Name)) > 0 {
-		// No object can have such a name, which the API server would reject.
+		// No revision can have such a name, which the API server would reject.
 		return false, nil
 	}
 	err := reader.Get(ctx, key, into)

@@ -139,15 +139,17 @@ type Source struct {
 	copied   switchover.Sample
 	paused   time.Time
 	stopped  time.Time
-	began    time.Time
-	cause    string
-	told     Told
+	// canceling is since when QEMU was seen to cancel the migration, switched when it was told to switch to post-copy.
+	canceling, switched time.Time
+	began               time.Time
+	cause               string
+	told                Told
 	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
 	handsOver   bool
-	// left means that the guest is marked as one that has left, shielded that its stream is kept open at QEMU's end,
-	// rejected that QEMU was answered in the target's place.
-	left, shielded, rejected bool
+	// left means that the guest is marked as one that has left, shielded that its stream is kept open at QEMU's end, lost
+	// that something of it has not reached the target, rejected that QEMU was answered in the target's place.
+	left, shielded, lost, rejected bool
 }
 
 // Told is what this virt-handler has told QEMU and the target so far, in the conversation of one Source.
@@ -162,6 +164,8 @@ type Told struct {
 	Finished, Continued, Switched bool
 	// Downtime is the last limit that QEMU was told, 0 for none.
 	Downtime time.Duration
+	// Withdrawn is when the guest was last told to be withdrawn.
+	Withdrawn time.Time
 }
 
 // NewSource connects to the virt-handler of a migration's target until ctx ends or Close.
@@ -249,14 +253,20 @@ func (s *Source) Shield() {
 	}
 }
 
-// Shielded reports whether the stream is kept open at QEMU's end.
-func (s *Source) Shielded() bool { return s.shielded }
+// Shielded reports whether a stream is kept open at QEMU's end.
+func (s *Source) Shielded() bool {
+	return s.shielded && s.forwards[migrationwire.Stream].Open()
+}
 
-// Lost reports whether the stream does not reach the target any more, and QEMU does not know.
+// Lost reports whether something of the stream has not reached the target, and QEMU does not know.
 func (s *Source) Lost() bool {
 	f := s.forwards[migrationwire.Stream]
-	return f != nil && f.Lost()
+	s.lost = s.lost || f != nil && f.Lost()
+	return s.lost
 }
+
+// Withdraws records that the guest is being withdrawn.
+func (s *Source) Withdraws() { s.told.Withdrawn = s.env.Now() }
 
 // Canceled records why the migration is canceled; the first reason counts.
 func (s *Source) Canceled(reason string) {
@@ -307,7 +317,7 @@ func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
 
 // Leaves records that the guest is marked as one that has left: QEMU has to notice if its stream breaks.
 func (s *Source) Leaves() {
-	s.left, s.shielded = true, false
+	s.left, s.shielded, s.lost = true, false, false
 	if f := s.forwards[migrationwire.Stream]; f != nil {
 		f.Unshield()
 	}
@@ -334,6 +344,9 @@ func (s *Source) Discard() {
 
 // Stands records whether the guest is stopped for the switchover.
 func (s *Source) Stands(still bool) { s.stopped = s.since(s.stopped, still) }
+
+// Cancels records whether QEMU cancels the migration.
+func (s *Source) Cancels(still bool) { s.canceling = s.since(s.canceling, still) }
 
 // Pauses records whether the guest is stopped until its memory is sent.
 func (s *Source) Pauses(still bool) { s.paused = s.since(s.paused, still) }
@@ -380,8 +393,9 @@ func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Loaded = s.received.has(switchover.Loaded) || s.agreed.lacksLoaded()
 	f.Stopped, f.Continued = s.lasts(s.stopped), s.told.Continued
 	f.StreamLost = s.Lost()
+	f.Canceling = s.lasts(s.canceling)
 	if s.told.Switched {
-		f.Switching = s.lasts(s.paused)
+		f.Switching = min(s.lasts(s.paused), s.lasts(s.switched))
 	}
 	if f.Streams && (f.Begun || f.Mirrors.Begun) {
 		f.Convergence = switchover.DecideConvergence(s.progress, limits, s.lasts(s.paused))

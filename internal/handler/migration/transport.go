@@ -57,7 +57,7 @@ func (s *Source) Transport() switchover.Transport {
 }
 
 // Switches records that QEMU was told to send the guest before its memory.
-func (s *Source) Switches() { s.told.Switched = true }
+func (s *Source) Switches() { s.told.Switched, s.switched = true, s.env.Now() }
 
 // Offered returns the source's proposed transport; false until there is one.
 func (t *Target) Offered() (switchover.Transport, bool) { return t.offer.get() }

@@ -83,6 +83,13 @@ func (f *Forward) Unshield() {
 	}
 }
 
+// Open reports whether QEMU has a stream.
+func (f *Forward) Open() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.streams) > 0
+}
+
 // Lost reports whether a stream does not reach the target any more, and QEMU does not know.
 func (f *Forward) Lost() bool {
 	f.mu.Lock()

@@ -259,7 +259,7 @@ func (d *decision) begin() {
 	case unsteady(d.o.VMI) != "":
 		d.wait(ReasonNotLocked, unsteady(d.o.VMI), d.again())
 	case shapeless(vm) != "":
-		d.wait(ReasonNotLocked, shapeless(vm), whileStored)
+		d.wait(ReasonNotLocked, shapeless(vm), d.again())
 	case !d.locked():
 		// The status already has the next step, which saves a write.
 		if d.selectDisks() {

@@ -17,9 +17,9 @@ import (
 
 // SwitchToPostCopy makes a source's guest move before the rest of its memory. The guest is stopped first: QEMU 10 would
 // resume it if the migration fails at its very end, when the guest may run at the target. If the migration fails before
-// the guest has moved, the marker gets it resumed.
-func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) error {
-	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
+// the guest has moved, the marker gets it resumed. told is false if it is at another point.
+func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) (told bool, err error) {
+	err = s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		m := &o.Migration
 		if m.Begun != migration || m.Status != migrationstatus.Active ||
 			o.State.Outlook != runstate.Runs && o.State.Name != runstate.PausedToMigrate {
@@ -33,8 +33,10 @@ func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) error
 				return fmt.Errorf("having the guest move before its memory: %w", err)
 			}
 		}
+		told = true
 		return nil
 	})
+	return told, err
 }
 
 // restBandwidth does not limit the rest of a post-copy, in bytes per second.

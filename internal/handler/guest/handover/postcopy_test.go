@@ -22,10 +22,10 @@ func newPostCopy(t *testing.T) *guesttest.Moving {
 	m.Transport = switchover.Transport{PostCopy: true}
 	m.Begin(t)
 	m.From.Await("memory to be sent", guesttest.At(migrationstatus.Active))
-	if err := m.From.SwitchToPostCopy(t.Context(), "another"); err != nil || m.Source.Executed("migrate-start-postcopy") > 0 {
+	if told, err := m.From.SwitchToPostCopy(t.Context(), "another"); told || err != nil || m.Source.Executed("migrate-start-postcopy") > 0 {
 		t.Fatalf("another migration's guest moves: %v", err)
 	}
-	if err := m.From.SwitchToPostCopy(t.Context(), "m"); err != nil || !m.Source.HasObject(machine.PausedMarker("m")) {
+	if told, err := m.From.SwitchToPostCopy(t.Context(), "m"); !told || err != nil || !m.Source.HasObject(machine.PausedMarker("m")) {
 		t.Fatalf("the guest does not move, or is not marked: %v", err)
 	}
 	m.From.Await("the switchover", guesttest.At(migrationstatus.PreSwitchover))

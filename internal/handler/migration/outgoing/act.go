@@ -77,7 +77,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 		m.announceStop(vmi, m.notConvergingMessage(vmi))
 		return q.Source.Converge(ctx, of)
 	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
-		return m.postCopy(ctx, step.Action, of, q)
+		return m.postCopy(ctx, d, q)
 	case switchover.ContinueSwitchover:
 		return m.continueSwitchover(ctx, d.seen.source.Record.PostCopy, q)
 	case switchover.Cancel:
@@ -129,6 +129,7 @@ func (m *Migration) withdraw(ctx context.Context, reason string, of types.UID, q
 		return errors.New("the way to the migration's target has ended")
 	}
 	source.Canceled(reason)
+	source.Withdraws()
 	source.Discard()
 	sent, err := q.Source.SendRest(ctx, of)
 	if err != nil || !sent {
@@ -208,11 +209,11 @@ func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
 	return err
 }
 
-func (m *Migration) postCopy(ctx context.Context, action switchover.SourceAction, of types.UID, q *QEMU) error {
-	source := m.source
+func (m *Migration) postCopy(ctx context.Context, d *Decision, q *QEMU) error {
+	source, action, of := m.source, d.step.Action, d.seen.state().MigrationUID
 	switch {
 	case action == switchover.MarkLeft:
-		if source != nil && source.Lost() {
+		if source != nil && d.seen.source.Status.Revocable() && source.Lost() {
 			return nil // and is withdrawn in the next round
 		}
 		err := q.Source.MarkLeft(ctx, of)
@@ -223,8 +224,8 @@ func (m *Migration) postCopy(ctx context.Context, action switchover.SourceAction
 	case source == nil:
 		return errors.New("the way to the migration's target has ended")
 	case action == switchover.SwitchToPostCopy:
-		err := q.Source.SwitchToPostCopy(ctx, of)
-		if err == nil {
+		told, err := q.Source.SwitchToPostCopy(ctx, of)
+		if told {
 			source.Switches()
 		}
 		return err

@@ -139,16 +139,19 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 // actionDue reports whether the action still has to be taken. An accepted request is not repeated.
 func (s *Seen) actionDue(action switchover.SourceAction) bool {
 	switch action {
-	case switchover.SwitchToPostCopy, switchover.Recover, switchover.FinishMirrors, switchover.ContinueSwitchover:
+	case switchover.SwitchToPostCopy, switchover.Recover, switchover.FinishMirrors, switchover.ContinueSwitchover, switchover.Withdraw:
 		return s.connection != nil && s.requestDue(action, &s.connection.told)
 	case switchover.Quit, switchover.EndLost:
 		return !s.Ending
 	case switchover.MirrorDisks, switchover.EndMirrors, switchover.Begin, switchover.PauseGuest, switchover.MarkLeft,
-		switchover.Cancel, switchover.Withdraw, switchover.Resume:
+		switchover.Cancel, switchover.Resume:
 		return true
 	}
 	return false
 }
+
+// withdrawPause is between two looks at a guest that is being withdrawn, whose memory may take minutes.
+const withdrawPause = 200 * time.Millisecond
 
 func (s *Seen) requestDue(action switchover.SourceAction, told *migration.Told) bool {
 	switch action {
@@ -158,6 +161,8 @@ func (s *Seen) requestDue(action switchover.SourceAction, told *migration.Told) 
 		return !told.Finished
 	case switchover.ContinueSwitchover:
 		return !told.Continued
+	case switchover.Withdraw:
+		return s.Observed.Now.Sub(told.Withdrawn) >= withdrawPause
 	}
 	return s.source.Connected && s.recovery.Due(s.Observed.Now)
 }

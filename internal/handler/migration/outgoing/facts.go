@@ -107,7 +107,8 @@ func recordStage(source *migration.Source, f *switchover.SourceFacts, known *gue
 	switch {
 	case f.Begun:
 		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device ||
-			(f.Status.PostCopy() || f.Status == migrationstatus.Canceling) && !f.Left)
+			f.Status.PostCopy() && !f.Left)
+		source.Cancels(f.Status == migrationstatus.Canceling)
 		source.Pauses(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
 		if f.Status == migrationstatus.Active {
 			p := &known.Progress

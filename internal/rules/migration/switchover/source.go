@@ -38,6 +38,8 @@ type SourceFacts struct {
 	// device, and post-copy until it is Left). Downtime is the limit of the guest's downtime; QEMU gets
 	// handoverPatience more.
 	Stopped, Downtime time.Duration
+	// Canceling is the time for which it has seen QEMU cancel the migration.
+	Canceling time.Duration
 	// Switching is the time for which it has seen the guest stopped while its memory is copied, since QEMU was told to
 	// switch to post-copy.
 	Switching time.Duration
@@ -145,7 +147,7 @@ func (f *SourceFacts) decide() SourceStep {
 // stays in that state. Nothing was released, so the target has not run the guest either.
 func (f *SourceFacts) canceledTooLate() bool {
 	return f.Status == migrationstatus.Canceling && f.Record.PostCopy && !f.Record.Final && !f.Left && !f.here() &&
-		f.Stopped >= f.Downtime+handoverPatience
+		f.Canceling >= handoverPatience
 }
 
 // stage is the state of QEMU in a migration that has begun.

@@ -258,9 +258,14 @@ func TestSourceInPostCopy(t *testing.T) {
 		"a page was sent":                         {asIs, released},
 		"a page was sent, and QEMU is not marked": {func(f *switchover.SourceFacts) { f.Left = false }, marks},
 		"the stream breaks before QEMU is marked": {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.PostCopyPaused }, marks},
-		"it is being canceled":                    {func(f *switchover.SourceFacts) { f.Left, f.Status = false, migrationstatus.Canceling }, sourceWaits},
+		"it is being canceled, after it stood still for long": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.Stopped, f.Canceling = false, migrationstatus.Canceling, time.Hour, time.Minute-1
+		}, sourceWaits},
+		"it was canceled by an older version when its stream broke": {func(f *switchover.SourceFacts) {
+			f.Left, f.Status, f.Canceling = false, migrationstatus.Canceling, time.Minute
+		}, switchover.SourceStep{Action: switchover.EndLost, Reason: "the stream of the post-copy broke while it was canceled, and QEMU does not give the guest back"}},
 		"it is being canceled for long, and the guest runs": {func(f *switchover.SourceFacts) {
-			f.Left, f.Status, f.RunState, f.Stopped = false, migrationstatus.Canceling, runstate.Running, time.Hour
+			f.Left, f.Status, f.RunState, f.Canceling = false, migrationstatus.Canceling, runstate.Running, time.Hour
 		}, sourceWaits},
 		"it fails before QEMU is marked": {func(f *switchover.SourceFacts) {
 			f.Left, f.Status, f.RunState = false, migrationstatus.Failed, runstate.PausedToMigrate

@@ -62,10 +62,21 @@ func SourceOf(object metav1.Object) *Source {
 }
 
 // Placeholder is a type in place of one that does not exist yet: it has what each type has.
-func Placeholder() *Source {
-	return SourceOf(&instancetypev1.VirtualMachineClusterInstancetype{Spec: instancetypev1.VirtualMachineInstancetypeSpec{
+func Placeholder(r *Reference) *Source {
+	return &Source{Kind: r.KindOf(), Name: r.Name, Type: &instancetypev1.VirtualMachineInstancetypeSpec{
 		CPU: instancetypev1.CPUInstancetype{Guest: 1}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("1Gi")},
-	}})
+	}}
+}
+
+// WithoutShape returns a preference without what concerns the type's CPUs and memory.
+func (s *Source) WithoutShape() *Source {
+	out := *s
+	out.Preference = s.Preference.DeepCopy()
+	out.Preference.Requirements = nil
+	if out.Preference.CPU != nil {
+		out.Preference.CPU.PreferredCPUTopology = nil
+	}
+	return &out
 }
 
 // kept is the content of a revision, in the form of the type or preference itself.

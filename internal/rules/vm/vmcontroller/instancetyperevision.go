@@ -112,6 +112,9 @@ func (d *decision) keepRevision(to *instancetype.Reference, is *Referred, before
 	}
 	name := to.Revision()
 	switch {
+	case name == "" && d.expanded == nil:
+		// It does not fit the VM. What its owner makes of it counts.
+		return before
 	case name == "":
 		revision := instancetype.NewRevision(d.VM, is.Source)
 		name = revision.Name

@@ -32,6 +32,9 @@ func TestAVMWithoutItsTypeIsStopped(t *testing.T) {
 		if c == nil || c.Reason != test.reason || !strings.Contains(c.Message, test.message) {
 			t.Errorf("%s: Failure is %+v", name, c)
 		}
+		if plan.VM.Status.InstancetypeRef != nil || len(plan.Keep) > 0 {
+			t.Errorf("%s: a revision of what does not fit is kept: %+v", name, plan.Keep)
+		}
 		if got := outcomeOf(plan); got.create || got.printable != v1.VirtualMachineStatusStopped {
 			t.Errorf("%s: %+v", name, got)
 		}

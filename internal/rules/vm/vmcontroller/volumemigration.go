@@ -123,8 +123,11 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 			Message: "no disk is copied to another claim any more: the VM's template has changed again"})
 	default:
 		renamed = d.rename(vmi)
-		migrated := volumemigration.Write(d.moves.wanted)
-		volumemigration.Describe(migrated, vmi, d.o.Destinations)
+		migrated := vmi.Status.MigratedVolumes
+		if !slices.Equal(under, d.moves.wanted) {
+			migrated = volumemigration.Write(d.moves.wanted)
+			volumemigration.Describe(migrated, vmi, d.o.Destinations)
+		}
 		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Migrated: migrated,
 			Message: "the disks are copied to other claims by a migration: volumes " + volumemigration.Text(d.moves.wanted)})
 	}

@@ -259,6 +259,20 @@ func TestARecordGoesByTheAPIServersWord(t *testing.T) {
 	}
 }
 
+// TestWhatIsKnownOfAMoveIsWrittenOnce: nobody asks for the claims of a move that the VMI has.
+func TestWhatIsKnownOfAMoveIsWrittenOnce(t *testing.T) {
+	o := Observed{VM: newVM(v1.RunStrategyManual, wants("b"), recorded(aToB)), VMI: newTestVMI(running, isOn("a")), VMConfirmed: true, Destinations: claims("b"), Now: now}
+	o.Destinations["b"].Spec.AccessModes = []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany}
+	first := Decide(o)
+	if first.Sync == nil || len(first.Sync.Status.MigratedVolumes) != 1 || len(first.Sync.Status.MigratedVolumes[0].DestinationPVCInfo.AccessModes) != 1 {
+		t.Fatalf("it becomes %+v", first.Sync)
+	}
+	o.VM, o.VMI, o.Destinations = first.VM, first.Sync, nil
+	if second := Decide(o); second.Sync != nil || second.Needs != "" {
+		t.Errorf("it is written again, as %+v, or %q is asked", second.Sync, second.Needs)
+	}
+}
+
 // TestARequestToStartWaitsForTheRecovery: it must be served when the template is reverted.
 func TestARequestToStartWaitsForTheRecovery(t *testing.T) {
 	stuck := newVM(v1.RunStrategyManual, wants("b"), recorded(aToB), requests(start))
