@@ -13,7 +13,7 @@ import (
 // architecture is the default of a guest.
 const architecture = "amd64"
 
-// Clients of KubeVirt match unmet, and the sentence about the insufficient resource after it.
+// Clients of KubeVirt match unmet, and the insufficient resource after it.
 const unmet = "failure checking preference requirements: "
 
 func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorList {
@@ -21,25 +21,23 @@ func requirements(spec *v1.VirtualMachineInstanceSpec, used Used) field.ErrorLis
 	if needs == nil {
 		return nil
 	}
-	provider, remedy := "VirtualMachine", "give the VM more, or select another than "
-	cpuPath, memoryPath := vmiPath.Child("domain", "cpu"), vmiPath.Child("domain", "memory", "guest")
+	from, cpuPath, memoryPath := "the VM", vmiPath.Child("domain", "cpu"), vmiPath.Child("domain", "memory", "guest")
 	if used.Type != nil {
-		provider, remedy = "instance type", "select another than "+used.Type.String()+", or than "
-		cpuPath, memoryPath = typePath, typePath
+		from, cpuPath, memoryPath = used.Type.String(), typePath, typePath
 	}
 	var errs field.ErrorList
-	refuse := func(path *field.Path, resource, amount, wants string) {
-		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%sinsufficient %s resources of %s provided by %s, preference requires %s; %s%s",
-			unmet, resource, amount, provider, wants, remedy, used.Preference)))
+	refuse := func(path *field.Path, resource, amount string, wants any) {
+		errs = append(errs, field.Forbidden(path, fmt.Sprintf("%sinsufficient %s resources: %s has %s, and %s requires at least %v",
+			unmet, resource, from, amount, used.Preference, wants)))
 	}
 	if needs.CPU != nil {
 		if has := machine.VCPUs(machine.Topology(spec)); has < int(needs.CPU.Guest) {
-			refuse(cpuPath, "CPU", fmt.Sprintf("%d vCPU", has), fmt.Sprintf("%d vCPU", needs.CPU.Guest))
+			refuse(cpuPath, "CPU", fmt.Sprintf("%d vCPUs", has), needs.CPU.Guest)
 		}
 	}
 	if needs.Memory != nil {
 		if has := machine.GuestMemory(spec); has < needs.Memory.Guest.Value() {
-			refuse(memoryPath, "Memory", resource.NewQuantity(has, resource.BinarySI).String(), needs.Memory.Guest.String())
+			refuse(memoryPath, "Memory", resource.NewQuantity(has, resource.BinarySI).String()+" of memory", needs.Memory.Guest.String())
 		}
 	}
 	if wants := value(needs.Architecture); wants != "" {
