@@ -40,6 +40,7 @@ func TestAShieldedStreamStaysOpenUntilItIsUnshielded(t *testing.T) {
 	p.forward(f)
 	source := p.dialSource()
 	target := accept(t, listener)
+	passes(t, source, target, "state")
 	f.Shield()
 	if f.Lost() {
 		t.Error("a stream that is whole is lost")
@@ -71,7 +72,7 @@ func TestADiscardedStreamIsLost(t *testing.T) {
 	f := &Forward{Outgoing: p.outgoing(), Channel: migrationwire.Stream, Admit: ours}
 	p.forward(f)
 	source := p.dialSource()
-	accept(t, listener)
+	passes(t, source, accept(t, listener), "state")
 	f.Discard()
 	if !f.Lost() {
 		t.Error("it counts as whole")
