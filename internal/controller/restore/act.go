@@ -145,8 +145,11 @@ func (r *Reconciler) finalizer(ctx context.Context, from *snapshotv1.VirtualMach
 func (r *Reconciler) emitEvents(from, to *snapshotv1.VirtualMachineRestore) {
 	switch {
 	case restore.WaitsForTarget(to) && !restore.WaitsForTarget(from):
-		why := condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message
-		r.Recorder.Eventf(from, nil, corev1.EventTypeWarning, "RestoreTargetNotReady", "Restore", "%s", why)
+		why, kind := condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message, corev1.EventTypeWarning
+		if policy := from.Spec.TargetReadinessPolicy; policy != nil && *policy == snapshotv1.VirtualMachineRestoreStopTarget {
+			kind = corev1.EventTypeNormal // the restore stops it
+		}
+		r.Recorder.Eventf(from, nil, kind, "RestoreTargetNotReady", "Restore", "%s", why)
 	case restore.Waits(to) && !restore.Waits(from):
 		r.warn(from, condition.Find(to.Status.Conditions, snapshotv1.ConditionProgressing).Message)
 	case restore.Failed(to) && !restore.Failed(from):

@@ -145,17 +145,24 @@ func TestWhatHoldsUpARestoreIsTold(t *testing.T) {
 }
 
 // A target that has to be stopped must be reported once.
+// A warning asks somebody to do something.
 func TestATargetThatRunsIsTold(t *testing.T) {
-	loop, r, recorder := shell(t, nil)
-	for range 2 {
-		plan := saying(r, restore.ReasonTargetRuns, "the VM vm runs: stop it", restore.Rest)
-		if _, err := loop.apply(t.Context(), restore.Observed{Restore: r}, plan); err != nil {
-			t.Fatal(err)
+	for policy, want := range map[snapshotv1.TargetReadinessPolicy]string{
+		snapshotv1.VirtualMachineRestoreWaitEventually: "Warning RestoreTargetNotReady the VM vm runs",
+		snapshotv1.VirtualMachineRestoreStopTarget:     "Normal RestoreTargetNotReady the VM vm runs",
+	} {
+		loop, r, recorder := shell(t, nil)
+		r.Spec.TargetReadinessPolicy = &policy
+		for range 2 {
+			plan := saying(r, restore.ReasonTargetRuns, "the VM vm runs", restore.Rest)
+			if _, err := loop.apply(t.Context(), restore.Observed{Restore: r}, plan); err != nil {
+				t.Fatal(err)
+			}
+			r = plan.Restore
 		}
-		r = plan.Restore
-	}
-	if all := told(recorder); len(all) != 1 || all[0] != "Warning RestoreTargetNotReady the VM vm runs: stop it" {
-		t.Errorf("told %q", all)
+		if all := told(recorder); len(all) != 1 || all[0] != want {
+			t.Errorf("%s: told %q", policy, all)
+		}
 	}
 }
 
