@@ -394,9 +394,7 @@ func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Stopped, f.Continued = s.lasts(s.stopped), s.told.Continued
 	f.StreamLost = s.Lost()
 	f.Canceling = s.lasts(s.canceling)
-	if s.told.Switched {
-		f.Switching = min(s.lasts(s.paused), s.lasts(s.switched))
-	}
+	f.Switching = min(s.lasts(s.paused), s.lasts(s.switched))
 	if f.Streams && (f.Begun || f.Mirrors.Begun) {
 		f.Convergence = switchover.DecideConvergence(s.progress, limits, s.lasts(s.paused))
 	}

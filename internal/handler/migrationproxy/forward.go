@@ -35,8 +35,8 @@ type Forward struct {
 	streams map[*stream]bool
 	failure error
 	left    bool
-	// shielded is read by the streams, without mu.
-	shielded atomic.Bool
+	// shielded means that QEMU must not notice that a stream breaks at the target's end.
+	shielded bool
 }
 
 // Sent returns the bytes sent to the target.
@@ -69,13 +69,17 @@ func (f *Forward) Discard() {
 
 // Shield has each stream that breaks at the target's end discarded instead of ended: QEMU can't take back a post-copy
 // whose end it sees.
-func (f *Forward) Shield() { f.shielded.Store(true) }
+func (f *Forward) Shield() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shielded = true
+}
 
 // Unshield ends Shield, and the streams that have broken meanwhile.
 func (f *Forward) Unshield() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shielded.Store(false)
+	f.shielded = false
 	for s := range f.streams {
 		if s.isLost() {
 			_ = s.qemu.Close()
@@ -109,7 +113,7 @@ func (f *Forward) hides(s *stream) bool {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.shielded.Load() {
+	if !f.shielded {
 		return false
 	}
 	if !s.lost && f.OnLost != nil {

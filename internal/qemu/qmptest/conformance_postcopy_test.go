@@ -195,7 +195,7 @@ func postCopyGivenUp(p *pair) {
 	p.from.migrated("pre-switchover")
 	p.from.do("migrate_cancel", nil, nil)
 	p.from.migrated(migrationCanceled)
-	p.from.stopped()
+	p.from.reaches(givenBack...)
 	p.to.ends()
 	p.from.silent("RESUME")
 	p.from.do("cont", nil, nil)
@@ -212,27 +212,12 @@ func postCopyRejected(p *pair) {
 		p.from.t.Fatal(err)
 	}
 	p.from.migrated(migrationFailed)
-	p.from.stopped()
+	p.from.reaches(givenBack...)
 	p.from.silent("RESUME")
 	p.to.migrated("postcopy-paused")
 	p.from.do("cont", nil, nil)
 	p.from.is("running")
 	p.from.do("migrate-set-capabilities", switches("events"), nil) // The migration is over.
-}
-
-// stopped waits until QEMU gives a guest back that was stopped: QEMU 7.2 in postmigrate, QEMU 10 in paused.
-func (c *conn) stopped() {
-	c.t.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		var is struct{ Status string }
-		c.do("query-status", nil, &is)
-		if is.Status == "postmigrate" || is.Status == "paused" {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("the guest is %s", is.Status)
-		}
-	}
 }
 
 // postCopyEndsBadly shows that a guest that was stopped never continues by itself, whatever becomes of its post-copy: the

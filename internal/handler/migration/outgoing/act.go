@@ -55,6 +55,8 @@ func (m *Migration) SetDowntimeLimit(ctx context.Context, d *Decision, q *QEMU) 
 	source.Allows(d.downtime)
 }
 
+var errNoWay = errors.New("the way to the migration's target has ended")
+
 // Act takes the decided step.
 func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 	step, facts := d.step, &d.seen.Facts
@@ -126,7 +128,7 @@ func (m *Migration) cancel(ctx context.Context, reason string, q *QEMU) error {
 func (m *Migration) withdraw(ctx context.Context, reason string, of types.UID, q *QEMU) error {
 	source := m.source
 	if source == nil {
-		return errors.New("the way to the migration's target has ended")
+		return errNoWay
 	}
 	source.Canceled(reason)
 	source.Withdraws()
@@ -142,7 +144,7 @@ func (m *Migration) withdraw(ctx context.Context, reason string, of types.UID, q
 func (m *Migration) begin(ctx context.Context, f *Facts, q *QEMU) error {
 	source, vmi := m.source, f.Observed.VMI
 	if source == nil {
-		return errors.New("the way to the migration's target has ended")
+		return errNoWay
 	}
 	if err := forward(ctx, q.Link, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
 		return err
@@ -185,7 +187,7 @@ const mirrorTimeout = 10 * time.Second
 func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
 	source := m.source
 	if source == nil {
-		return errors.New("the way to the migration's target has ended")
+		return errNoWay
 	}
 	if err := forward(ctx, q.Link, source, migrationwire.Disks, layout.DisksSocket); err != nil {
 		return err
@@ -222,7 +224,7 @@ func (m *Migration) postCopy(ctx context.Context, d *Decision, q *QEMU) error {
 		}
 		return err
 	case source == nil:
-		return errors.New("the way to the migration's target has ended")
+		return errNoWay
 	case action == switchover.SwitchToPostCopy:
 		told, err := q.Source.SwitchToPostCopy(ctx, of)
 		if told {
