@@ -57,28 +57,27 @@ func TestMaintenanceBesideOthersOfTheDisks(t *testing.T) {
 	awaitPrintable(t, ns, "user", v1.VirtualMachineStatusStopped)
 }
 
-// TestMaintenanceBesideASnapshot asks for a VM's disks during a snapshot, which lasts because a claim is never
-// bound. The maintenance must wait until the snapshot is deleted, and another snapshot for the maintenance. Only
-// here does a pod use the disks.
-func TestMaintenanceBesideASnapshot(t *testing.T) {
+// TestASnapshotWaitsForMaintenance asks for a snapshot while a pod has the VM's disks: it must wait, say for whom, and be
+// taken when the pod is gone. Only here does a pod use the disks, and a driver take the snapshot. That maintenance waits
+// for a snapshot is tested against the API server.
+func TestASnapshotWaitsForMaintenance(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
-	create(t, claimOfClass(ns, "data", "no-such-class", corev1.PersistentVolumeBlock))
+	create(t, onDevice(newDataVolume(ns, "data", "16Mi", blankDisk())))
+	awaitFilled(t, ns, "data")
 	vm := newVM(newVMI(ns, "vm"), v1.RunStrategyHalted)
 	addClaimDisk(vm, "data", onClaim("data"))
 	create(t, vm)
-	awaitPrintable(t, ns, "vm", v1.VirtualMachineStatusStopped)
-	first := snapshot(t, ns, "first", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool { return s.Phase == snapshotv1.InProgress })
-	awaitVM(t, ns, "vm", "to be snapshotted", func(vm *v1.VirtualMachine) bool { return vm.Status.SnapshotInProgress != nil })
-
-	cantTake(t, ns, "vm", "the VM's disks are being snapshotted by the VirtualMachineSnapshot first")
-	pod := maintainer(ns, "pod", "true")
+	pod := maintainer(ns, "pod", "echo repaired > /disk && exec sleep 1000")
 	create(t, pod)
-	awaitWait(t, pod, "the VM's disks are being snapshotted by the VirtualMachineSnapshot first")
-	deleteObject(t, first)
-	awaitPrintable(t, ns, "vm", "Maintenance")
-	snapshot(t, ns, "second", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
+	awaitOnDisk(t, pod, "repaired")
+
+	snap := snapshot(t, ns, "snap", func(s *snapshotv1.VirtualMachineSnapshotStatus) bool {
 		return strings.Contains(fmt.Sprint(s.Conditions), "the VM vm is in maintenance mode: its disks are locked for the pod pod")
+	})
+	deleteObject(t, pod)
+	await(t, snap, &snapshotv1.VirtualMachineSnapshotList{}, "the end", func(s *snapshotv1.VirtualMachineSnapshot) bool {
+		return s.Status.ReadyToUse != nil && *s.Status.ReadyToUse
 	})
 }
 

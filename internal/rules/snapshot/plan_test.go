@@ -13,6 +13,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
+	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
@@ -143,6 +144,10 @@ func TestDecide(t *testing.T) {
 			want{Rest, inProg, "the snapshot other of the VM vm is in progress", whileWaits}},
 		"a VM that is being restored": {[]edit{func(o *Observed) { o.VM.Status.RestoreInProgress = new("r") }},
 			want{Rest, inProg, "the VM vm is being restored by r", whileWaits}},
+		"a VM in maintenance": {[]edit{func(o *Observed) {
+			lock.Take(o.VM, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fix", UID: "p1"}}, born)
+		}},
+			want{Rest, inProg, "the VM vm is in maintenance mode: its disks are locked for the pod fix", whileWaits}},
 		"a locked VM gets its content":  {[]edit{inProgress, locked}, want{MakeContent, inProg, messageCutting, 0}},
 		"also one that runs":            {[]edit{inProgress, locked, runs}, want{MakeContent, inProg, messageCutting, 0}},
 		"nor one that was deleted":      {[]edit{inProgress, noVM2}, want{Rest, failure, "the VM vm was deleted before its snapshot was taken", 0}},
