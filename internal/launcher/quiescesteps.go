@@ -42,7 +42,9 @@ type holdState struct {
 type holdSteps struct {
 	marked, frozen, stopped bool
 	method                  launch.Method
-	refusal                 string
+	// refusal is the agent's; nothing means that it found no file system to freeze.
+	refusal string
+	nothing bool
 	// since is when the guest was frozen or stopped.
 	since time.Time
 }
@@ -81,7 +83,7 @@ func (l *launcher) answerHold(reply func(launch.Reply)) {
 
 func (l *launcher) recordHold(done holdSteps, err error) {
 	l.holdState.done = done
-	l.holdState.Refused(done.refusal)
+	l.holdState.NotFrozen(done.refusal, done.nothing)
 	action := l.holdState.Taken(done.method, done.since, err, time.Now())
 	asking := l.holdState.waitingReplies
 	l.holdState.waitingReplies = nil
@@ -171,6 +173,7 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 		if frozen > 0 || q.AgentOnly {
 			return done, nil
 		}
+		done.nothing = done.refusal == ""
 	}
 	if q.AgentOnly {
 		return done, fmt.Errorf("%w: it does not run (QEMU's state %q), so that its agent can't freeze it", errRefused, state)

@@ -281,8 +281,8 @@ func TestAnAgentThatFreezesNothing(t *testing.T) {
 	r := newLauncher(t)
 	c, _ := r.start(30)
 	m, agent := r.monitor(), r.agent(&standIn{none: true})
-	if hold := c.hold(launch.Quiesce{Holder: "snap", Milliseconds: 30000, Agent: true}); hold.Method != launch.MethodStop {
-		t.Errorf("the guest is held by %q", hold.Method)
+	if hold := c.hold(launch.Quiesce{Holder: "snap", Milliseconds: 30000, Agent: true}); hold.Method != launch.MethodStop || !hold.NothingToFreeze {
+		t.Errorf("the guest is held by %+v", hold)
 	}
 	awaitRunState(t, m, "paused")
 	c.release("snap", "")
@@ -300,7 +300,7 @@ func TestAnAgentThatCannotFreeze(t *testing.T) {
 	}
 	awaitNoMarkers(t, m)
 	c.holdNext(launch.Quiesce{Holder: "snap", Milliseconds: 30000, Agent: true})
-	if hold := c.held(false); hold.Method != launch.MethodStop || hold.Refusal != "failed to freeze /srv: Input/output error" || agent.isFrozen() {
+	if hold := c.held(false); hold.Method != launch.MethodStop || hold.Refusal != "failed to freeze /srv: Input/output error" || hold.NothingToFreeze || agent.isFrozen() {
 		t.Errorf("the guest is held by %+v, frozen: %v", hold, agent.isFrozen())
 	}
 	awaitRunState(t, m, "paused")

@@ -64,6 +64,8 @@ type Hold struct {
 	Method Method `json:"method,omitempty"`
 	// Refusal is the agent's reason for a failed freeze, at most MaxRefusal bytes. The guest is its author.
 	Refusal string `json:"refusal,omitempty"`
+	// NothingToFreeze means that the agent found no file system to freeze, so the guest was stopped.
+	NothingToFreeze bool `json:"nothingToFreeze,omitempty"`
 	// Milliseconds is the duration so far, or in total.
 	Milliseconds int64 `json:"milliseconds,omitempty"`
 	// Ended is why, empty while the hold lasts.

@@ -120,10 +120,12 @@ func (m *Machine) Taken(method launch.Method, since time.Time, err error, now ti
 	return m.Tick(now)
 }
 
-// Refused stores the agent's reason for a failed freeze. It must be called before Taken.
-func (m *Machine) Refused(words string) {
+// NotFrozen stores the agent's reason for a failed freeze, or that it had nothing to freeze. It must be called before
+// Taken.
+func (m *Machine) NotFrozen(refusal string, nothing bool) {
 	if m.phase == taking {
-		m.hold.Refusal = strings.ToValidUTF8(words[:min(len(words), launch.MaxRefusal)], "")
+		m.hold.Refusal = strings.ToValidUTF8(refusal[:min(len(refusal), launch.MaxRefusal)], "")
+		m.hold.NothingToFreeze = nothing
 	}
 }
 

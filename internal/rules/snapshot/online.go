@@ -201,6 +201,10 @@ func how(hold *launch.Hold) snapshotv1.SourceIndication {
 			Message: fmt.Sprintf("The guest agent could not freeze file systems: %s. The guest was stopped for %.2f s, and its disks are as after a power failure.",
 				strings.TrimRight(line[:min(len(line), launch.MaxRefusal)], "."), held)}
 	}
+	if hold.NothingToFreeze {
+		return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotGuestAgentIndication,
+			Message: fmt.Sprintf("The guest agent found no file system to freeze. The guest was stopped for %.2f s.", held)}
+	}
 	return snapshotv1.SourceIndication{Indication: snapshotv1.VMSnapshotNoGuestAgentIndication,
 		Message: fmt.Sprintf("No guest agent had frozen file systems. The guest was stopped for %.2f s, and its disks are as after a power failure.", held)}
 }

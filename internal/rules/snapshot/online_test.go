@@ -182,6 +182,8 @@ func TestWhatASnapshotSaysOfAGuestThatRan(t *testing.T) {
 		want  []string
 	}{
 		"frozen": {[]edit{begun(taken, taken), reported(false), hold(over)}, []string{"GuestAgent: The guest agent had frozen the guest's file systems, for 0.40 s.", "Online"}},
+		"nothing to freeze": {[]edit{begun(taken, taken), reported(false), hold(func(h *launch.Hold) { h.Method, h.NothingToFreeze = launch.MethodStop, true })},
+			[]string{"GuestAgent: The guest agent found no file system to freeze. The guest was stopped for", "Online"}},
 		"refused": {[]edit{begun(taken, taken), reported(false), hold(func(h *launch.Hold) { h.Method, h.Refusal = launch.MethodStop, "failed to freeze /:\n\x1b[31mbusy." })},
 			[]string{"Online", "QuiesceFailed: The guest agent could not freeze file systems: failed to freeze /: [31mbusy. The guest was stopped for 0.40 s"}},
 		"stopped":    {[]edit{begun(taken, taken), reported(false), hold(by(launch.MethodStop))}, []string{"NoGuestAgent: No guest agent had frozen file systems. The guest was stopped for 0.40 s", "Online"}},
