@@ -129,11 +129,20 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 			volumemigration.Describe(migrated, vmi, d.o.Destinations)
 		}
 		facts.Volumes = vmistatus.Known(vmistatus.Volumes{Migrated: migrated,
-			Message: "the disks are copied to other claims by a migration: volumes " + volumemigration.Text(d.moves.wanted)})
+			Message: "the disks are copied to other claims by a migration: volumes " + volumemigration.Text(d.moves.wanted) + keptBy(vmi)})
 	}
 	before := vmi.Status
 	vmi.Status = vmistatus.Project(vmi, vmistatus.Controller, facts)
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
+}
+
+// keptBy returns what keeps the guest on its node however its disks are moved, as the end of a sentence.
+func keptBy(vmi *v1.VirtualMachineInstance) string {
+	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsStorageLiveMigratable)
+	if c == nil || c.Status != corev1.ConditionFalse {
+		return ""
+	}
+	return ". This waits: " + c.Message
 }
 
 // calm reports whether the VMI's status says nothing about disks to copy, except that earlier ones were given up.

@@ -169,6 +169,26 @@ func TestVolumesThatAreMigrated(t *testing.T) {
 	}
 }
 
+func TestAVolumeMigrationSaysWhatItWaitsFor(t *testing.T) {
+	kept := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Status.Conditions = append(vmi.Status.Conditions, v1.VirtualMachineInstanceCondition{
+			Type: v1.VirtualMachineInstanceIsStorageLiveMigratable, Status: corev1.ConditionFalse, Message: "the disk h is a file on this node",
+		})
+	}
+	for want, vmi := range map[string]*v1.VirtualMachineInstance{
+		"volumes root from a to b": newTestVMI(running, isOn("a")),
+		"volumes root from a to b. This waits: the disk h is a file on this node": newTestVMI(running, isOn("a"), kept),
+	} {
+		p := decide(Observed{VM: newVM(v1.RunStrategyAlways, wants("b"), recorded(aToB)), VMI: vmi, Now: now})
+		if p.Sync == nil {
+			t.Fatal("the VMI is not changed")
+		}
+		if c := condition.Find(p.Sync.Status.Conditions, v1.VirtualMachineInstanceVolumesChange); c == nil || !strings.HasSuffix(c.Message, want) {
+			t.Errorf("the condition is %+v, want the end %q", c, want)
+		}
+	}
+}
+
 // KubeVirt's clients match the first sentence, and the VM is looked at again, since nothing wakes it.
 func TestAClaimThatDoesNotExist(t *testing.T) {
 	o := Observed{VM: newVM(v1.RunStrategyAlways, wants("z")), VMI: newTestVMI(running, isOn("a")), Now: now}
