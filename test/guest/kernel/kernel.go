@@ -51,7 +51,7 @@ func Folder(other string) string {
 }
 
 // Build makes the kernel from a tree's source, or returns the existing one with the same key. The source is
-// unpacked below work. While another process builds the kernel, Build waits.
+// unpacked below work. Processes build one kernel at a time.
 func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, error) {
 	archive, version, err := find(tree)
 	if err != nil {
@@ -66,6 +66,10 @@ func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, er
 	}
 	folder := filepath.Join(kept, "kernel-"+key)
 	built := Kernel{File: filepath.Join(folder, "vmlinuz"), Key: key}
+	// An old one may be removed just now by the holder of the lock.
+	if info, err := os.Stat(folder); err == nil && time.Since(info.ModTime()) < unusedFor && touch(folder) {
+		return built, nil
+	}
 	lock, err := os.OpenFile(filepath.Join(kept, "kernel.lock"), os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
 		return Kernel{}, fmt.Errorf("making the lock of the guest's kernel: %w", err)
@@ -74,7 +78,7 @@ func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, er
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return Kernel{}, fmt.Errorf("locking the guest's kernel: %w", err)
 	}
-	if now := time.Now(); os.Chtimes(folder, now, now) == nil {
+	if touch(folder) {
 		return built, nil
 	}
 	err = debian.Whole(folder, func(made, _ string) error {
@@ -93,6 +97,12 @@ func Build(ctx context.Context, kept, work string, tree debian.Tree) (Kernel, er
 		return Kernel{}, fmt.Errorf("building the guest's kernel: %w", err)
 	}
 	return built, removeUnused(kept, time.Now())
+}
+
+// touch keeps a kernel from being removed. It returns false if there is none.
+func touch(folder string) bool {
+	now := time.Now()
+	return os.Chtimes(folder, now, now) == nil
 }
 
 // The two places may be in different file systems.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"drydock.dev/drydock/images/debian"
 )
 
@@ -125,9 +127,24 @@ func TestAKernelThatIsThereIsFoundAndKept(t *testing.T) {
 	if err := os.Chtimes(filepath.Dir(file), long, long); err != nil {
 		t.Fatal(err)
 	}
-	got, err := Build(t.Context(), root, t.TempDir(), tree)
-	if err != nil || got != (Kernel{File: file, Key: key}) {
-		t.Errorf("got %+v, %v", got, err)
+	build := func() {
+		t.Helper()
+		if got, err := Build(t.Context(), root, t.TempDir(), tree); err != nil || got != (Kernel{File: file, Key: key}) {
+			t.Errorf("got %+v, %v", got, err)
+		}
+	}
+	build()
+	// Another process builds another kernel meanwhile.
+	lock, err := os.OpenFile(filepath.Join(root, "kernel.lock"), os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	build()
+	if err := lock.Close(); err != nil {
+		t.Fatal(err)
 	}
 	if info, err := os.Stat(filepath.Dir(file)); err != nil || time.Since(info.ModTime()) > unusedFor {
 		t.Error("who asks for a kernel does not keep it from being removed")
