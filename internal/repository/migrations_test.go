@@ -28,7 +28,7 @@ func TestMigrationsTellNothingBeforeTell(t *testing.T) {
 			t.Errorf("%s: %s is not found to send anything: the test looks in the wrong place", connections, name)
 		}
 	}
-	for _, name := range []string{"Fill", "Told", "Stands", "Unrun", "Lost"} {
+	for _, name := range []string{"AddFacts", "Told", "RecordStopped", "RecordUnmarked", "Lost"} {
 		if slices.Contains(senders, name) {
 			t.Errorf("%s: %s sends something: Observe needs it", connections, name)
 		}
@@ -98,7 +98,7 @@ func TestMigrationsThatTellElsewhereAreFound(t *testing.T) {
 	const kept = `package migration
 type Source struct{ mine Facts }
 func (s *Source) Told() Told { return s.told }
-func (s *Source) Stands(still bool) { s.still = still }
+func (s *Source) RecordStopped(still bool) { s.still = still }
 func (s *Source) Tell(fact Fact) { publish(&s.mine, fact) }
 func publish(mine *Facts, fact Fact) { mine.Publish(fact) }
 `
@@ -106,7 +106,7 @@ func publish(mine *Facts, fact Fact) { mine.Publish(fact) }
 import "context"
 type Migration struct{ source *Source; env Env }
 func (m *Migration) Observe(in Facts) Seen { return m.ask(in) }
-func (m *Migration) ask(in Facts) Seen { m.source.Stands(in.still); return Seen{m.source.Told()} }
+func (m *Migration) ask(in Facts) Seen { m.source.RecordStopped(in.still); return Seen{m.source.Told()} }
 func (*Migration) Decide(seen Seen) Decision { return plan(seen) }
 func plan(seen Seen) Decision { return Decision{} }
 func (m *Migration) Tell(d Decision) { m.source.Tell(d.fact) }
@@ -124,7 +124,7 @@ func (m *Migration) Act(ctx context.Context, d Decision) { m.env.Log(d) }
 		"Tell is missing":            {") Tell(d", ") Say(d", "0 functions Tell"},
 		"Decide has a state":         {"(*Migration) Decide", "(m *Migration) Decide", "Decide names its receiver"},
 		"Decide tells":               {"return plan(seen)", "seen.source.Tell(0); return plan(seen)", "reach Decide, which tells the other side"},
-		"Observe tells in a way":     {"m.source.Stands(in.still);", "m.source.Tell(0);", "reach ask, which tells the other side"},
+		"Observe tells in a way":     {"m.source.RecordStopped(in.still);", "m.source.Tell(0);", "reach ask, which tells the other side"},
 		"Observe commands QEMU":      {"ask(in Facts)", "ask(ctx context.Context, in Facts)", "reach ask, which can command QEMU"},
 		"Observe acts":               {"return m.ask(in)", "m.Act(nil, Decision{}); return m.ask(in)", "reach Act, which uses env"},
 		"Decide reads another clock": {"return Decision{} }", "time.Now(); return Decision{} }", "Decide reaches plan, which is not pure"},

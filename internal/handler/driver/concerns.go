@@ -82,7 +82,7 @@ func (d *Driver) roundOf(a *attached, seen presence.Facts, known guest.Facts) co
 		Images: a.prepared.Images, Claims: a.prepared.Claims,
 		InPod: networks.Attached, PodVersion: networks.Version, NICs: a.nics.Present(),
 		RunState: known.RunState, KVM: known.KVM, Halted: known.Halted,
-		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.outgoing.Connects(),
+		Migrating: known.Migration.UnderWay(), CopyingDisks: len(known.Jobs) > 0, TargetConnected: d.outgoing.HasConnection(),
 		Now: d.env.Now(),
 	}
 	if vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination && known.Migration.Arriving() {

@@ -193,7 +193,7 @@ func (d *Driver) Run(ctx context.Context) {
 		d.tellMigrations(&s)
 		changes := d.decideStatus(&s, &o)
 		if s.progress != nil {
-			d.outgoing.WritesProgress(s.now)
+			d.outgoing.RecordProgressWrite(s.now)
 			d.reports.WriteProgress(ctx, s.progress)
 		}
 		d.outgoing.SetDowntimeLimit(ctx, &s.outgoing, s.attached.sender())

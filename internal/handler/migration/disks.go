@@ -10,17 +10,17 @@ import (
 // disks is safe for concurrent use.
 type disks struct {
 	mu   sync.Mutex
-	told []migrationwire.Disk
+	list []migrationwire.Disk
 }
 
-func (d *disks) set(told []migrationwire.Disk) {
+func (d *disks) set(list []migrationwire.Disk) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.told = told
+	d.list = list
 }
 
 func (d *disks) get() []migrationwire.Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Clone(d.told)
+	return slices.Clone(d.list)
 }

@@ -7,19 +7,16 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// Cost is the cost of a migration. A field is 0 if unknown: only an earlier virt-handler saw the beginning.
+// Cost is the cost of a migration. A field is 0 if an earlier virt-handler saw the beginning.
 type Cost struct {
-	// Total lasts until the source was told that the guest runs at the target.
 	Total time.Duration
-	// Downtime is an upper bound: from QEMU's stop until the source heard of the arrival. Both are by the source's
-	// clock (decision 305).
+	// Downtime is an upper bound: from QEMU's stop to the target's message, by the source's clock (decision 305).
 	Downtime time.Duration
-	// Sent is in bytes.
-	Sent int64
+	Sent     int64 // bytes
 }
 
-// Cost returns the cost of a migration whose guest runs at the target. stopped is when QEMU stopped the guest here,
-// zero if unknown; sent is in bytes. The arrival is now if the target's message has not come yet.
+// Cost returns the cost of a migration whose guest runs at the target, up to the target's message or, before it has
+// come, up to now. stopped is zero if unknown.
 func (s *Source) Cost(stopped time.Time, sent int64) Cost {
 	ran := s.received.at(switchover.Ran)
 	if ran.IsZero() {

@@ -27,7 +27,7 @@ func TestWhatAMigrationHasCost(t *testing.T) {
 		s.received = received{wake: func() {}, now: s.env.Now}
 		now = begins
 		if c.begun {
-			s.Begins()
+			s.RecordBegin()
 		}
 		for _, after := range c.heard {
 			now = begins.Add(after)

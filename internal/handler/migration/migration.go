@@ -5,9 +5,8 @@
 //	Target: facts and connections from the source              (virt-handler at the target)
 //
 // A Source or Target owns the connections and facts of one migration, and ends with it. It must not decide the
-// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server. Fill, Told and
-// the methods that record what was seen send nothing. It stores nothing for the next virt-handler: the other side sends
-// all its facts again.
+// consequences of a fact (package switchover does), and knows neither QEMU's monitor nor the API server. It stores
+// nothing for the next virt-handler: the other side sends all its facts again.
 package migration
 
 import (
@@ -33,15 +32,14 @@ type Node struct {
 	Expected *migrationproxy.Expectations
 	// Address is empty if other nodes can't reach this one.
 	Address func() string
-	// CPUs is the number of processors that virt-handler may use at a time.
-	CPUs   int
-	Limits migrationproxy.Limits
+	CPUs    int // for virt-handler at a time
+	Limits  migrationproxy.Limits
 }
 
 // Env has the dependencies of a migration.
 type Env struct {
 	*Node
-	// Go runs a goroutine that the owner waits for; it ends with its context.
+	// Go runs a goroutine that the owner waits for.
 	Go   func(func())
 	Wake func()
 	Now  func() time.Time
@@ -76,7 +74,7 @@ type Target struct {
 	forget   func()
 	received received
 	disks    disks
-	// offer is the transport that the source proposes, agreed the one that QEMU uses.
+	// The source proposes offer; QEMU uses agreed.
 	offer, agreed transport
 	unmarked      bool // see switchover.TargetFacts
 }
@@ -104,17 +102,17 @@ func (t *Target) Tell(fact switchover.Fact) {
 	}
 }
 
-// Unrun records whether QEMU was seen without its ran marker, until the marker is about to be set.
-func (t *Target) Unrun(unmarked bool) { t.unmarked = unmarked }
+// RecordUnmarked records whether QEMU has no ran marker, and none is about to be set.
+func (t *Target) RecordUnmarked(unmarked bool) { t.unmarked = unmarked }
 
-// Disks returns the plugged disks of the source's guest, nil until the source has sent the list.
+// Disks returns the plugged disks of the source's guest, nil until the source has sent them.
 func (t *Target) Disks() []migrationwire.Disk { return t.disks.get() }
 
-// TellPlugged tells the source that QEMU here has the listed disks.
+// TellPlugged tells the source that QEMU here has the plugged disks.
 func (t *Target) TellPlugged() { t.mine.Publish(migrationwire.Plugged) }
 
-// Fill adds this side's facts.
-func (t *Target) Fill(f *switchover.TargetFacts) {
+// AddFacts adds this side's facts.
+func (t *Target) AddFacts(f *switchover.TargetFacts) {
 	f.Released, f.Unmarked = t.received.has(switchover.Released), t.unmarked
 }
 
@@ -128,43 +126,41 @@ type Source struct {
 	ctx      context.Context
 	cancel   context.CancelFunc
 
-	// The following fields belong to the driver's goroutine. copying is when the copy of disks began; copied is its
-	// last sample, until memory is sent. paused is when the guest was seen stopped until its memory is sent, stopped
-	// when it was for the switchover; both are zero while it is not. cause is why the migration was canceled.
+	// The following fields belong to the driver's goroutine.
 	offered  switchover.Transport
 	forwards map[migrationwire.Channel]*migrationproxy.Forward
 	endDisks context.CancelFunc
 	progress switchover.Progress
-	copying  time.Time
-	copied   switchover.Sample
-	paused   time.Time
-	stopped  time.Time
-	// canceling is since when QEMU was seen to cancel the migration, switched when it was told to switch to post-copy.
-	canceling, switched time.Time
-	began               time.Time
-	cause               string
-	told                Told
+	// copied is the last sample of the disk copies, which began at copying.
+	copying time.Time
+	copied  switchover.Sample
+	// The guest is stopped until its memory is sent (paused), or for the switchover (stopped). QEMU cancels the
+	// migration (canceling). Each is zero while that is not so.
+	paused, stopped, canceling time.Time
+	switched                   time.Time // to post-copy
+	began                      time.Time
+	cause                      string // of the cancellation
+	told                       Told
 	// lastWritten is when progress was last written, or there was none to write yet.
 	lastWritten time.Time
 	handsOver   bool
-	// left means that the guest is marked as one that has left, shielded that its stream is kept open at QEMU's end, lost
-	// that something of it has not reached the target, rejected that QEMU was answered in the target's place.
+	// The guest is marked as left; its stream is kept open at QEMU's end (shielded); a part of the stream has not reached
+	// the target (lost); virt-handler has answered QEMU in the target's place (rejected).
 	left, shielded, lost, rejected bool
 }
 
-// Told is what this virt-handler has told QEMU and the target so far, in the conversation of one Source.
+// Told has the commands and facts that this Source has sent to QEMU and the target.
 type Told struct {
-	// Refused is why the guest can't be sent, empty if no reason is known.
+	// Refused is the reason why the guest can't be sent; empty if none is known.
 	Refused string
-	// DisksSent means that the target has the list of plugged disks, Disks.
+	// DisksSent means that the target has Disks, the list of plugged disks.
 	Disks     []migrationwire.Disk
 	DisksSent bool
-	// QEMU was told to finish the disk copies (Finished), to hand the guest over (Continued), and to do so before the
-	// memory is sent (Switched).
+	// QEMU was told to finish the disk copies, to hand the guest over, or to hand it over before its memory.
 	Finished, Continued, Switched bool
-	// Downtime is the last limit that QEMU was told, 0 for none.
+	// Downtime is the last limit, 0 for none.
 	Downtime time.Duration
-	// Withdrawn is when the guest was last told to be withdrawn.
+	// Withdrawn is the last withdrawal's time.
 	Withdrawn time.Time
 }
 
@@ -191,11 +187,10 @@ func (s *Source) Close() { s.cancel() }
 // Tell sends a fact to the target.
 func (s *Source) Tell(fact switchover.Fact) { publish(&s.mine, fact) }
 
-// diskAnswer is how long the target may leave a write to a disk unanswered, for which the guest waits. No working disk
-// takes as long.
+// diskAnswer bounds the target's answer to a write to a disk, for which the guest waits. A working disk is faster.
 const diskAnswer = 20 * time.Second
 
-// Forward passes on QEMU's connections, whose process admit checks, and closes the listener.
+// Forward forwards QEMU's connections to the target after admit has checked their process. It closes the listener.
 func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.Listener, admit func(*net.UnixConn) error) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	f := &migrationproxy.Forward{Outgoing: s.out, Channel: channel, Admit: admit, OnLost: s.env.Wake}
@@ -211,11 +206,11 @@ func (s *Source) Forward(channel migrationwire.Channel, listener migrationproxy.
 	})
 }
 
-// Forwards reports whether a channel's connections are passed on.
+// Forwards reports whether a channel's connections are forwarded.
 func (s *Source) Forwards(channel migrationwire.Channel) bool { return s.forwards[channel] != nil }
 
-// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected: QEMU waits while it
-// opens the disks at the target.
+// OpenDisks ends the disk connections if opened is not called within wait after QEMU has connected. QEMU answers nothing
+// while it opens the disks at the target.
 func (s *Source) OpenDisks(wait time.Duration) (opened func()) {
 	return s.forwards[migrationwire.Disks].Opening(wait, s.EndDisks)
 }
@@ -227,25 +222,25 @@ func (s *Source) EndDisks() {
 	}
 }
 
-// Finishes records that QEMU was told to finish the copies.
-func (s *Source) Finishes() { s.told.Finished = true }
+// RecordFinishMirrors records that QEMU was told to finish the disk copies.
+func (s *Source) RecordFinishMirrors() { s.told.Finished = true }
 
-// Begins records that QEMU is about to be told to begin.
-func (s *Source) Begins() {
+// RecordBegin records that QEMU is about to be told to migrate.
+func (s *Source) RecordBegin() {
 	s.began = s.env.Now()
 	if s.copying.IsZero() {
 		s.lastWritten = s.began
 	}
 }
 
-// Allows records the downtime that QEMU was told.
-func (s *Source) Allows(downtime time.Duration) { s.told.Downtime = downtime }
+// RecordDowntimeLimit records the limit that QEMU was told.
+func (s *Source) RecordDowntimeLimit(downtime time.Duration) { s.told.Downtime = downtime }
 
-// Continues records that QEMU was told to hand the guest over.
-func (s *Source) Continues() { s.told.Continued = true }
+// RecordContinue records that QEMU was told to hand the guest over.
+func (s *Source) RecordContinue() { s.told.Continued = true }
 
-// Shield has a stream that breaks at the target's end kept open at QEMU's, until Leaves is called. Call it before QEMU is
-// told to hand a guest over by post-copy.
+// Shield keeps a stream that breaks at the target's end open at QEMU's end, until RecordLeft. Call it before QEMU is told
+// to hand a guest over by post-copy.
 func (s *Source) Shield() {
 	if f := s.forwards[migrationwire.Stream]; f != nil {
 		s.shielded = true
@@ -258,28 +253,28 @@ func (s *Source) Shielded() bool {
 	return s.shielded && s.forwards[migrationwire.Stream].Open()
 }
 
-// Lost reports whether something of the stream has not reached the target, and QEMU does not know.
+// Lost reports whether a part of the stream has not reached the target, unknown to QEMU.
 func (s *Source) Lost() bool {
 	f := s.forwards[migrationwire.Stream]
 	s.lost = s.lost || f != nil && f.Lost()
 	return s.lost
 }
 
-// Withdraws records that the guest is being withdrawn.
-func (s *Source) Withdraws() { s.told.Withdrawn = s.env.Now() }
+// RecordWithdrawal records that QEMU is being told to withdraw the guest.
+func (s *Source) RecordWithdrawal() { s.told.Withdrawn = s.env.Now() }
 
-// Canceled records why the migration is canceled; the first reason counts.
-func (s *Source) Canceled(reason string) {
+// RecordCancelReason records the reason of the cancellation; the first counts.
+func (s *Source) RecordCancelReason(reason string) {
 	if s.cause == "" {
 		s.cause = reason
 	}
 }
 
-// Refuse records why the guest can't be sent.
-func (s *Source) Refuse(reason string) { s.told.Refused = reason }
+// RecordRefusal records why the guest can't be sent.
+func (s *Source) RecordRefusal(reason string) { s.told.Refused = reason }
 
-// CopiedDisks records the progress of the disk copies, which come before memory.
-func (s *Source) CopiedDisks(m *switchover.Mirrors) {
+// RecordDiskProgress records the progress of the disk copies. They come before memory.
+func (s *Source) RecordDiskProgress(m *switchover.Mirrors) {
 	now := s.env.Now()
 	if s.copying.IsZero() {
 		s.copying, s.lastWritten = now, now
@@ -291,8 +286,8 @@ func (s *Source) CopiedDisks(m *switchover.Mirrors) {
 	s.copied, s.progress = sample, s.progress.Add(sample)
 }
 
-// Copied records the progress of sending memory, which follows the disks.
-func (s *Source) Copied(sample switchover.Sample) {
+// RecordMemoryProgress adds a sample of memory to the progress of the disks.
+func (s *Source) RecordMemoryProgress(sample switchover.Sample) {
 	sample.Elapsed += s.copied.Elapsed
 	sample.Transferred += s.copied.Transferred
 	s.progress = s.progress.Add(sample)
@@ -301,9 +296,8 @@ func (s *Source) Copied(sample switchover.Sample) {
 // CopyRate is in bytes per second.
 func (s *Source) CopyRate() int64 { return s.copied.Throughput }
 
-// HandsOver records that QEMU hands the guest over, or has sent it. Both are usually short, so progress is due only
-// after they have lasted.
-func (s *Source) HandsOver() {
+// RecordHandover records that QEMU hands the guest over, or has sent it. Progress is due only if that lasts.
+func (s *Source) RecordHandover() {
 	if !s.handsOver {
 		s.handsOver, s.lastWritten = true, s.env.Now()
 	}
@@ -312,18 +306,18 @@ func (s *Source) HandsOver() {
 // ProgressDue reports whether progress should be written.
 func (s *Source) ProgressDue(now time.Time) bool { return vmistatus.ProgressDue(s.lastWritten, now) }
 
-// ToldProgress records that progress is being written.
-func (s *Source) ToldProgress(now time.Time) { s.lastWritten = now }
+// RecordProgressWrite records that progress is being written.
+func (s *Source) RecordProgressWrite(now time.Time) { s.lastWritten = now }
 
-// Leaves records that the guest is marked as one that has left: QEMU has to notice if its stream breaks.
-func (s *Source) Leaves() {
+// RecordLeft records that the guest is marked as left, and ends the shield: QEMU must notice a broken stream from now on.
+func (s *Source) RecordLeft() {
 	s.left, s.shielded, s.lost = true, false, false
 	if f := s.forwards[migrationwire.Stream]; f != nil {
 		f.Unshield()
 	}
 }
 
-// Reject answers a QEMU whose stream was discarded, and which has sent all memory, that the guest could not be loaded.
+// Reject tells a QEMU that has sent all memory into a discarded stream that the guest could not be loaded.
 func (s *Source) Reject() error {
 	f := s.forwards[migrationwire.Stream]
 	if f == nil || s.rejected {
@@ -334,27 +328,27 @@ func (s *Source) Reject() error {
 	return err
 }
 
-// Discard makes a QEMU that was told to hand its guest over hear the next command, even if it has not answered: it does
-// nothing else while the target does not read (migrationproxy.Forward.Discard).
+// Discard frees a QEMU that hands its guest over for the next command: QEMU does nothing else while the target does not
+// read (migrationproxy.Forward.Discard).
 func (s *Source) Discard() {
 	if f := s.forwards[migrationwire.Stream]; f != nil && (s.told.Continued || s.told.Refused != "") && !s.left {
 		f.Discard()
 	}
 }
 
-// Stands records whether the guest is stopped for the switchover.
-func (s *Source) Stands(still bool) { s.stopped = s.since(s.stopped, still) }
+// RecordStopped records whether the guest is stopped for the switchover.
+func (s *Source) RecordStopped(still bool) { s.stopped = s.since(s.stopped, still) }
 
-// Cancels records whether QEMU cancels the migration.
-func (s *Source) Cancels(still bool) { s.canceling = s.since(s.canceling, still) }
+// RecordCanceling records whether QEMU cancels the migration.
+func (s *Source) RecordCanceling(still bool) { s.canceling = s.since(s.canceling, still) }
 
-// Pauses records whether the guest is stopped until its memory is sent.
-func (s *Source) Pauses(still bool) { s.paused = s.since(s.paused, still) }
+// RecordPaused records whether the guest is stopped until its memory is sent.
+func (s *Source) RecordPaused(still bool) { s.paused = s.since(s.paused, still) }
 
-// since returns since when a state is seen; then is the last result.
-func (s *Source) since(then time.Time, seen bool) time.Time {
+// since returns when an observed state began, zero if it is not observed. then is the last result.
+func (s *Source) since(then time.Time, observed bool) time.Time {
 	switch {
-	case !seen:
+	case !observed:
 		return time.Time{}
 	case then.IsZero():
 		return s.env.Now()
@@ -369,7 +363,7 @@ func (s *Source) lasts(since time.Time) time.Duration {
 	return s.env.Now().Sub(since)
 }
 
-// TellDisks sends the list of plugged disks to the target; the first list counts.
+// TellDisks sends the plugged disks to the target; the first list counts.
 func (s *Source) TellDisks(disks []migrationwire.Disk) {
 	if !s.told.DisksSent {
 		s.told.DisksSent, s.told.Disks = true, disks
@@ -377,15 +371,15 @@ func (s *Source) TellDisks(disks []migrationwire.Disk) {
 	}
 }
 
-// Told returns what QEMU and the target were told.
+// Told returns the commands and facts that were sent.
 func (s *Source) Told() Told { return s.told }
 
-// Plugged reports whether QEMU at the target has all plugged disks. A virt-handler of a version before plugged disks
-// could move never says so.
+// Plugged reports whether QEMU at the target has all plugged disks. An old virt-handler, which can't move them, never
+// says so.
 func (s *Source) Plugged() bool { return s.received.has(switchover.Fact(migrationwire.Plugged)) }
 
-// Fill adds this side's facts.
-func (s *Source) Fill(f *switchover.SourceFacts, limits switchover.Limits) {
+// AddFacts adds this side's facts.
+func (s *Source) AddFacts(f *switchover.SourceFacts, limits switchover.Limits) {
 	f.Connected = s.received.connected()
 	f.Ready = s.received.has(switchover.Ready)
 	f.Ran, f.Never = s.received.has(switchover.Ran), s.received.has(switchover.Never)

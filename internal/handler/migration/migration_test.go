@@ -177,12 +177,12 @@ func (n *nodes) target(from string, dial func(context.Context) (*net.UnixConn, e
 func noQEMU(context.Context) (*net.UnixConn, error) { return nil, errors.New("there is no QEMU") }
 
 func atSource(s *Source) (f switchover.SourceFacts) {
-	s.Fill(&f, switchover.Limits{})
+	s.AddFacts(&f, switchover.Limits{})
 	return f
 }
 
 func atTarget(t *Target) (f switchover.TargetFacts) {
-	t.Fill(&f)
+	t.AddFacts(&f)
 	return f
 }
 
@@ -316,8 +316,8 @@ func silent(t *testing.T) (*Source, *surroundings) {
 func TestWhatTheSourceRemembers(t *testing.T) {
 	limits := switchover.Limits{Stall: 10 * time.Second}
 	stalls := func(s *Source) {
-		s.Copied(switchover.Sample{Elapsed: time.Second, Transferred: 1})
-		s.Copied(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1})
+		s.RecordMemoryProgress(switchover.Sample{Elapsed: time.Second, Transferred: 1})
+		s.RecordMemoryProgress(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1})
 	}
 	forwards := func(s *Source) { s.forwards[migrationwire.Stream] = &migrationproxy.Forward{} }
 	stalled := switchover.DecideConvergence(switchover.Progress{Last: switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}, Moved: time.Second}, limits, 0)
@@ -332,24 +332,24 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 	}{
 		"nothing":                           {func(*Source, *surroundings) {}, false, switchover.SourceFacts{}},
 		"its streams are passed on":         {func(s *Source, _ *surroundings) { forwards(s) }, false, switchover.SourceFacts{Streams: true}},
-		"it was canceled":                   {func(s *Source, _ *surroundings) { s.Canceled("too slow") }, false, switchover.SourceFacts{Cause: "too slow"}},
-		"it was canceled twice":             {func(s *Source, _ *surroundings) { s.Canceled("too slow"); s.Canceled("aborted") }, false, switchover.SourceFacts{Cause: "too slow"}},
-		"the guest stands still, since now": {func(s *Source, _ *surroundings) { s.Stands(true) }, false, switchover.SourceFacts{}},
+		"it was canceled":                   {func(s *Source, _ *surroundings) { s.RecordCancelReason("too slow") }, false, switchover.SourceFacts{Cause: "too slow"}},
+		"it was canceled twice":             {func(s *Source, _ *surroundings) { s.RecordCancelReason("too slow"); s.RecordCancelReason("aborted") }, false, switchover.SourceFacts{Cause: "too slow"}},
+		"the guest stands still, since now": {func(s *Source, _ *surroundings) { s.RecordStopped(true) }, false, switchover.SourceFacts{}},
 		"the guest stands still for a while": {func(s *Source, e *surroundings) {
-			s.Stands(true)
+			s.RecordStopped(true)
 			e.pass(time.Second)
-			s.Stands(true)
+			s.RecordStopped(true)
 			e.pass(time.Second)
 		}, false, switchover.SourceFacts{Stopped: 2 * time.Second}},
-		"the guest stood still, and goes on": {func(s *Source, e *surroundings) { s.Stands(true); e.pass(time.Second); s.Stands(false) }, false, switchover.SourceFacts{}},
+		"the guest stood still, and goes on": {func(s *Source, e *surroundings) { s.RecordStopped(true); e.pass(time.Second); s.RecordStopped(false) }, false, switchover.SourceFacts{}},
 		"the guest stands still once more": {func(s *Source, e *surroundings) {
-			s.Stands(true)
+			s.RecordStopped(true)
 			e.pass(time.Second)
-			s.Stands(false)
-			s.Stands(true)
+			s.RecordStopped(false)
+			s.RecordStopped(true)
 			e.pass(3 * time.Second)
 		}, false, switchover.SourceFacts{Stopped: 3 * time.Second}},
-		"QEMU was told to hand it over": {func(s *Source, _ *surroundings) { s.Continues() }, false, switchover.SourceFacts{Continued: true}},
+		"QEMU was told to hand it over": {func(s *Source, _ *surroundings) { s.RecordContinue() }, false, switchover.SourceFacts{Continued: true}},
 		"the target has loaded it":      {func(s *Source, _ *surroundings) { s.received.add(migrationwire.Loaded) }, false, switchover.SourceFacts{Loaded: true}},
 		"the target will tell when it has loaded it": {func(s *Source, _ *surroundings) {
 			s.agreed.set(migrationwire.Transport{PostCopy: true, TellsLoaded: true})
@@ -358,13 +358,13 @@ func TestWhatTheSourceRemembers(t *testing.T) {
 		"it stalls":                           {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, true, switchover.SourceFacts{Begun: true, Streams: true, Convergence: stalled}},
 		"it stalls, another has passed it on": {func(s *Source, _ *surroundings) { stalls(s) }, true, switchover.SourceFacts{Begun: true}},
 		"it has not begun":                    {func(s *Source, _ *surroundings) { forwards(s); stalls(s) }, false, switchover.SourceFacts{Streams: true}},
-		"QEMU could not be told what is next": {func(s *Source, _ *surroundings) { s.Refuse("it is stuck") }, true, switchover.SourceFacts{Begun: true, Convergence: stuck}},
+		"QEMU could not be told what is next": {func(s *Source, _ *surroundings) { s.RecordRefusal("it is stuck") }, true, switchover.SourceFacts{Begun: true, Convergence: stuck}},
 	} {
 		s, here := silent(t)
 		c.do(s, here)
 		got := switchover.SourceFacts{Begun: c.begun}
 		c.want.Downtime = limits.Downtime
-		if s.Fill(&got, limits); got != c.want {
+		if s.AddFacts(&got, limits); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
 		s.Close()
@@ -378,11 +378,11 @@ func TestWhatTheSourceHasTold(t *testing.T) {
 		t.Errorf("a migration that is new has done something:\n%s", diff)
 	}
 	first := []migrationwire.Disk{{Volume: "data"}}
-	s.Refuse("the guest can't be sent")
-	s.Finishes()
-	s.Switches()
-	s.Continues()
-	s.Allows(time.Second)
+	s.RecordRefusal("the guest can't be sent")
+	s.RecordFinishMirrors()
+	s.RecordPostCopySwitch()
+	s.RecordContinue()
+	s.RecordDowntimeLimit(time.Second)
 	s.TellDisks(first)
 	s.TellDisks(nil) // the target has a list
 	want := Told{
@@ -401,32 +401,32 @@ func TestTheCopiesOfDisksAreProgress(t *testing.T) {
 	s.forwards[migrationwire.Disks] = &migrationproxy.Forward{}
 	limits := switchover.Limits{Stall: 10 * time.Second}
 	fill := func(f switchover.SourceFacts) switchover.ConvergenceAction {
-		s.Fill(&f, limits)
+		s.AddFacts(&f, limits)
 		return f.Convergence.Action
 	}
 	copied := switchover.SourceFacts{Mirrors: switchover.Mirrors{Begun: true, Done: 1, Total: 5}}
-	s.CopiedDisks(&copied.Mirrors)
+	s.RecordDiskProgress(&copied.Mirrors)
 	here.pass(9 * time.Second)
 	copied.Mirrors.Done = 2
-	s.CopiedDisks(&copied.Mirrors)
+	s.RecordDiskProgress(&copied.Mirrors)
 	here.pass(9 * time.Second)
-	if s.CopiedDisks(&copied.Mirrors); fill(copied) != switchover.LetCopy {
+	if s.RecordDiskProgress(&copied.Mirrors); fill(copied) != switchover.LetCopy {
 		t.Error("copies that go on are given up")
 	}
 	if rate := s.CopyRate(); rate != 0 {
 		t.Errorf("2 bytes in 18 seconds are %d in a second", rate)
 	}
 	copied.Mirrors.Done = 200
-	if s.CopiedDisks(&copied.Mirrors); s.CopyRate() != 11 {
+	if s.RecordDiskProgress(&copied.Mirrors); s.CopyRate() != 11 {
 		t.Errorf("200 bytes in 18 seconds are %d in a second", s.CopyRate())
 	}
 	copied.Mirrors.Done = 2
-	s.CopiedDisks(&copied.Mirrors)
+	s.RecordDiskProgress(&copied.Mirrors)
 	memory := switchover.SourceFacts{Begun: true}
-	if s.Copied(switchover.Sample{Elapsed: time.Second, Transferred: 1}); fill(memory) != switchover.LetCopy {
+	if s.RecordMemoryProgress(switchover.Sample{Elapsed: time.Second, Transferred: 1}); fill(memory) != switchover.LetCopy {
 		t.Error("memory that follows the disks is given up")
 	}
-	if s.Copied(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}); fill(memory) != switchover.GiveUp {
+	if s.RecordMemoryProgress(switchover.Sample{Elapsed: 11 * time.Second, Transferred: 1}); fill(memory) != switchover.GiveUp {
 		t.Error("memory that is not sent is not given up")
 	}
 	if last := s.progress.Last; last.Elapsed != 29*time.Second || last.Transferred != 3 {
@@ -444,28 +444,28 @@ func TestWhenTheProgressIsDue(t *testing.T) {
 	}{
 		"it has just been found":     {func(*Source, *surroundings) {}, false},
 		"it was found long ago":      {func(_ *Source, e *surroundings) { e.pass(5 * time.Second) }, true},
-		"memory is sent since now":   {func(s *Source, e *surroundings) { e.pass(time.Minute); s.Begins() }, false},
-		"memory is sent for a while": {func(s *Source, e *surroundings) { s.Begins(); e.pass(5*time.Second - 1) }, false},
-		"memory is sent for long":    {func(s *Source, e *surroundings) { s.Begins(); e.pass(5 * time.Second) }, true},
-		"disks are copied since now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.CopiedDisks(&switchover.Mirrors{}) }, false},
+		"memory is sent since now":   {func(s *Source, e *surroundings) { e.pass(time.Minute); s.RecordBegin() }, false},
+		"memory is sent for a while": {func(s *Source, e *surroundings) { s.RecordBegin(); e.pass(5*time.Second - 1) }, false},
+		"memory is sent for long":    {func(s *Source, e *surroundings) { s.RecordBegin(); e.pass(5 * time.Second) }, true},
+		"disks are copied since now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.RecordDiskProgress(&switchover.Mirrors{}) }, false},
 		"disks were copied, memory follows": {func(s *Source, e *surroundings) {
-			s.CopiedDisks(&switchover.Mirrors{})
+			s.RecordDiskProgress(&switchover.Mirrors{})
 			e.pass(5 * time.Second)
-			s.Begins()
+			s.RecordBegin()
 		}, true},
 		"disks are copied for long": {func(s *Source, e *surroundings) {
-			s.CopiedDisks(&switchover.Mirrors{})
+			s.RecordDiskProgress(&switchover.Mirrors{})
 			e.pass(5 * time.Second)
-			s.CopiedDisks(&switchover.Mirrors{})
+			s.RecordDiskProgress(&switchover.Mirrors{})
 		}, true},
-		"the guest was sent just now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.HandsOver() }, false},
-		"the guest was sent long ago": {func(s *Source, e *surroundings) { s.HandsOver(); e.pass(5 * time.Second); s.HandsOver() }, true},
+		"the guest was sent just now": {func(s *Source, e *surroundings) { e.pass(time.Minute); s.RecordHandover() }, false},
+		"the guest was sent long ago": {func(s *Source, e *surroundings) { s.RecordHandover(); e.pass(5 * time.Second); s.RecordHandover() }, true},
 		"it was told, and nothing has passed": {func(s *Source, e *surroundings) {
 			e.pass(time.Minute)
-			s.ToldProgress(e.now())
+			s.RecordProgressWrite(e.now())
 			e.pass(4 * time.Second)
 		}, false},
-		"it was told, and is to be again": {func(s *Source, e *surroundings) { s.ToldProgress(e.now()); e.pass(5 * time.Second) }, true},
+		"it was told, and is to be again": {func(s *Source, e *surroundings) { s.RecordProgressWrite(e.now()); e.pass(5 * time.Second) }, true},
 	} {
 		s := n.source()
 		c.do(s, n.here)
@@ -480,7 +480,7 @@ func TestTheTargetKnowsWhetherQEMUWasMarked(t *testing.T) {
 	n := newNodes(t)
 	target := n.target("node1", noQEMU)
 	for _, unmarked := range []bool{false, true, false} {
-		if target.Unrun(unmarked); atTarget(target).Unmarked != unmarked {
+		if target.RecordUnmarked(unmarked); atTarget(target).Unmarked != unmarked {
 			t.Errorf("unmarked is %v, want %v", !unmarked, unmarked)
 		}
 	}
@@ -569,8 +569,8 @@ func TestAGuestIsStoppedForOnlySoLong(t *testing.T) {
 	limits := switchover.Limits{Completion: time.Minute, Pause: true}
 	decides := func() switchover.ConvergenceAction {
 		f := switchover.SourceFacts{Begun: true}
-		s.Copied(switchover.Sample{Elapsed: 24 * time.Hour, Transferred: 1})
-		s.Fill(&f, limits)
+		s.RecordMemoryProgress(switchover.Sample{Elapsed: 24 * time.Hour, Transferred: 1})
+		s.AddFacts(&f, limits)
 		return f.Convergence.Action
 	}
 	for i, c := range []struct {
@@ -582,7 +582,7 @@ func TestAGuestIsStoppedForOnlySoLong(t *testing.T) {
 		{true, 1, switchover.GiveUp}, {false, 0, switchover.ConvergeByPause}, {true, 0, switchover.ConvergeByPause},
 	} {
 		here.pass(c.pass)
-		if s.Pauses(c.stopped); decides() != c.want {
+		if s.RecordPaused(c.stopped); decides() != c.want {
 			t.Errorf("step %d: it decides %q, want %q", i, decides(), c.want)
 		}
 	}

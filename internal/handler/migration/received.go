@@ -8,15 +8,14 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// received has the other side's facts from all connections. It is safe for concurrent use.
+// received has the other side's facts. It is safe for concurrent use.
 type received struct {
 	wake func()
 	now  func() time.Time
 
-	mu sync.Mutex
-	// facts has the time at which each fact was first received: every new connection repeats them.
-	facts map[switchover.Fact]time.Time
-	open  int
+	mu    sync.Mutex
+	facts map[switchover.Fact]time.Time // when each first came: every connection repeats them
+	open  int                           // connections
 }
 
 func (h *received) add(kind migrationwire.Kind) {

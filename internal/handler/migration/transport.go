@@ -7,8 +7,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// transport is one side's transport. The first value counts, since QEMU has been set to it. It is safe for concurrent
-// use.
+// transport is one side's transport. The first value counts, since QEMU is set to it. It is safe for concurrent use.
 type transport struct {
 	mu          sync.Mutex
 	chosen      *switchover.Transport
@@ -32,7 +31,7 @@ func (t *transport) get() (said switchover.Transport, known bool) {
 	return *t.chosen, true
 }
 
-// lacksLoaded reports whether the target is known never to tell that it has loaded the guest.
+// lacksLoaded reports whether the target never says that it has loaded the guest.
 func (t *transport) lacksLoaded() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,20 +48,20 @@ func (s *Source) Offer(t switchover.Transport) {
 	s.mine.PublishTransport(migrationwire.Offer, onWire(t))
 }
 
-// Transport returns the target's agreed transport, limited to the offer. An older target sends none, and receives the
-// guest on one connection.
+// Transport returns the agreed transport, limited to the offer. An older target sends none, and receives the guest on one
+// connection.
 func (s *Source) Transport() switchover.Transport {
 	t, _ := s.agreed.get()
 	return switchover.Transport{Channels: min(t.Channels, s.offered.Channels), PostCopy: t.PostCopy && s.offered.PostCopy}
 }
 
-// Switches records that QEMU was told to send the guest before its memory.
-func (s *Source) Switches() { s.told.Switched, s.switched = true, s.env.Now() }
+// RecordPostCopySwitch records that QEMU was told to send the guest before its memory.
+func (s *Source) RecordPostCopySwitch() { s.told.Switched, s.switched = true, s.env.Now() }
 
-// Offered returns the source's proposed transport; false until there is one.
+// Offered returns the source's offer; false until there is one.
 func (t *Target) Offered() (switchover.Transport, bool) { return t.offer.get() }
 
-// Agree tells the source the transport that QEMU is set to from now on.
+// Agree tells the source the transport to which QEMU is set from now on.
 func (t *Target) Agree(taken switchover.Transport) {
 	agreed := onWire(taken)
 	agreed.TellsLoaded = true

@@ -1,15 +1,14 @@
-// Package incoming takes a guest that migrates to the node: it is the target's side of a migration, from a QEMU that
-// waits for its guest until that guest runs.
+// Package incoming is the target's side of a migration, from a QEMU that waits for its guest until that guest runs.
 //
-//	Listen, ExportPlugged  prepare QEMU for its guest, and tell the source when they have
-//	Sync                   admits the source, or no longer
-//	Observe                collects the facts, and changes nothing  -> seen
-//	Decide                 is pure: it calls package switchover     -> decision
+//	Listen, ExportPlugged  prepare QEMU for its guest, and tell the source
+//	Sync                   admits or forgets the source
+//	Observe                collects the facts                   -> seen
+//	Decide                 is pure: it calls package switchover -> decision
 //	Tell                   sends the source its part of the decision
 //	Take, Recover          take the decided step, if it is its turn
 //
-// The driver calls them in this order in each round. Observe and Decide have no effect; Observe keeps whether QEMU was
-// seen without a mark, because QEMU's end takes that with it.
+// The driver calls them in this order in each round. Observe and Decide have no effect; Observe records whether QEMU had
+// no marker, because that is unknown after QEMU's end.
 //
 // It owns the state of one migration of one VMI. It must not write a status, start or stop QEMU, or decide when a step
 // is taken: the driver does. It stores nothing for the next virt-handler, which finds QEMU's markers.
@@ -45,7 +44,6 @@ import (
 
 // Network connects guests that have arrived.
 type Network interface {
-	// Connect is for a guest that has arrived by a migration.
 	Connect(pod network.Pod, vmi *v1.VirtualMachineInstance) error
 }
 
@@ -54,13 +52,13 @@ type Env struct {
 	migration.Env
 	Network  Network
 	Settings func() clusterconfig.Settings
-	// Dial connects to a socket of the QEMU that waits for the guest. It is safe for concurrent use.
+	// Dial connects to a socket of the waiting QEMU. It is safe for concurrent use.
 	Dial func(ctx context.Context, socket string) (*net.UnixConn, error)
 }
 
 // Migration is the migration of a VMI to the node, if there is one. Only one goroutine calls its methods.
 type Migration struct {
-	env Env // connections of the source read it, too
+	env Env // goroutines of the source's connections read it, too
 	current
 }
 
@@ -70,9 +68,10 @@ type current struct {
 	// target is nil until the source is admitted.
 	target   *migration.Target
 	recovery migration.Recovery
-	// exportFailure is about the content of plugged disks; exported means that QEMU accepts it.
-	listenFailure, exportFailure retry.Failure
-	exported                     bool
+	// They are about the content of plugged disks, which QEMU accepts once it is exported.
+	exportFailure retry.Failure
+	exported      bool
+	listenFailure retry.Failure
 }
 
 // New returns a Migration that has not begun.
@@ -85,8 +84,8 @@ func (m *Migration) Close() {
 	}
 }
 
-// Sync admits the source of the VMI's migration, and no longer that of any other. state is nil if there is no migration;
-// here means that this node is its target, waits that there is a QEMU for the guest.
+// Sync admits the source of the VMI's migration, and forgets any other. state is nil if there is no migration; here means
+// that this node is its target, waits that there is a QEMU for the guest.
 func (m *Migration) Sync(vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState, here, waits bool) {
 	if state == nil || m.of != state.MigrationUID || m.target != nil && !here {
 		m.Close()
@@ -112,7 +111,7 @@ func (m *Migration) expectSource(vmi *v1.VirtualMachineInstance, state *v1.Virtu
 	return migration.NewTarget(m.env.Env, migration.IDOf(vmi, state), state.SourceNode, target)
 }
 
-// Arrival returns the guest that comes to this node, nil until the source is admitted.
+// Arrival returns the arriving guest, nil until the source is admitted.
 func (m *Migration) Arrival(vmi *v1.VirtualMachineInstance) *concern.Arrival {
 	if m.target == nil {
 		return nil
@@ -132,16 +131,15 @@ type Facts struct {
 	Observed vmihandler.Observed
 	Exit     *launch.Exit
 	Guest    guest.Migration
-	// Address is that of this node for migrations, empty if it has none.
+	// Address is this node's address for migrations, empty if it has none.
 	Address string
 }
 
-// Seen is what Observe has seen in one round.
+// Seen is the result of one Observe.
 type Seen struct {
-	facts switchover.TargetFacts
-	of    types.UID
-	// admits means that the source is admitted.
-	admits   bool
+	facts    switchover.TargetFacts
+	of       types.UID
+	admits   bool // the source
 	address  string
 	recovery migration.Recovery
 	now      time.Time
@@ -159,7 +157,7 @@ type Decision struct {
 	step  switchover.TargetStep
 }
 
-// Observe returns the facts to decide on. It sends nothing, and records that QEMU was seen without its ran marker.
+// Observe returns the facts for Decide. It records whether QEMU has no ran marker.
 func (m *Migration) Observe(in Facts) Seen {
 	known, o := &in.Guest, in.Observed
 	of := o.VMI.Status.MigrationState.MigrationUID
@@ -177,14 +175,14 @@ func (m *Migration) Observe(in Facts) Seen {
 	target := m.target
 	if target != nil {
 		if f.Process == switchover.ProcessRuns && known.Arriving() {
-			target.Unrun(true)
+			target.RecordUnmarked(true)
 		}
-		target.Fill(&f)
+		target.AddFacts(&f)
 	}
 	return Seen{facts: f, of: of, admits: target != nil, address: in.Address, recovery: m.recovery, now: o.Now}
 }
 
-// Decide decides on the facts of a round.
+// Decide returns the decision on the facts of a round.
 func (*Migration) Decide(seen Seen) Decision {
 	f := seen.facts
 	step := switchover.DecideTarget(f)
@@ -199,7 +197,7 @@ func (*Migration) Decide(seen Seen) Decision {
 	}
 }
 
-// Tell sends the source its part of the decision, each fact once. It comes before the other effects of a round.
+// Tell sends the source its part of the decision, each fact once. Call it before the other effects of a round.
 func (m *Migration) Tell(d *Decision) {
 	if m.target != nil {
 		m.target.Tell(d.step.Tell)
@@ -209,15 +207,15 @@ func (m *Migration) Tell(d *Decision) {
 // QEMU is the QEMU that the guest has come to.
 type QEMU struct {
 	Target handover.Target
-	// NetNS is the pod's network namespace, NICs has the interfaces of QEMU.
-	NetNS *os.File
-	NICs  map[string]bool
+	NetNS  *os.File        // of the pod
+	NICs   map[string]bool // QEMU's interfaces
 	// UseTPM makes the next start use the TPM state that came with the guest.
 	UseTPM func(of types.UID) error
 }
 
-// Take runs the guest that has arrived. From just before the arrived guest resumes, nobody may report that it never ran
-// here. The source is told as soon as QEMU reports the start, since the busy guest delays QEMU's next answers.
+// Take runs the guest that has arrived. Right before it resumes, Take forgets that QEMU had no ran marker: nobody may
+// report from then on that the guest never ran here. Take tells the source as soon as QEMU reports the start, since the
+// busy guest delays QEMU's next answers.
 func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d *Decision, q *QEMU) error {
 	of := vmi.Status.MigrationState.MigrationUID
 	m.env.Log.Info("running the guest that has arrived", "migration", of)
@@ -227,7 +225,7 @@ func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d 
 	}
 	target := m.target
 	if target != nil {
-		target.Unrun(false)
+		target.RecordUnmarked(false)
 	}
 	err := q.Target.Take(ctx, of, func() error { return q.UseTPM(of) }, func() {
 		if target != nil {
@@ -241,9 +239,9 @@ func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d 
 	return nil
 }
 
-// Recover makes QEMU wait for the rest of the guest's memory, after the connection to the source has broken.
+// Recover makes QEMU wait for the rest of the guest's memory after the connection to the source has broken.
 func (m *Migration) Recover(ctx context.Context, vmi *v1.VirtualMachineInstance, g *guest.Guest) error {
-	m.recovery.Begins(m.env.Now())
+	m.recovery.RecordAttempt(m.env.Now())
 	of := vmi.Status.MigrationState.MigrationUID
 	m.env.Log.Info("waiting for the rest of the guest's memory", "migration", of)
 	return handover.TargetOf(g).RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))

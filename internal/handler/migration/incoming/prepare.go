@@ -15,9 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Listen makes QEMU wait for its guest with the source's offered transport, as far as this node supports it. The target
-// is not ready before the source is told, however long it takes (decision 360). It returns the delay until the next
-// attempt, 0 if none is due.
+// Listen makes QEMU wait for its guest with the supported part of the offered transport, and tells the source, without
+// which the target is not ready (decision 360). It returns the delay until the next attempt, 0 if none is due.
 func (m *Migration) Listen(ctx context.Context, g *guest.Guest) time.Duration {
 	target := m.target
 	if target == nil || target.Agreed() {
@@ -41,14 +40,13 @@ func (m *Migration) Listen(ctx context.Context, g *guest.Guest) time.Duration {
 	return failure.RemainingDelay(vmihandler.Attach, m.env.Now())
 }
 
-// Export makes the QEMU that waits for a guest accept the content of the disks that it was started with. ExportPlugged
-// does the same for plugged disks.
+// Export makes a waiting QEMU accept the content of the disks with which it was started.
 func Export(ctx context.Context, vmi *v1.VirtualMachineInstance, g *guest.Guest) error {
 	return diskcopy.Of(g).Export(ctx, layout.Socket(layout.DisksSocket), mirrorsBy(vmi, false))
 }
 
-// ExportPlugged makes the QEMU that waits for a guest accept the content of its plugged disks, all of which it has. The
-// source copies nothing before it is told. ExportPlugged returns the delay until the next attempt, 0 if none is due.
+// ExportPlugged makes a waiting QEMU accept the content of its plugged disks, when it has all, and tells the source,
+// which copies nothing before. It returns the delay until the next attempt, 0 if none is due.
 func (m *Migration) ExportPlugged(ctx context.Context, vmi *v1.VirtualMachineInstance, g *guest.Guest) time.Duration {
 	if m.target == nil || m.exported {
 		return 0
@@ -68,7 +66,7 @@ func (m *Migration) ExportPlugged(ctx context.Context, vmi *v1.VirtualMachineIns
 	return 0
 }
 
-// mirrorsBy returns the disks that move with the guest: only the plugged or only the other ones.
+// mirrorsBy returns the copied disks that were plugged, or those that were not.
 func mirrorsBy(vmi *v1.VirtualMachineInstance, plugged bool) []machine.Mirror {
 	return slices.DeleteFunc(machine.Mirrors(vmi), func(m machine.Mirror) bool { return m.Plugged != plugged })
 }

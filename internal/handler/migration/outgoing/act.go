@@ -20,14 +20,14 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Tell sends the target its part of the decision, each fact once. It comes before the other effects of a round.
+// Tell sends the target its part of the decision, each fact once. Call it before the other effects of a round.
 func (m *Migration) Tell(d *Decision) {
 	source := m.source
 	if source == nil || d.seen == nil {
 		return
 	}
 	if d.refusal != "" {
-		source.Refuse(d.refusal)
+		source.RecordRefusal(d.refusal)
 	}
 	if d.sendsDisks {
 		source.TellDisks(d.disks)
@@ -36,13 +36,12 @@ func (m *Migration) Tell(d *Decision) {
 		source.EndDisks()
 	}
 	if d.seen.source.Left {
-		source.Leaves()
+		source.RecordLeft()
 	}
 	source.Tell(d.step.Tell)
 }
 
-// SetDowntimeLimit sets the decided downtime. A failed call is repeated with the next sample. q is nil if there is no
-// QEMU.
+// SetDowntimeLimit sets the decided limit. The next sample repeats a failed call. q is nil if there is no QEMU.
 func (m *Migration) SetDowntimeLimit(ctx context.Context, d *Decision, q *QEMU) {
 	source := m.source
 	if source == nil || q == nil || !d.setsDowntime {
@@ -52,7 +51,7 @@ func (m *Migration) SetDowntimeLimit(ctx context.Context, d *Decision, q *QEMU) 
 		m.env.Log.V(1).Info("QEMU was not told how long its guest may stand still", "reason", err.Error())
 		return
 	}
-	source.Allows(d.downtime)
+	source.RecordDowntimeLimit(d.downtime)
 }
 
 var errNoWay = errors.New("the way to the migration's target has ended")
@@ -68,7 +67,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 	case switchover.FinishMirrors:
 		err := q.Copies.FinishMirrors(ctx, of)
 		if err == nil && m.source != nil {
-			m.source.Finishes()
+			m.source.RecordFinishMirrors()
 		}
 		return err
 	case switchover.EndMirrors:
@@ -99,7 +98,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 	return nil
 }
 
-// On failure the migration is given up, unless QEMU has handed the guest over nevertheless.
+// A failure ends the migration, unless QEMU has handed the guest over nevertheless.
 func (m *Migration) continueSwitchover(ctx context.Context, postCopy bool, q *QEMU) error {
 	source := m.source
 	if source != nil && postCopy {
@@ -109,16 +108,16 @@ func (m *Migration) continueSwitchover(ctx context.Context, postCopy bool, q *QE
 	switch {
 	case source == nil:
 	case err == nil:
-		source.Continues()
+		source.RecordContinue()
 	default:
-		source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
+		source.RecordRefusal("virt-handler at the source could not have QEMU hand the guest over")
 	}
 	return err
 }
 
 func (m *Migration) cancel(ctx context.Context, reason string, q *QEMU) error {
 	if m.source != nil {
-		m.source.Canceled(reason)
+		m.source.RecordCancelReason(reason)
 		m.source.Discard()
 	}
 	return q.Source.Cancel(ctx)
@@ -130,8 +129,8 @@ func (m *Migration) withdraw(ctx context.Context, reason string, of types.UID, q
 	if source == nil {
 		return errNoWay
 	}
-	source.Canceled(reason)
-	source.Withdraws()
+	source.RecordCancelReason(reason)
+	source.RecordWithdrawal()
 	source.Discard()
 	sent, err := q.Source.SendRest(ctx, of)
 	if err != nil || !sent {
@@ -140,7 +139,7 @@ func (m *Migration) withdraw(ctx context.Context, reason string, of types.UID, q
 	return source.Reject()
 }
 
-// begin has the socket forwarded to the target first: QEMU connects only once.
+// begin forwards the socket to the target first: QEMU connects only once.
 func (m *Migration) begin(ctx context.Context, f *Facts, q *QEMU) error {
 	source, vmi := m.source, f.Observed.VMI
 	if source == nil {
@@ -151,8 +150,8 @@ func (m *Migration) begin(ctx context.Context, f *Facts, q *QEMU) error {
 	}
 	limits := f.limits()
 	downtime := limits.AllowedDowntime(1)
-	source.Begins()
-	source.Allows(downtime)
+	source.RecordBegin()
+	source.RecordDowntimeLimit(downtime)
 	if vmihandler.LosesWrites(f.Guest.KVM, q.Memory()) {
 		m.announceStop(vmi, losesWritesMessage(vmi))
 	}
@@ -163,7 +162,7 @@ func (m *Migration) begin(ctx context.Context, f *Facts, q *QEMU) error {
 	})
 	var refusal *power.Refusal
 	if errors.As(err, &refusal) {
-		source.Refuse(refusal.Message)
+		source.RecordRefusal(refusal.Message)
 	}
 	return err
 }
@@ -179,11 +178,10 @@ func forward(ctx context.Context, link *connection.Link, source *migration.Sourc
 	return err
 }
 
-// mirrorTimeout bounds how long QEMU waits for the target when it opens the disks there: it does nothing else
-// meanwhile.
+// mirrorTimeout bounds how long QEMU opens the disks at the target; it does nothing else meanwhile.
 const mirrorTimeout = 10 * time.Second
 
-// If the copy can't begin, the migration fails, and the streams are closed so that QEMU waits for nothing.
+// A failure ends the migration, and the streams, for which QEMU would wait.
 func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
 	source := m.source
 	if source == nil {
@@ -203,9 +201,9 @@ func (m *Migration) mirrorDisks(ctx context.Context, f *Facts, q *QEMU) error {
 	case err == nil, errors.Is(err, diskcopy.ErrEnding):
 		return err
 	case errors.As(err, &refusal):
-		source.Refuse(refusal.Message)
+		source.RecordRefusal(refusal.Message)
 	default:
-		source.Refuse("the guest's disks cannot be copied to the target: virt-handler could not have QEMU begin")
+		source.RecordRefusal("the guest's disks cannot be copied to the target: virt-handler could not have QEMU begin")
 	}
 	source.EndDisks()
 	return err
@@ -220,7 +218,7 @@ func (m *Migration) postCopy(ctx context.Context, d *Decision, q *QEMU) error {
 		}
 		err := q.Source.MarkLeft(ctx, of)
 		if err == nil && source != nil {
-			source.Leaves()
+			source.RecordLeft()
 		}
 		return err
 	case source == nil:
@@ -228,13 +226,13 @@ func (m *Migration) postCopy(ctx context.Context, d *Decision, q *QEMU) error {
 	case action == switchover.SwitchToPostCopy:
 		told, err := q.Source.SwitchToPostCopy(ctx, of)
 		if told {
-			source.Switches()
+			source.RecordPostCopySwitch()
 		}
 		return err
 	}
 	if err := forward(ctx, q.Link, source, migrationwire.Stream, layout.MigrationSocket); err != nil {
 		return err
 	}
-	m.recovery.Begins(m.env.Now())
+	m.recovery.RecordAttempt(m.env.Now())
 	return q.Source.Recover(ctx, of, layout.Socket(layout.MigrationSocket))
 }

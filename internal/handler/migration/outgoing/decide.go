@@ -20,30 +20,29 @@ import (
 
 // Decision is the decision of one round. The zero value is that of a VMI that does not migrate away.
 type Decision struct {
-	// Report is the source's part of the status, nil without news.
+	// Report is the source's part of the status; nil if nothing is new.
 	Report *vmistatus.SourceMigration
 	// ActionDue means that Act has something to do.
 	ActionDue bool
-	// HandsOver means that the guest is being sent, or was.
+	// HandsOver means that the guest is being sent or was sent.
 	HandsOver bool
 	// HidesEnd means that QEMU's end here is not the guest's end.
 	HidesEnd bool
 
 	seen *Seen
 	step switchover.SourceStep
-	// refusal is why the guest can't be sent, if that is new.
+	// refusal is a new reason why the guest can't be sent.
 	refusal string
-	// The target is to have the list of plugged disks, disks.
+	// sendsDisks sends the target the list of plugged disks.
 	disks      []migrationwire.Disk
 	sendsDisks bool
-	// endsDisks ends the disk connections.
-	endsDisks bool
-	// QEMU is to have another limit of the downtime.
+	endsDisks  bool // ends the disk connections
+	// setsDowntime sets QEMU's limit to downtime.
 	setsDowntime bool
 	downtime     time.Duration
 }
 
-// Decide decides on the facts of a round.
+// Decide returns the decision on the facts of a round.
 func (*Migration) Decide(seen Seen) Decision {
 	f, out := seen.source, Decision{seen: &seen}
 	if seen.connection != nil {
@@ -51,7 +50,7 @@ func (*Migration) Decide(seen Seen) Decision {
 		out.decideDowntime(&f)
 	}
 	out.step = switchover.DecideSource(f)
-	// A QEMU that has ended or can't be asked may have sent the guest after all.
+	// A QEMU that has ended or does not answer may have sent the guest.
 	waits := f.Process == switchover.ProcessRuns && !f.Begun
 	if refused := out.refused(); refused != "" && waits && f.Record.Current && !f.Record.Failed && !f.Record.Completed {
 		out.step = switchover.SourceStep{Action: switchover.RecordFailed, Reason: refused}
@@ -65,7 +64,7 @@ func (*Migration) Decide(seen Seen) Decision {
 	return out
 }
 
-// refused returns why the guest can't be sent; empty if no reason is known.
+// refused returns the reason why the guest can't be sent; empty if none is known.
 func (d *Decision) refused() string {
 	if d.seen.connection == nil {
 		return ""
@@ -73,7 +72,7 @@ func (d *Decision) refused() string {
 	return cmp.Or(d.refusal, d.seen.connection.told.Refused)
 }
 
-// decideDisks decides on the disks that the target needs before any memory is sent.
+// decideDisks decides on the disks, which the target needs before any memory.
 func (d *Decision) decideDisks(f *switchover.SourceFacts) {
 	seen, told := d.seen, &d.seen.connection.told
 	if !f.Begun {
@@ -105,8 +104,8 @@ func pluggedDisks(plugs *nodehotplug.Plugs) []migrationwire.Disk {
 	return disks
 }
 
-// decideDowntime decides on the downtime that QEMU may take in this round through the guest's memory: a goal, since the
-// guest is stopped for longer if the network becomes slower.
+// decideDowntime decides on QEMU's downtime limit in this pass through the memory. It is a goal: the guest is stopped for
+// longer if the network becomes slower.
 func (d *Decision) decideDowntime(f *switchover.SourceFacts) {
 	if !f.Begun || f.Status != migrationstatus.Active {
 		return
@@ -136,7 +135,7 @@ func sourceMigrationOf(step switchover.SourceStep, of types.UID, abortRequested 
 	return &said
 }
 
-// actionDue reports whether the action still has to be taken. An accepted request is not repeated.
+// actionDue reports whether Act must take the action. It does not repeat an accepted request.
 func (s *Seen) actionDue(action switchover.SourceAction) bool {
 	switch action {
 	case switchover.SwitchToPostCopy, switchover.Recover, switchover.FinishMirrors, switchover.ContinueSwitchover, switchover.Withdraw:
@@ -150,7 +149,7 @@ func (s *Seen) actionDue(action switchover.SourceAction) bool {
 	return false
 }
 
-// withdrawPause is between two looks at a guest that is being withdrawn, whose memory may take minutes.
+// withdrawPause is the interval of withdrawals. QEMU may take minutes for the rest of the memory.
 const withdrawPause = 200 * time.Millisecond
 
 func (s *Seen) requestDue(action switchover.SourceAction, told *migration.Told) bool {

@@ -146,7 +146,7 @@ func TestTheDowntimeIsSetOnce(t *testing.T) {
 	if !d.setsDowntime || d.downtime <= 0 {
 		t.Fatalf("no downtime is set: %v", d.downtime)
 	}
-	source.Allows(d.downtime)
+	source.RecordDowntimeLimit(d.downtime)
 	if d := m.Decide(m.Observe(facts)); d.setsDowntime {
 		t.Error("the downtime is set once more")
 	}
@@ -174,7 +174,7 @@ func TestASilentQEMULosesItsDiskConnections(t *testing.T) {
 // Nothing shows then that the migration has not begun: QEMU may have sent the guest after all.
 func TestARefusalIsAboutAQEMUThatRuns(t *testing.T) {
 	m, source := connected(t, time.Now)
-	source.Refuse("virt-handler at the source could not have QEMU hand the guest over")
+	source.RecordRefusal("virt-handler at the source could not have QEMU hand the guest over")
 	unknown := starting()
 	unknown.Observed.Attached, unknown.Observed.Link = false, vmihandler.LinkNone
 	sent := unknown

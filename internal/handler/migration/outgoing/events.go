@@ -39,7 +39,7 @@ func (m *Migration) announceStop(vmi *v1.VirtualMachineInstance, why string) {
 	m.env.Event(vmi, corev1.EventTypeNormal, ReasonStopped, why)
 }
 
-// notConvergingMessage also names a missing feature that would have kept the guest running.
+// notConvergingMessage also names the missing feature that would have kept the guest running.
 func (m *Migration) notConvergingMessage(vmi *v1.VirtualMachineInstance) string {
 	state, source := vmi.Status.MigrationState, m.source
 	said := fmt.Sprintf("The memory of the guest could not be sent to node %s in time while it ran: it is stopped until it has arrived there", state.TargetNode)

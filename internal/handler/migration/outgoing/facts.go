@@ -23,17 +23,15 @@ import (
 // Facts are the driver's facts of one round. The VMI has a migration.
 type Facts struct {
 	Observed vmihandler.Observed
-	// Home means that the guest's home is still this node.
-	Home  bool
-	Exit  *launch.Exit
-	Guest guest.Facts
-	// Images are the disks that QEMU was started with.
-	Images map[string]launch.PreparedImage
-	// DisksFixed means that the guest's disks no longer change. Plugs are the plugged ones.
+	Home     bool // the guest's home is still this node
+	Exit     *launch.Exit
+	Guest    guest.Facts
+	Images   map[string]launch.PreparedImage // of QEMU's start
+	// DisksFixed means that the guest's disks no longer change.
 	DisksFixed bool
 	Plugs      nodehotplug.Plugs
 	Concerns   concern.Decided
-	// Ending means that virt-launcher was asked to end QEMU at once, or that there is no virt-launcher.
+	// Ending means that virt-launcher was asked to end QEMU at once, or is gone.
 	Ending bool
 }
 
@@ -45,10 +43,10 @@ func (f *Facts) limits() switchover.Limits {
 	return limitsOf(f.Observed.VMI, f.Images, f.Observed.Attached)
 }
 
-// maxDisk bounds a disk's size, in bytes, in a migration's time limits.
+// maxDisk bounds a disk's size in a migration's time limits, in bytes.
 const maxDisk = 1 << 50
 
-// limitsOf returns the limits of a migration of memory and moving disks, whether or not the target supports post-copy.
+// limitsOf returns a migration's limits, whether or not the target supports post-copy.
 func limitsOf(vmi *v1.VirtualMachineInstance, images map[string]launch.PreparedImage, attached bool) switchover.Limits {
 	size := machine.GuestMemory(&vmi.Spec)
 	if attached {
@@ -59,25 +57,23 @@ func limitsOf(vmi *v1.VirtualMachineInstance, images map[string]launch.PreparedI
 	return switchover.LimitsOf(vmi.Status.MigrationState.VMIMConfigurationOptions, size)
 }
 
-// Seen is what Observe has seen in one round.
+// Seen is the result of one Observe.
 type Seen struct {
 	Facts
 	source switchover.SourceFacts
-	// connection is nil without a connection to the target's virt-handler, and without an attempt to make one.
-	connection *connectionFacts
-	recovery   migration.Recovery
-	// progress is due if it should be written, unless another change comes first.
+	// connection is nil without a connection, or an attempt at one, to the target's virt-handler.
+	connection  *connectionFacts
+	recovery    migration.Recovery
 	progress    vmistatus.Progress
-	progressDue bool
+	progressDue bool // unless another change is written
 }
 
 type connectionFacts struct {
-	told migration.Told
-	// plugged means that QEMU at the target has the plugged disks.
-	plugged bool
+	told    migration.Told
+	plugged bool // QEMU at the target has the plugged disks
 }
 
-// Observe returns the facts to decide on. It sends nothing, and records since when they have been seen.
+// Observe returns the facts for Decide. It records when they were first seen.
 func (m *Migration) Observe(in Facts) Seen {
 	known, of := &in.Guest.Migration, in.state().MigrationUID
 	f := switchover.SourceFacts{
@@ -95,7 +91,7 @@ func (m *Migration) Observe(in Facts) Seen {
 		recordStage(source, &f, known)
 		limits := in.limits()
 		limits.PostCopy = limits.PostCopy && source.Transport().PostCopy
-		source.Fill(&f, limits)
+		source.AddFacts(&f, limits)
 		seen.connection = &connectionFacts{told: source.Told(), plugged: source.Plugged()}
 		seen.progress, seen.progressDue = observeProgress(source, &f, &in)
 	}
@@ -106,19 +102,19 @@ func (m *Migration) Observe(in Facts) Seen {
 func recordStage(source *migration.Source, f *switchover.SourceFacts, known *guest.Migration) {
 	switch {
 	case f.Begun:
-		source.Stands(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device ||
+		source.RecordStopped(f.Status == migrationstatus.PreSwitchover || f.Status == migrationstatus.Device ||
 			f.Status.PostCopy() && !f.Left)
-		source.Cancels(f.Status == migrationstatus.Canceling)
-		source.Pauses(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
+		source.RecordCanceling(f.Status == migrationstatus.Canceling)
+		source.RecordPaused(f.Status == migrationstatus.Active && f.RunState == runstate.PausedToMigrate)
 		if f.Status == migrationstatus.Active {
 			p := &known.Progress
-			source.Copied(switchover.Sample{
+			source.RecordMemoryProgress(switchover.Sample{
 				Elapsed: p.Elapsed, Transferred: int64(p.Transferred), Remaining: int64(p.Remaining),
 				DirtyRate: int64(p.DirtyRate), Throughput: int64(p.Rate),
 			})
 		}
 	case f.Mirrors.Begun:
-		source.CopiedDisks(&f.Mirrors)
+		source.RecordDiskProgress(&f.Mirrors)
 	}
 }
 

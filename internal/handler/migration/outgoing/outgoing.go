@@ -1,15 +1,15 @@
-// Package outgoing moves a driver's guest to another node: it is the source's side of a migration, from the first
-// connection to the target's virt-handler until virt-launcher is told to end the QEMU that the guest has left.
+// Package outgoing is the source's side of a migration, from the first connection to the target's virt-handler until
+// virt-launcher is told to end the QEMU that the guest has left.
 //
 //	Sync              opens and closes the connection to the target
-//	Observe           collects the facts, and changes nothing  -> seen
-//	Decide            is pure: it calls package switchover     -> decision
+//	Observe           collects the facts                   -> seen
+//	Decide            is pure: it calls package switchover -> decision
 //	Tell              sends the target its part of the decision
 //	SetDowntimeLimit  sets QEMU's limit
 //	Act               takes the decided step, if it is its turn
 //
-// The driver calls them in this order in each round. Only the last three, and Sync, have an effect. Observe keeps the
-// times since which something has been seen, because neither QEMU nor the target does.
+// The driver calls them in this order in each round. Only the last three, and Sync, have an effect. Observe records when
+// it first saw something, because neither QEMU nor the target does.
 //
 // It owns the state of one migration of one VMI. It must not write a status, and must not decide when a step is taken:
 // the driver does. It stores nothing for the next virt-handler, which finds QEMU's markers.
@@ -35,7 +35,7 @@ import (
 // Env has a Migration's dependencies.
 type Env struct {
 	migration.Env
-	// Event announces an event of the VMI. It never fails or blocks.
+	// Event sends an event of the VMI. It never fails or blocks.
 	Event func(vmi *v1.VirtualMachineInstance, eventType, reason, message string)
 	// Migrated gets the cost of a migration that has succeeded; may be nil.
 	Migrated func(metrics.Migrated)
@@ -52,10 +52,9 @@ type current struct {
 	of      types.UID
 	address string
 	// source is nil without a connection to the target.
-	source   *migration.Source
-	recovery migration.Recovery
-	// The event of the guest's stop, or of its arrival, was sent.
-	stopped, announced bool
+	source             *migration.Source
+	recovery           migration.Recovery
+	stopped, announced bool // events that were sent: of the guest's stop and of its arrival
 }
 
 // New returns a Migration that has not begun.
@@ -68,22 +67,20 @@ func (m *Migration) Close() {
 	}
 }
 
-// Connects reports whether there is a connection to the target's virt-handler, or an attempt to make one.
-func (m *Migration) Connects() bool { return m.source != nil }
+// HasConnection reports whether there is a connection, or an attempt at one, to the target's virt-handler.
+func (m *Migration) HasConnection() bool { return m.source != nil }
 
 // QEMU is the QEMU that sends the guest.
 type QEMU struct {
 	Source handover.Source
 	Copies diskcopy.Copies
 	Link   *connection.Link
-	// Images are the disks that it was started with.
-	Images map[string]launch.PreparedImage
-	// Memory returns the last known state of plugged memory.
-	Memory func() vmihandler.Memory
+	Images map[string]launch.PreparedImage // of its start
+	Memory func() vmihandler.Memory        // the last known state of plugged memory
 }
 
-// Sync opens the connection to the target of the VMI's migration, and closes that of any other. state is nil if there is
-// no migration, here means that this node is its source. q is nil if there is no QEMU.
+// Sync opens the connection to the target of the VMI's migration, and closes any other. state is nil if there is no
+// migration; here means that this node is its source. q is nil if there is no QEMU.
 func (m *Migration) Sync(ctx context.Context, vmi *v1.VirtualMachineInstance, state *v1.VirtualMachineInstanceMigrationState, here bool, q *QEMU) {
 	if state == nil || m.of != state.MigrationUID {
 		m.Close()

@@ -33,25 +33,25 @@ func progressOf(f *switchover.SourceFacts, known *guest.Migration) vmistatus.Pro
 	return vmistatus.Progress{}
 }
 
-// handsOver reports whether the guest is stopped, or at the target before its memory.
+// handsOver reports whether the guest is stopped, or has moved before its memory.
 func handsOver(s migrationstatus.Status) bool {
 	return s == migrationstatus.PreSwitchover || s == migrationstatus.Device || s.PostCopy()
 }
 
-// observeProgress returns the progress, and whether it is due. One clock reading decides whether it is due and dates it.
+// observeProgress returns the progress, and whether it is due by the clock reading that dates it.
 func observeProgress(source *migration.Source, f *switchover.SourceFacts, in *Facts) (of vmistatus.Progress, due bool) {
 	of = progressOf(f, &in.Guest.Migration)
 	of.Stopped = in.Guest.Stopped
 	switch of.Stage {
 	case vmistatus.HandingOver, vmistatus.GuestSent:
-		source.HandsOver()
+		source.RecordHandover()
 	case vmistatus.CopyingDisks:
 		of.Rate = source.CopyRate()
 	}
 	return of, of.Stage != "" && in.Home && source.ProgressDue(in.Observed.Now)
 }
 
-// Progress returns the progress that should be written now, nil if it is not due or another change comes first.
+// Progress returns the progress to write, nil if it is not due or another change is written.
 func (d *Decision) Progress(otherChange bool) *vmistatus.SourceMigration {
 	if d.seen == nil || otherChange || !d.seen.progressDue {
 		return nil
@@ -59,5 +59,5 @@ func (d *Decision) Progress(otherChange bool) *vmistatus.SourceMigration {
 	return &vmistatus.SourceMigration{UID: d.seen.state().MigrationUID, Progress: d.seen.progress}
 }
 
-// WritesProgress records that progress is being written.
-func (m *Migration) WritesProgress(now time.Time) { m.source.ToldProgress(now) }
+// RecordProgressWrite records that progress is being written.
+func (m *Migration) RecordProgressWrite(now time.Time) { m.source.RecordProgressWrite(now) }
