@@ -35,7 +35,7 @@ type attached struct {
 	agent    *guestagent.Agent
 	meter    *guestusage.Meter
 	requests *requests.Requests
-	// memory, nics and disks are among concerns; plugs has the results of disks.
+	// concerns includes memory, nics and disks; plugs has the results of disks.
 	concerns concern.List
 	memory   *memory.Concern
 	nics     *nics.Concern
@@ -113,7 +113,7 @@ func (a *attached) handleEvent(e qmp.Event) bool {
 	return agent || changes
 }
 
-// detach keeps the state of the network, for another connection to the same QEMU.
+// detach keeps the state of the network for another connection to the same QEMU.
 func (d *Driver) detach() {
 	if a := d.attached.Swap(nil); a != nil {
 		d.prepared = a.prepared.With(a.nics.Connected())
@@ -122,20 +122,20 @@ func (d *Driver) detach() {
 	}
 }
 
-// QEMU goes on.
+// QEMU continues.
 func (a *attached) close() {
 	a.agent.Close()
 	a.disks.Close()
 	a.guest.Close()
 }
 
-// errMonitorEnded mostly resolves itself: QEMU's end closes its monitor a moment before virt-launcher can report it.
+// errMonitorEnded is usually short: QEMU closes its monitor a moment before virt-launcher can report QEMU's end.
 var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 
-// monitorPause is the length of that moment on a busy machine.
+// monitorPause is that moment's length on a busy machine.
 const monitorPause = 500 * time.Millisecond
 
-// It also drops all that belonged to an old link.
+// It also drops everything of an old link.
 func (d *Driver) observeConnection() connection.Facts {
 	facts := d.connection.Observe()
 	if facts.Link != d.link {
@@ -153,7 +153,7 @@ func (d *Driver) observeConnection() connection.Facts {
 	return facts
 }
 
-// It also delays the next attempt to attach, as if one had failed.
+// It also delays the next attempt to attach.
 func (d *Driver) dropDeadGuest() {
 	if a := d.attached.Load(); a == nil || a.guest.Alive() {
 		return

@@ -9,9 +9,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// apiTimeout bounds each call of a driver to the API server. Until it is over, the driver acts on no request of a user
-// and ends no guest, so it is no longer than the wait for a QEMU that does not answer (concern.CommandTimeout). A slow
-// API server answers within it. A connection that has died silently is noticed later.
+// apiTimeout bounds each call of a driver to the API server. Meanwhile the driver acts on no request of a user and ends
+// no guest, so the timeout is not above that of QEMU's answers (concern.CommandTimeout). A slow API server answers within
+// it; a silently broken connection takes longer to notice.
 const apiTimeout = 10 * time.Second
 
 type boundedCluster struct{ Cluster }

@@ -25,9 +25,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links are
-// right before the guest first sees them; a guest may wait for disks before it starts; nothing waits for CPUs and
-// memory.
+// addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links come
+// before the guest first sees them; disks come next, because a guest may wait for them before it starts; nothing waits
+// for CPUs and memory.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	pod, preparing := network.Pod{NetNS: a.link.Peer.NetNS}, d.pod
@@ -104,7 +104,7 @@ func takesPart(role vmihandler.Role, r *concern.Round) bool {
 
 const notObserved vmihandler.Role = -1
 
-// observeChanges returns the role for which the concerns observed. It precedes each decideChanges.
+// observeChanges returns the role for which the concerns observed.
 func (d *Driver) observeChanges(ctx context.Context, a *attached, seen presence.Facts) vmihandler.Role {
 	if a == nil || seen.VMI == nil {
 		return notObserved
@@ -117,7 +117,7 @@ func (d *Driver) observeChanges(ctx context.Context, a *attached, seen presence.
 	return role
 }
 
-// decideChanges has the concerns decide, after they have observed for a role.
+// decideChanges makes the concerns decide. observed is the result of observeChanges.
 func (d *Driver) decideChanges(ctx context.Context, s *snapshot, observed vmihandler.Role) {
 	if s.role != observed { // its VMI has just become another node's or this one's
 		observed = d.observeChanges(ctx, s.attached, s.presence)

@@ -24,18 +24,17 @@ type snapshot struct {
 	role       vmihandler.Role
 	outgoing   outgoing.Decision
 	incoming   incoming.Decision
-	// progress is the write of a migration's progress; nil if none is due.
-	progress *vmireport.Changes
+	progress   *vmireport.Changes // of a migration; nil if none is due
 	// attached is nil if there is no QEMU. The next fields are about it.
 	attached *attached
 	guest    guest.Facts
 	agent    guestagent.Facts
-	// concerns is the decision of the guest's concerns in round, disks that of one of them. Both are empty if none
-	// takes part.
+	// concerns is the decision of the guest's concerns in round, disks that of one of them. Both are empty if the
+	// concerns take no part.
 	concerns concern.Decided
 	disks    disks.Plan
 	round    concern.Round
-	// agentAfter is the delay until the next look at the agent, arrivalAfter at an arriving guest.
+	// They are the delays until the next observation of the agent and of an arriving guest.
 	agentAfter, arrivalAfter time.Duration
 	now                      time.Time
 }

@@ -1,12 +1,11 @@
-// Package driver runs the VMIs of a node. Each VMI has one driver with one goroutine that observes, lets package
-// vmihandler decide, and acts.
+// Package driver runs the VMIs of a node. Each VMI has one driver, whose goroutine observes, asks package vmihandler for
+// the next step, and acts.
 //
-// A Driver owns the parts that manage one VMI on the node and the order of their actions: presence (VMI and pods),
-// connection (to virt-launcher), and, for each attached QEMU, guest, guestagent, requests (of users) and the concerns
-// (concerns.go). The parts report facts as values and wake the driver, which passes facts between them, and to its
-// tasks: preparation, the migrations outgoing and incoming, vmireport, runningguest. The package must not decide about a
-// VMI's needs, make disks or networks itself, or know how VMIs and pods are watched. It keeps no journal: a new driver
-// finds a running guest by its sockets.
+// A Driver owns its parts and the order of their actions: presence (VMI and pods), connection (to virt-launcher), and for
+// each attached QEMU guest, guestagent, requests (of users) and the concerns (concerns.go). The parts report facts as
+// values and wake the driver, which passes them to other parts and to its tasks: preparation, the migrations outgoing and
+// incoming, vmireport, runningguest. The package must not decide about a VMI's needs, make disks or networks itself, or
+// know how VMIs and pods are watched. It keeps no journal: a new driver finds a running guest by its sockets.
 package driver
 
 import (
@@ -52,9 +51,9 @@ type Network interface {
 	preparation.Network
 	runningguest.Network
 	incoming.Network
-	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
+	// Loose returns the named interfaces whose device in the pod is gone or was replaced.
 	Loose(pod network.Pod, names []string) ([]string, error)
-	// Tidy removes leftovers of interfaces on secondary networks, except those in keep.
+	// Tidy removes the leftovers of interfaces on secondary networks, except those in keep.
 	Tidy(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
 }
@@ -78,24 +77,24 @@ type Env struct {
 	Disks    func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
 	Volumes  volumes.Opener
 	Settings func() clusterconfig.Settings
-	// The driver's goroutine calls Attached for each guest that it has started or taken over; may be nil.
+	// The driver's goroutine calls Attached after it has started or taken over a guest; may be nil.
 	Attached func(ctx context.Context, guest *runningguest.Guest)
 	// Migration is nil if migration is off.
 	Migration *migration.Node
 	// The driver's goroutine calls Migrated after a migration away from the node; may be nil.
 	Migrated func(metrics.Migrated)
-	// Panicked is called after a panic of a guest's system, from a goroutine that must not block; may be nil.
+	// Panicked is called after a panic of a guest's system. It must not block; may be nil.
 	Panicked func(metrics.Panic)
 	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
-	// KVM returns the result of the node's KVM probe, after which WakeAll wakes the drivers. A nil KVM means that
-	// guests have none.
+	// KVM returns the result of the node's KVM probe, after which WakeAll wakes the drivers. If it is nil, guests have
+	// no KVM.
 	KVM     func() (usable, known bool)
 	Belongs func(peer *podpath.Peer, pod types.UID) error
 	Now     func() time.Time
 	Log     logr.Logger
 
-	// They bound the number of concurrent conversations with guest agents.
+	// They bound the concurrent conversations with guest agents.
 	agents, agentsForFigures guestagent.Places
 	connections              *connection.Env
 }
@@ -107,7 +106,7 @@ func (e *Env) kvm() (usable, known bool) {
 	return e.KVM()
 }
 
-// Driver manages one VMI. Only its Run goroutine acts. Others hand observations to a part and wake it, or wait for the
+// Driver manages one VMI. Only the goroutine of Run acts. Others hand observations to a part and wake it, or wait for the
 // answer to a request.
 type Driver struct {
 	env       *Env
@@ -120,20 +119,18 @@ type Driver struct {
 
 	presence   *presence.Presence
 	connection *connection.Connection
-	// attached is the QEMU that the driver is attached to; nil for none. Only Run stores it. The value behind
-	// it is never modified.
+	// attached is nil without a QEMU. Only Run stores it. Its value is never modified.
 	attached atomic.Pointer[attached]
-	// rounds counts the rounds of Run.
-	rounds atomic.Uint64
+	rounds   atomic.Uint64 // of Run
 	// They are for metrics, and outlive attached: a guest that ends its monitor's connection must not get new bounds.
 	meter  guestusage.Meter
 	record guestagent.Record
 
-	// The fields below belong to the Run goroutine. pod is that of link; prepared is set before the QEMU of link exists.
+	// The fields below belong to the goroutine of Run.
 	preparation preparation.Env
 	link        *connection.Link
-	pod         *preparation.Pod
-	prepared    *preparation.Prepared
+	pod         *preparation.Pod      // of link
+	prepared    *preparation.Prepared // set before the QEMU of link exists
 	failures    retry.Failures
 	outgoing    *outgoing.Migration
 	incoming    *incoming.Migration
@@ -170,8 +167,7 @@ func (d *Driver) wake() {
 	}
 }
 
-// Run manages the VMI until it is gone from this node or ctx ends. It leaves no goroutine and no connection behind, and
-// the guest running.
+// Run manages the VMI until it is gone from this node or ctx ends. The guest continues; no goroutine or connection does.
 func (d *Driver) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer d.closeAll()
@@ -245,8 +241,8 @@ func (d *Driver) notifyAttached(ctx context.Context) {
 	}
 }
 
-// sleep waits for news for at most limit; 0 means no limit. The end of the launcher or of QEMU is news. link is nil if
-// there is none or its end is known.
+// sleep waits until the driver is woken, the launcher says something, or the launcher or QEMU ends, for at most limit; 0
+// means no limit. link is nil if there is none or its end is known.
 func (d *Driver) sleep(ctx context.Context, limit time.Duration, link *connection.Link) {
 	var timeout <-chan time.Time
 	if limit > 0 {
@@ -312,8 +308,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	return err
 }
 
-// reasonLate is an event's reason.
-const reasonLate = "StartedWithoutVolumes"
+const reasonLate = "StartedWithoutVolumes" // of an event
 
 func (d *Driver) startCPUs(ctx context.Context, s snapshot) error {
 	instance := s.presence.VMI
@@ -358,8 +353,8 @@ func (d *Driver) stop(ctx context.Context, s *snapshot, o vmihandler.Observed) e
 	return nil
 }
 
-// announceTarget reports a target that can't be prepared, for which virt-handler writes no status; virt-controller
-// gives the migration up in time.
+// announceTarget sends an event about a target that can't be prepared: virt-handler writes no status for it, and
+// virt-controller gives the migration up in time.
 func (d *Driver) announceTarget(o vmihandler.Observed, s *snapshot) {
 	if s.role == vmihandler.Destination && d.failures.BecameVisible() {
 		d.env.Cluster.Event(o.VMI, corev1.EventTypeWarning, v1.SyncFailed.String(),

@@ -17,7 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// sender returns the QEMU that may send its guest; nil for no QEMU.
+// sender returns the QEMU that may send its guest, nil without a QEMU.
 func (a *attached) sender() *outgoing.QEMU {
 	if a == nil {
 		return nil
@@ -33,7 +33,7 @@ func (a *attached) receiver(pod *preparation.Pod, vmi *v1.VirtualMachineInstance
 	}
 }
 
-// dialing returns a function that connects to a socket of the QEMU which is attached then.
+// dialing returns a function that connects to a socket of the QEMU that is attached when it is called.
 func dialing(qemu *atomic.Pointer[attached]) func(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return func(ctx context.Context, socket string) (*net.UnixConn, error) {
 		a := qemu.Load()
@@ -44,7 +44,7 @@ func dialing(qemu *atomic.Pointer[attached]) func(ctx context.Context, socket st
 	}
 }
 
-// syncMigrations opens the connections of the VMI's migration and closes those of any other.
+// syncMigrations opens the connections of the VMI's migration and closes all others.
 func (d *Driver) syncMigrations(ctx context.Context, s *snapshot) {
 	vmi, state := s.presence.VMI, (*v1.VirtualMachineInstanceMigrationState)(nil)
 	if vmi != nil && !s.presence.Deserted && d.env.Migration != nil {
@@ -58,7 +58,6 @@ func (d *Driver) syncMigrations(ctx context.Context, s *snapshot) {
 	d.incoming.Sync(vmi, state, arrives, s.attached != nil)
 }
 
-// decideMigrations decides on the VMI's migration, if it has one.
 func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
 	if o.VMI == nil || o.Deserted || d.env.Migration == nil {
 		return
@@ -81,7 +80,7 @@ func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
 	}
 }
 
-// tellMigrations sends the other node the facts of the decision.
+// tellMigrations sends the decided facts to the other node.
 func (d *Driver) tellMigrations(s *snapshot) {
 	d.outgoing.Tell(&s.outgoing)
 	d.incoming.Tell(&s.incoming)

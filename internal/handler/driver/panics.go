@@ -9,7 +9,7 @@ import (
 
 const panicEvent = "GUEST_PANICKED"
 
-// countPanic reports a panic for metrics. A part of the event that can't be read is unknown.
+// countPanic reports a panic for metrics. An unreadable part of the event stays zero.
 func (d *Driver) countPanic(e qmp.Event) {
 	if d.env.Panicked == nil {
 		return

@@ -8,14 +8,14 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/power"
 )
 
-// answerRequests acts on users' requests. It comes before the round's observation, since it changes the guest's state,
-// and waits for no failing step.
+// answerRequests acts on users' requests. It comes before the round's observation, because it changes the guest's state,
+// and before any failing step.
 func (d *Driver) answerRequests(ctx context.Context) {
 	a := d.attached.Load()
 	if a == nil {
 		return
 	}
-	// A QEMU that does not answer holds up the driver once, not for each request: the others have no effect then.
+	// A QEMU that does not answer delays the driver once for all requests: the others fail.
 	commands, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	for _, turn := range a.requests.Take() {
@@ -23,13 +23,13 @@ func (d *Driver) answerRequests(ctx context.Context) {
 		if _, elsewhere := d.machine(); elsewhere != nil {
 			err = &power.Refusal{Message: elsewhere.Error()}
 		} else {
-			err = runcontrol.Of(a.guest).Obey(commands, turn.Request)
+			err = runcontrol.Of(a.guest).HandleRequest(commands, turn.Request)
 		}
 		if err != nil || turn.Request != power.Reboot {
 			turn.Finish(err)
 			continue
 		}
-		// The agent may never answer. The keys are pressed for a guest without an agent.
+		// The agent may never answer. A guest without an agent gets the keys.
 		d.helpers.Go(func() {
 			done, err := a.agent.Reboot(ctx)
 			if !done && err == nil {

@@ -29,7 +29,7 @@ type Supervisor struct {
 	ctx     context.Context
 	ended   bool
 	drivers map[types.UID]*Driver
-	// The maps of pods are by VMI and pod UID.
+	// The pods are by VMI and pod UID.
 	pods           map[owner]map[types.UID]*corev1.Pod
 	attachmentPods map[owner]map[types.UID]hotplug.Pod
 	// waiting has VMIs seen before Run.
@@ -39,8 +39,8 @@ type Supervisor struct {
 	running sync.WaitGroup
 }
 
-// owner identifies the VMI that a pod claims to belong to. A VMI's UID is no secret: a claim from another namespace
-// must not count.
+// owner identifies the VMI to which a pod claims to belong. A VMI's UID is no secret: a claim from another namespace must
+// not count.
 type owner struct {
 	namespace string
 	uid       types.UID
@@ -50,7 +50,7 @@ func ownerOf(pod *corev1.Pod) owner {
 	return owner{namespace: pod.Namespace, uid: types.UID(pod.Labels[v1.CreatedByLabel])}
 }
 
-// NewSupervisor returns a Supervisor whose drivers start with Run.
+// NewSupervisor returns a Supervisor. Its drivers start with Run.
 func NewSupervisor(env *Env) *Supervisor {
 	env.Cluster = boundedCluster{env.Cluster}
 	env.agents, env.agentsForFigures = guestagent.NewPlaces(), guestagent.NewPlacesForFigures()
@@ -64,8 +64,8 @@ func NewSupervisor(env *Env) *Supervisor {
 	}
 }
 
-// Run manages the VMIs until ctx ends, and returns when every driver has ended. Call it after VMIs and pods have been
-// listed: with partial knowledge a driver would act late.
+// Run manages the VMIs until ctx ends, and returns when every driver has ended. Call it after VMIs and pods were listed:
+// a driver that does not know all of them would act late.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.mu.Lock()
 	s.ctx = ctx
@@ -82,8 +82,7 @@ func (s *Supervisor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Watch names a watch that shows VMIs. When a guest has arrived, one may stop showing its VMI before or after the other
-// begins.
+// Watch names a watch of VMIs. When a guest has arrived, one watch may stop showing its VMI before the other begins.
 type Watch string
 
 const (
@@ -254,7 +253,7 @@ func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
 	return usages
 }
 
-// Rounds returns how often the drivers of each VMI have looked at it.
+// Rounds returns the number of rounds of each VMI's drivers.
 func (s *Supervisor) Rounds() map[types.NamespacedName]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,10 +1,9 @@
 // Package guest observes one running QEMU through its monitor: its events, its run state, its state as a migration's
 // source or target, and the markers that it stores for virt-handler.
 //
-// The packages below it command QEMU, one for each subject: runcontrol, handover, diskcopy; guestusage measures. They
-// decide on the state that WithCurrentState gives them. All state belongs to that QEMU and ends with it. The package
-// must not assume that a VMI has only one QEMU, or that a guest runs because its QEMU does, and knows neither a VMI's
-// status nor the API server.
+// The packages below it command QEMU by subject (runcontrol, handover, diskcopy), after WithCurrentState has queried its
+// state; guestusage measures. All state belongs to one QEMU and ends with it. The package must not assume that a VMI has
+// only one QEMU, or that a guest runs because its QEMU does, and knows neither a VMI's status nor the API server.
 package guest
 
 import (
@@ -29,30 +28,30 @@ import (
 
 // Env has a Guest's dependencies.
 type Env struct {
-	// OnEvent gets QEMU's events from one goroutine, and reports whether to wake the owner.
+	// One goroutine calls OnEvent, which reports whether to wake the owner.
 	OnEvent func(qmp.Event) bool
 	Wake    func()
 	Now     func() time.Time
 	Log     logr.Logger
 }
 
-// Guest is one QEMU. Only its owner's goroutine queries and commands it, each time on the state that QEMU has just
-// reported. Observe, Alive, Done, Monitor and PID are safe for concurrent use.
+// Guest is one QEMU. Only its owner's goroutine queries and commands it. Observe, Alive, Done, Monitor and PID are safe
+// for concurrent use.
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
-	// for figures only, never to act on the process
-	pid    int
-	kvm    bool
-	resets chan struct{}
+	pid     int // for figures only, never to act on the process
+	kvm     bool
+	resets  chan struct{}
 
-	mu sync.Mutex
-	// silent means that QEMU did not answer the last query, of the time looked. looking means that Refresh awaits answers.
-	known                  knownState
-	stale, silent, looking bool
-	looked                 time.Time
-	// stopped is when QEMU stopped the guest; zero if it has run since.
-	stopped time.Time
+	mu       sync.Mutex
+	known    knownState
+	stale    bool
+	querying bool // Refresh awaits answers
+	// silent means that QEMU did not answer the query at queried.
+	silent  bool
+	queried time.Time
+	stopped time.Time // when QEMU stopped the guest; zero if it has run since
 	// onRunning is called when QEMU reports that the guest runs; may be nil.
 	onRunning func()
 }
@@ -62,27 +61,25 @@ type Facts struct {
 	KVM      bool
 	RunState string
 	Stopped  time.Time
-	// Stalled means that an I/O error has stopped the guest, or had until a moment ago.
+	// Stalled means that an I/O error stops the guest, or did a moment ago.
 	Stalled     bool
 	FailedDisks []vmihandler.FailedDisk
-	// PausedByUser means that the guest stays stopped even when the disks work again.
+	// PausedByUser means that the guest stays stopped when the disks work again.
 	PausedByUser bool
 	// Halted means that the CPUs wait for volumes before they first run.
 	Halted bool
-	// Resume means that the guest should be told to continue now; Attempts counts how often it was
-	// after an I/O error.
-	Resume   bool
-	Attempts int
-	// Jobs are disk copies for migrations, also ended ones.
+	// Resume means that the guest should be told to continue now; Attempts counts these commands since an I/O error.
+	Resume    bool
+	Attempts  int
 	Migration Migration
-	Jobs      []Job
-	// Silent means that the facts are older: QEMU did not answer the last query.
+	Jobs      []Job // also ended ones
+	// Silent means that the facts are outdated: QEMU did not answer the last query.
 	Silent bool
-	// After is the delay until the next look; 0 to wait for an event.
+	// After is the delay until the next query; 0 to wait for an event.
 	After time.Duration
 }
 
-// Open takes over the connection to a QEMU's monitor. disks are those of the guest's spec.
+// Open takes over the connection to a QEMU's monitor. disks are from the guest's spec.
 func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*Guest, error) {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -131,18 +128,18 @@ func (g *Guest) Alive() bool {
 // Monitor returns QEMU's monitor.
 func (g *Guest) Monitor() *qmp.Client { return g.monitor }
 
-// Measurable reports whether a query for figures delays nobody. QEMU answers one query at a time, and while a guest moves to
-// or from it, each delays the guest's switchover.
+// Measurable reports whether a query for figures delays nobody. QEMU answers one query at a time, and each would delay
+// the switchover of a guest that moves.
 func (g *Guest) Measurable() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return !g.stale && !g.looking && !g.silent && g.known.runState != runstate.PausedToMigrate && g.known.migration.measurable()
+	return !g.stale && !g.querying && !g.silent && g.known.runState != runstate.PausedToMigrate && g.known.migration.measurable()
 }
 
 // Markers returns QEMU's markers.
 func (g *Guest) Markers() Markers { return Markers{g.monitor} }
 
-// PID returns the ID of QEMU's process, for figures only, never to act on the process.
+// PID returns QEMU's process ID, for figures only, never to act on the process.
 func (g *Guest) PID() int { return g.pid }
 
 // Log returns the log of the guest's VMI.
@@ -160,12 +157,12 @@ func (g *Guest) Observe() Facts {
 	facts := g.known.facts(now)
 	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
 	if g.silent {
-		facts.After = backoff.Sooner(facts.After, max(g.looked.Add(silentPause).Sub(now), transientPause))
+		facts.After = backoff.Sooner(facts.After, max(g.queried.Add(silentPause).Sub(now), transientPause))
 	}
 	return facts
 }
 
-// The run state may differ after these events.
+// These events may change the run state.
 var changing = []string{
 	"STOP", "RESUME", "RESET", "BLOCK_IO_ERROR", "WATCHDOG", "GUEST_PANICKED", "SUSPEND", "WAKEUP", "SHUTDOWN", "MIGRATION",
 	jobEvent,
@@ -208,12 +205,12 @@ func (g *Guest) handleEvent(e qmp.Event) {
 	}
 }
 
-// Refresh queries QEMU after events, which may be outdated when they are read.
+// Refresh queries QEMU after events: an event may be outdated when it is read.
 func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	g.mu.Lock()
 	stale := g.stale || isTransient(g.known.runState) || g.known.migration.UnderWay() || hasActiveJob(g.known.jobs) ||
-		g.silent && g.env.Now().Sub(g.looked) >= silentPause
-	g.stale, g.looking = false, stale
+		g.silent && g.env.Now().Sub(g.queried) >= silentPause
+	g.stale, g.querying = false, stale
 	g.mu.Unlock()
 	if !stale {
 		return
@@ -222,10 +219,10 @@ func (g *Guest) Refresh(ctx context.Context, disks []v1.Disk) {
 	defer cancel()
 	err := g.updateState(ctx, disks)
 	g.mu.Lock()
-	g.silent, g.looking, g.looked = errors.Is(err, context.DeadlineExceeded), false, g.env.Now()
+	g.silent, g.querying, g.queried = errors.Is(err, context.DeadlineExceeded), false, g.env.Now()
 	g.mu.Unlock()
 	if err != nil {
-		// QEMU is ending, which has an event, or is stuck.
+		// QEMU is ending, which an event will say, or is stuck.
 		g.env.Log.V(1).Info("QEMU did not say its state", "reason", err.Error())
 	}
 }
@@ -238,7 +235,7 @@ func (g *Guest) Invalidate() {
 	g.env.Wake()
 }
 
-// Query queries the state that a command is decided on.
+// Query queries the state for the decision on a command.
 func (g *Guest) Query(ctx context.Context) (Observation, error) {
 	seen, err := g.queryAll(ctx)
 	o := seen.observation()
@@ -246,7 +243,7 @@ func (g *Guest) Query(ctx context.Context) (Observation, error) {
 	return o, err
 }
 
-// WithCurrentState calls do with the guest's current state, and then wakes the owner.
+// WithCurrentState queries the guest's state, calls do with it, and wakes the owner.
 func (g *Guest) WithCurrentState(ctx context.Context, do func(context.Context, Observation) error) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -277,14 +274,14 @@ func (g *Guest) ExpectCopies() {
 	g.mu.Unlock()
 }
 
-// MayHaveCopies reports whether QEMU may have copies of disks, or remains of some.
+// MayHaveCopies reports whether QEMU may have copies of disks, or their remains.
 func (g *Guest) MayHaveCopies() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.known.copies || len(g.known.jobs) > 0
 }
 
-// CountResume records that the guest is about to be told to continue, and returns how often it was.
+// CountResume records that the guest is about to be told to continue, and returns the number of attempts.
 func (g *Guest) CountResume() (attempts int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -292,8 +289,7 @@ func (g *Guest) CountResume() (attempts int) {
 	return g.known.stall.Attempts()
 }
 
-// CallOnRunning has do called when QEMU reports that the guest runs, from a goroutine that must not block. nil ends
-// that.
+// CallOnRunning sets the function that is called when QEMU reports that the guest runs; nil for none. It must not block.
 func (g *Guest) CallOnRunning(do func()) {
 	g.mu.Lock()
 	g.onRunning = do

@@ -8,14 +8,13 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// Job is a disk copy by QEMU, listed also after its end.
+// Job is a disk copy by QEMU, which lists it also after its end.
 type Job struct {
 	ID, Status, Error string
-	// Done and Total are in bytes.
-	Done, Total int64
+	Done, Total       int64 // bytes
 }
 
-// Concluded is the status of a job that has ended.
+// Concluded is the status of an ended job.
 const Concluded = "concluded"
 
 // maxJobs is far more than one for each disk.

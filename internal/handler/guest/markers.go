@@ -34,7 +34,7 @@ func (m Markers) List(ctx context.Context) (map[string]bool, error) {
 	return names(list), err
 }
 
-// Add adds a marker. It does nothing if the marker exists.
+// Add adds a marker, if it does not exist.
 func (m Markers) Add(ctx context.Context, marker string) error {
 	objects, err := m.List(ctx)
 	if err != nil || objects[marker] {
@@ -43,7 +43,7 @@ func (m Markers) Add(ctx context.Context, marker string) error {
 	return m.monitor.Execute(ctx, "object-add", map[string]any{"qom-type": machine.MarkerType, "id": marker}, nil)
 }
 
-// Remove removes a marker. It also succeeds if the marker is already gone.
+// Remove removes a marker. It succeeds if the marker is already gone.
 func (m Markers) Remove(ctx context.Context, marker string) error {
 	err := m.monitor.Execute(ctx, "object-del", map[string]any{"id": marker}, nil)
 	if err == nil {

@@ -16,28 +16,26 @@ type Migration struct {
 	// RunState is QEMU's own; guestRunState derives the guest's.
 	RunState string
 	// Status belongs to Begun or, without one, to Incoming.
-	Status   migrationstatus.Status
-	Failure  string
-	Progress Progress
-	// PostCopyBytes is how much memory a source has sent after its guest.
-	PostCopyBytes float64
+	Status        migrationstatus.Status
+	Failure       string
+	Progress      Progress
+	PostCopyBytes float64 // of memory that a source has sent after its guest
 }
 
 // Progress is the progress of a source's migration.
 type Progress struct {
-	// The sizes are bytes of memory. DirtyRate (changed by the guest) and Rate (sent) are bytes per second.
-	Total, Transferred, Remaining float64
-	DirtyRate, Rate               float64
+	Total, Transferred, Remaining float64 // bytes of memory
+	DirtyRate, Rate               float64 // bytes per second that the guest changes, and that QEMU sends
 	// Downtime is how long the guest has been stopped, Expected how long it would be from now.
 	Elapsed, Downtime, Expected time.Duration
-	// Rounds counts the passes through the memory. Throttle is the percentage of time taken from the guest.
-	Rounds, Throttle float64
+	Rounds                      float64 // passes through the memory
+	Throttle                    float64 // percentage of time taken from the guest
 }
 
 // UnderWay reports whether QEMU will leave the status by itself or on a command.
 func (m *Migration) UnderWay() bool { return m.Status.UnderWay() }
 
-// measurable reports whether the guest is neither about to leave or to arrive, nor has left.
+// measurable reports whether the guest has not left, and is about neither to leave nor to arrive.
 func (m *Migration) measurable() bool {
 	sending := m.Status == migrationstatus.Setup || m.Status == migrationstatus.WaitUnplug || m.Status == migrationstatus.Active
 	gone := m.Begun != "" && m.Status == migrationstatus.Completed
@@ -120,20 +118,18 @@ func (m *Migration) endedAtSource() bool {
 	return m.Status == migrationstatus.Failed || m.Status == migrationstatus.Canceled
 }
 
-// stoppedForMigration reports whether a source's guest is stopped by virt-handler, or by the failure of such a guest's
-// migration.
+// stoppedForMigration reports whether virt-handler has stopped a source's guest, also after its migration has failed.
 func (m *Migration) stoppedForMigration() bool {
 	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.endedAtSource()
 }
 
-// markerLeftOver reports whether PausedMarker has to be removed: the guest runs and is not about to be stopped.
+// markerLeftOver reports whether PausedMarker must be removed: the guest runs and is not about to be stopped.
 func (m *Migration) markerLeftOver() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
 
-// guestRunState returns the guest's run state instead of QEMU's. A guest that has not arrived is inmigrate, whatever
-// QEMU reports. One that a disk error stopped just before a handover that then failed has an I/O error: QEMU reports
-// postmigrate.
+// guestRunState derives the guest's run state from QEMU's. A guest that has not arrived is inmigrate. QEMU reports
+// postmigrate for a guest that a disk error stopped just before a failed handover: it has an I/O error.
 func guestRunState(m Migration) string {
 	switch {
 	case m.Arriving() && runstate.Of(m.RunState).Outlook != runstate.Over:

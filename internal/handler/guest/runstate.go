@@ -52,7 +52,7 @@ func (g *Guest) updateState(ctx context.Context, disks []v1.Disk) error {
 	return nil
 }
 
-// query queries everything but the disks, or only the run state where the rest does not matter.
+// query queries everything but the disks, or only the run state if the rest does not matter.
 func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
 	if !known.markersMatter(runstate.Running) {
 		name, err := QueryStatus(ctx, g.monitor)
@@ -63,10 +63,9 @@ func (g *Guest) query(ctx context.Context, known knownState) (answers, error) {
 	return g.queryAll(ctx)
 }
 
-// queryAll sends all queries at once: while a guest is stopped for its migration, each round trip counts. The jobs come
-// after the migration, so that copies that ended meanwhile are shown as ended. The run state comes last: otherwise a
-// guest that has just been sent could count as kept. The marker of a guest that has run is removed before a verb can
-// bring back the state in which it means something.
+// queryAll sends all queries at once: each round trip prolongs a migration's downtime. The jobs follow the migration, so
+// that copies that ended meanwhile count as ended. The run state comes last: a guest that has just been sent must not
+// count as kept. A marker that is left over is removed before a verb brings back the state in which it counts.
 func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	var (
 		list   []object
@@ -100,7 +99,7 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	return a, g.Markers().Remove(ctx, machine.WaitMarker)
 }
 
-// Observation is the state that a command is decided on.
+// Observation is the state for the decision on a command.
 type Observation struct {
 	power.Guest
 	// Migration determines State, too.
@@ -119,8 +118,7 @@ type blockDevice struct {
 	IOStatus string `json:"io-status"`
 }
 
-// failedDisks returns the VMI's disks with an error, each once: a QEMU that its guest has taken over may answer
-// anything.
+// failedDisks returns the VMI's disks with an error, each once: a hostile QEMU may answer anything.
 func failedDisks(devices []blockDevice, disks []v1.Disk) []vmihandler.FailedDisk {
 	errs := map[string]string{}
 	for _, device := range devices {

@@ -12,39 +12,33 @@ import (
 // knownState is a value: each function returns the next one.
 type knownState struct {
 	runState string
-	// stall records an I/O error that has stopped the guest, paused that its user has paused it, too.
+	// stall records the I/O error that has stopped the guest; paused means that its user has paused it, too.
 	stall       vmihandler.Stall
 	failedDisks []vmihandler.FailedDisk
 	paused      bool
-	// halted means that the CPUs wait for volumes, started that they have been started: QEMU never becomes halted
-	// again.
-	halted, started bool
-	// migrates means that QEMU was told to migrate or has reported it; migration is its last answer.
+	halted      bool // the CPUs wait for volumes
+	started     bool // QEMU is never halted again
+	// migrates and copies mean that QEMU was told to migrate or to copy disks, or has reported it.
 	migrates  bool
 	migration Migration
-	// copies means that QEMU was told to copy disks or has reported it; jobs is its last answer.
-	copies bool
-	jobs   []Job
+	copies    bool
+	jobs      []Job
 }
 
 type answers struct {
-	runState string
-	// They are false if they were not queried.
-	waits, paused bool
-	held          bool
-	migration     Migration
-	jobs          []Job
-	// failed is queried in the run state io-error only.
-	failed []vmihandler.FailedDisk
+	runState            string
+	waits, paused, held bool // false if they were not queried
+	migration           Migration
+	jobs                []Job
+	failed              []vmihandler.FailedDisk // queried in the run state io-error only
 }
 
 func (m knownState) markersMatter(runState string) bool {
 	return !m.started || runState == runstate.IOError || runstate.Of(runState).Reason == runstate.ReasonPausedByUser || m.migrates || m.migration != (Migration{}) || isTransient(runState) || runState == runstate.PostMigrate || m.copies || len(m.jobs) > 0
 }
 
-// isHalted reports whether a guest with WaitMarker has never run. In any run state but prelaunch it has: the marker is
-// left over if virt-handler dies after starting the CPUs. At a migration's target it means nothing, since the arriving
-// guest may have run.
+// isHalted reports whether a guest with WaitMarker has never run. In another run state than prelaunch it has run: the
+// marker stays if virt-handler dies after starting the CPUs. At a migration's target the marker means nothing.
 func isHalted(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
 
 func markerLeftOver(runState string, waits bool) bool {
@@ -60,7 +54,7 @@ func (m knownState) with(a answers, now time.Time) knownState {
 	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
 	next.paused = a.paused && (next.halted || a.runState == runstate.IOError)
 	if a.runState == runstate.IOError || !next.stall.Active() {
-		// A resumed guest may stop again at once: its failed disks stay known until it has run for a while.
+		// A resumed guest may stop again at once, so its failed disks stay known for a while.
 		next.failedDisks = a.failed
 	}
 	return next
@@ -74,12 +68,11 @@ func (m knownState) at(now time.Time) knownState {
 	return m
 }
 
-// transientPause is the interval of queries for run states that QEMU may leave without an event, and for a migration's
-// progress.
+// transientPause is the interval of queries in run states that QEMU may leave without an event, and in a migration.
 const transientPause = time.Second
 
-// handoverPause is the interval of queries at a source whose guest is stopped. Two changes have no event: QEMU has sent
-// the first page after the guest, or has stopped finally, a moment after it reports that all is sent.
+// handoverPause is the interval of queries at a source whose guest is stopped. Two changes have no event: the first page
+// after the guest is sent, and QEMU has finally stopped, a moment after it reports that all is sent.
 const handoverPause = 5 * time.Millisecond
 
 func isTransient(state string) bool {

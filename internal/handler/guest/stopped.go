@@ -9,8 +9,8 @@ import (
 // An older timestamp is wrong: the clock was set, or the guest has taken QEMU over.
 const maxEventAge = 10 * time.Second
 
-// stoppedAfter returns since when the guest is stopped after an event, zero if it runs. QEMU's timestamp only gives the
-// event's age: the result is by the clock of now, which does not jump.
+// stoppedAfter returns when the guest stopped, zero if it runs. The result is by the clock of now, which does not jump:
+// QEMU's timestamp only gives the event's age.
 func stoppedAfter(stopped time.Time, e qmp.Event, now time.Time) time.Time {
 	switch e.Name {
 	case "STOP":

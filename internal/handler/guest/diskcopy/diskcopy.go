@@ -1,5 +1,4 @@
-// Package diskcopy copies disks to another node's QEMU in a migration: the source's QEMU mirrors them, the target's QEMU
-// exports its disks to be written to.
+// Package diskcopy copies disks in a migration: the source's QEMU mirrors them to the disks that the target's QEMU exports.
 //
 // QEMU keeps the jobs, also for the next virt-handler. The package must not decide when a copy begins or ends, and knows
 // nothing of the guest's own handover.
@@ -32,18 +31,16 @@ func Of(g *guest.Guest) Copies { return Copies{g} }
 // Mirroring has the parameters of disk copies.
 type Mirroring struct {
 	Migration types.UID
-	// Socket is a path of QEMU's.
-	Socket string
-	Disks  []machine.Mirror
-	// Bandwidth is for all disks together, in bytes per second; 0 for no limit.
-	Bandwidth int64
+	Socket    string // a path of QEMU's
+	Disks     []machine.Mirror
+	Bandwidth int64 // of all disks together, in bytes per second; 0 for no limit
 }
 
 // ErrEnding means that canceled copies have not ended yet.
 var ErrEnding = errors.New("QEMU has not ended the copies of an earlier migration yet")
 
-// Mirror makes QEMU copy disks to the target, and then the guest's later writes. It skips disks that are already being
-// copied. It returns a *power.Refusal if QEMU refuses.
+// Mirror makes QEMU copy disks, and then the guest's later writes, to the target. It skips disks that have a copy. It
+// returns a *power.Refusal if QEMU refuses.
 func (c Copies) Mirror(ctx context.Context, m Mirroring) error {
 	return c.guest.WithCurrentState(ctx, func(ctx context.Context, _ guest.Observation) error {
 		c.guest.ExpectCopies()
@@ -93,8 +90,7 @@ func (c Copies) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror
 }
 
 // sendBlockdevMirror copies in the background: a guest never waits for the target (decision 303). "full" copies an
-// image and those below it, after QEMU has filled the target with zeros. A claim has no image below, so "top" copies
-// all of it, without that.
+// image and those below it, but fills the target with zeros first. A claim has no image below, so "top" copies all of it.
 func (c Copies) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine.Mirror, target string) error {
 	sync, speed := "top", int64(0)
 	if d.Whole && d.Slice == "" {
@@ -109,8 +105,8 @@ func (c Copies) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine
 	})
 }
 
-// prepareCopyTarget returns the block node to copy to, which has the disk's size: an image of another size is another
-// image, and of a larger claim only the disk's size is written.
+// prepareCopyTarget returns a block node of the disk's size: a part of a larger claim. An image of another size is another
+// image.
 func (c Copies) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := c.nodeSizes(ctx)
 	if err != nil {
@@ -206,8 +202,8 @@ func (c Copies) endMirrors(ctx context.Context, but types.UID) error {
 	return c.RemoveNodes(ctx)
 }
 
-// RemoveNodes removes the block nodes of all copies, whose jobs must have ended. A guest that continues here must not
-// depend on block nodes that lead to the target.
+// RemoveNodes removes the block nodes of all copies, whose jobs must have ended. A guest that stays must not depend on
+// block nodes that lead to the target.
 func (c Copies) RemoveNodes(ctx context.Context) error {
 	nodes, err := c.nodeSizes(ctx)
 	if err != nil {
@@ -232,8 +228,7 @@ func (c Copies) RemoveNodes(ctx context.Context) error {
 	return nil
 }
 
-// Export makes a target that waits for its guest accept the content of disks on a socket of QEMU's. It skips exported
-// disks.
+// Export makes a waiting target accept the content of disks on a socket of QEMU's. It skips exported disks.
 func (c Copies) Export(ctx context.Context, socket string, disks []machine.Mirror) error {
 	if len(disks) == 0 {
 		return nil
@@ -277,7 +272,7 @@ func (c Copies) queryExports(ctx context.Context) (map[string]bool, error) {
 	return names, nil
 }
 
-// StopExports makes a target accept no content any more. From now on only the guest writes to its disks.
+// StopExports ends the target's exports: only the guest writes to its disks from now on.
 func (c Copies) StopExports(ctx context.Context) error {
 	exports, err := c.queryExports(ctx)
 	if err != nil || len(exports) == 0 {

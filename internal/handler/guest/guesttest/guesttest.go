@@ -122,16 +122,16 @@ func InState(t *testing.T, state string) *qmptest.Server {
 }
 
 // Pause makes the request of a user.
-func (w *Guest) Pause(ctx context.Context) error { return w.Obey(ctx, power.Pause) }
+func (w *Guest) Pause(ctx context.Context) error { return w.HandleRequest(ctx, power.Pause) }
 
 // Unpause makes the request of a user.
-func (w *Guest) Unpause(ctx context.Context) error { return w.Obey(ctx, power.Unpause) }
+func (w *Guest) Unpause(ctx context.Context) error { return w.HandleRequest(ctx, power.Unpause) }
 
 // Reset makes the request of a user.
-func (w *Guest) Reset(ctx context.Context) error { return w.Obey(ctx, power.Reset) }
+func (w *Guest) Reset(ctx context.Context) error { return w.HandleRequest(ctx, power.Reset) }
 
 // Reboot makes the request of a user.
-func (w *Guest) Reboot(ctx context.Context) error { return w.Obey(ctx, power.Reboot) }
+func (w *Guest) Reboot(ctx context.Context) error { return w.HandleRequest(ctx, power.Reboot) }
 
 // RefusalOf returns the message of a Refusal; "" for success.
 func RefusalOf(t *testing.T, err error) string {

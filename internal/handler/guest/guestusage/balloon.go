@@ -6,8 +6,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 )
 
-// balloonReport is what the balloon driver in the guest has reported last. QEMU has the largest number for figures that
-// it did not report.
+// balloonReport is the last report of the guest's balloon driver. QEMU gives the largest number for missing figures.
 type balloonReport struct {
 	Stats struct {
 		SwapIn      metrics.Figure `json:"stat-swap-in"`
@@ -19,11 +18,10 @@ type balloonReport struct {
 		Available   metrics.Figure `json:"stat-available-memory"`
 		Caches      metrics.Figure `json:"stat-disk-caches"`
 	} `json:"stats"`
-	// Updated is in seconds since 1970, 0 before the first report.
-	Updated metrics.Figure `json:"last-update"`
+	Updated metrics.Figure `json:"last-update"` // seconds since 1970, 0 before the first report
 }
 
-// reportAge is the greatest age of a report that counts. A guest that is paused or has no driver sends none.
+// reportAge bounds a report's age. A paused guest, or one without the driver, sends none.
 const reportAge = 5 * time.Minute
 
 func (a *answers) memory(u *metrics.Guest, now time.Time) {

@@ -1,6 +1,6 @@
-// Package guestusage measures a running QEMU for virt-handler's metrics: its process, its virtual CPUs, its disks, its
-// network interfaces, and the guest's memory by the balloon. It trusts no figure: a guest may have taken QEMU over. It
-// changes nothing in the guest but asks the balloon driver for its next report.
+// Package guestusage measures a running QEMU for metrics: its process, virtual CPUs, disks, network interfaces, and the
+// guest's memory by the balloon. It trusts no figure: a guest may have taken QEMU over. It changes nothing in the guest
+// but asks the balloon driver for its next report.
 package guestusage
 
 import (
@@ -25,14 +25,14 @@ import (
 const (
 	// Every is the shortest time between two measurements, however many scrape.
 	Every = 10 * time.Second
-	// keep is how long QEMU's figures count while it is not asked for newer ones.
+	// keep is how long QEMU's figures count while it can't be asked.
 	keep = time.Minute
 )
 
-// Meter measures a VMI's QEMU, also after another connection to it. Its methods may be called from several goroutines.
+// Meter measures a VMI's QEMU over all connections to it. It is safe for concurrent use.
 type Meter struct {
 	mu sync.Mutex
-	// pid is that of QEMU, to which answers and threads belong.
+	// answers and threads belong to the QEMU with pid.
 	pid int
 	// asked is the time of answers and, if QEMU could be asked since, of last.
 	asked   time.Time
@@ -42,17 +42,15 @@ type Meter struct {
 	totals  totals
 }
 
-// Subject is what a Meter measures.
+// Subject has the arguments of Measure.
 type Subject struct {
 	QEMU *guest.Guest
 	Spec *v1.VirtualMachineInstanceSpec
-	// Taps are by interface.
-	Taps map[string]string
+	Taps map[string]string // by interface
 	Now  time.Time
 }
 
-// Measure returns the figures of QEMU's process, CPUs, disks and taps, no older than Every. The caller fills in the VMI's
-// name, and must not change the lists.
+// Measure returns figures no older than Every. The caller fills in the VMI's name, and must not change the lists.
 func (m *Meter) Measure(ctx context.Context, s Subject) metrics.Usage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +60,7 @@ func (m *Meter) Measure(ctx context.Context, s Subject) metrics.Usage {
 	if pid := s.QEMU.PID(); pid != m.pid {
 		m.pid, m.answers, m.threads.outer = pid, answers{}, nil
 	}
-	// A handover that begins now is delayed by one round trip to QEMU, less than a millisecond.
+	// A handover that begins now waits for one round trip to QEMU, less than a millisecond.
 	if s.QEMU.Measurable() {
 		m.answers, m.asked = ask(ctx, s.QEMU, s.Spec), s.Now
 	} else if s.Now.Sub(m.asked) > keep {
@@ -115,8 +113,8 @@ const (
 	never = 1<<31 - 1
 )
 
-// ask queries QEMU. It asks the balloon driver for one report by turning its regular reports off and on: a report arrives
-// later, and is read in the next measurement. Each query that QEMU refuses is missing in the answers.
+// ask queries QEMU. It turns the balloon driver's regular reports off and on, which makes the driver send one; the next
+// measurement reads it. A query that QEMU refuses is missing in the answers.
 func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpec) answers {
 	var a answers
 	commands := []qmp.Command{
@@ -135,7 +133,7 @@ func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpe
 	}
 	err := g.Monitor().ExecuteAll(ctx, commands...)
 	if ctx.Err() != nil {
-		// QEMU gets no more queries for figures before it has answered Refresh: they would fill its socket.
+		// More queries would fill QEMU's socket: it must answer Refresh first.
 		g.Invalidate()
 	}
 	if err != nil {
@@ -156,7 +154,7 @@ func processUsage(process procfs.Proc, u *metrics.Guest) {
 	u[metrics.Resident] = metrics.Known(float64(stat.ResidentMemory()))
 }
 
-// blockStats has plain numbers, which are decoded in half the time: every QEMU has all of them.
+// blockStats has plain numbers, which decode in half the time: every QEMU sends all.
 type blockStats struct {
 	Device string `json:"qdev"`
 	Stats  struct {
@@ -171,8 +169,7 @@ type blockStats struct {
 	} `json:"stats"`
 }
 
-// drivesOf lists each disk once: a QEMU that its guest has taken over must not make the whole node's metrics invalid by
-// a duplicate.
+// drivesOf lists each disk once: a hostile QEMU must not invalidate the whole node's metrics by a duplicate.
 func drivesOf(answer []blockStats, disks []v1.Disk) []metrics.Drive {
 	byDevice := map[string]string{}
 	for i := range disks {
@@ -208,8 +205,8 @@ func (b *blockStats) drive(name string) metrics.Drive {
 	return d
 }
 
-// traffic returns the counters of the taps in a process's network namespace, from the kernel's list. A tap receives the
-// data that the guest sends.
+// traffic returns the taps' counters from the kernel's list of a network namespace. A tap receives the data that the guest
+// sends.
 func traffic(list []byte, taps map[string]string) []metrics.Interface {
 	byTap := make(map[string]string, len(taps))
 	for name, tap := range taps {
@@ -232,7 +229,7 @@ func traffic(list []byte, taps map[string]string) []metrics.Interface {
 	return found
 }
 
-// netColumns is the number of the list's columns, netColumn where an interface's figures are.
+// netColumns is the number of the list's columns, netColumn the column of each figure.
 const netColumns = 16
 
 var netColumn = [...]int{

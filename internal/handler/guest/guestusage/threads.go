@@ -17,19 +17,18 @@ import (
 const (
 	// maxVCPUs bounds QEMU's answers.
 	maxVCPUs = 512
-	// maxThreads bounds the threads of a QEMU that are looked at, and findPause how often: a guest that has taken QEMU over
-	// may have any number of them, and name others.
+	// maxThreads and findPause bound the search for threads: a hostile QEMU may have any number, and name others.
 	maxThreads = 1024
 	findPause  = time.Minute
 )
 
-// vcpuThread is a virtual CPU and its thread, by the number that the thread has in QEMU's container.
+// vcpuThread is a virtual CPU and its thread's number in QEMU's container.
 type vcpuThread struct {
 	Index  int `json:"cpu-index"`
 	Thread int `json:"thread-id"`
 }
 
-// threads knows the node's numbers of QEMU's threads, by those in the container.
+// threads maps the numbers of QEMU's threads in the container to those on the node.
 type threads struct {
 	outer map[int]int
 	found time.Time
@@ -53,7 +52,7 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 		}
 		text, err := os.ReadFile(filepath.Join(process, strconv.Itoa(thread), "schedstat"))
 		if err != nil {
-			delete(t.outer, c.Thread) // it has ended, and its number may become another's
+			delete(t.outer, c.Thread) // it has ended, and another may get its number
 			continue
 		}
 		seen[c.Index] = true
@@ -94,7 +93,7 @@ func schedule(text []byte) (seconds, delay metrics.Figure) {
 	return seconds, delay
 }
 
-// findThreads lists a process's threads. Only those of this process are ever looked at, whatever QEMU says.
+// findThreads lists a process's threads. No other process's count, whatever QEMU says.
 func findThreads(process string) map[int]int {
 	found := map[int]int{}
 	folder, err := os.Open(process)
@@ -102,7 +101,7 @@ func findThreads(process string) map[int]int {
 		return found
 	}
 	defer folder.Close()
-	names, _ := folder.Readdirnames(maxThreads) // those that were read before an error are of use
+	names, _ := folder.Readdirnames(maxThreads) // an error leaves the names read before
 	for _, name := range names {
 		outer, err := strconv.Atoi(name)
 		if err != nil {
@@ -115,7 +114,7 @@ func findThreads(process string) map[int]int {
 	return found
 }
 
-// innerNumber returns a thread's number in its own namespace, the last of the line NSpid.
+// innerNumber returns a thread's number in its own namespace: the last of the line NSpid.
 func innerNumber(status string) (int, bool) {
 	file, err := os.Open(status)
 	if err != nil {

@@ -6,11 +6,10 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 )
 
-// totals make counters that never go back in a Meter's life: a disk or interface that is plugged again begins with
-// zero, as does the guest's system after a reboot. The map is bounded by maxTotals.
+// totals make counters that never go back: a disk that is plugged again begins with zero, as does a rebooted guest.
 type totals map[totalKey]total
 
-// maxTotals is more than a guest has at one time. Those of devices that have gone are dropped beyond it.
+// maxTotals bounds the totals. It is more than a guest has at one time; beyond it, those of removed devices are dropped.
 const maxTotals = 4096
 
 type totalKey struct {
@@ -29,7 +28,7 @@ func (t total) at(value float64) total {
 	return t
 }
 
-// ofGuest are the counters among a guest's figures.
+// ofGuest lists the counters among a guest's figures.
 var ofGuest = []int{metrics.MajorFaults, metrics.MinorFaults, metrics.CPU, metrics.UserCPU, metrics.SystemCPU}
 
 // add replaces the counters in u by their totals.

@@ -16,7 +16,7 @@ func converge(t *testing.T, m *guesttest.Moving) {
 	m.Begin(t)
 	m.From.Await("memory that is sent", guesttest.At(migrationstatus.Active))
 	for range 2 { // a repetition does no harm
-		if err := m.From.Converge(t.Context(), "m"); err != nil {
+		if err := m.From.StopToConverge(t.Context(), "m"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -90,7 +90,7 @@ func TestAGuestIsStoppedOnlyForAMigrationThatSendsIt(t *testing.T) {
 	m := guesttest.NewMoving(t)
 	stopped := func() bool {
 		t.Helper()
-		if err := m.From.Converge(t.Context(), "m"); err != nil {
+		if err := m.From.StopToConverge(t.Context(), "m"); err != nil {
 			t.Fatal(err)
 		}
 		return m.Source.Executed("stop") > 0 || m.Source.HasObject(machine.PausedMarker("m"))
@@ -100,7 +100,7 @@ func TestAGuestIsStoppedOnlyForAMigrationThatSendsIt(t *testing.T) {
 	}
 	m.Begin(t)
 	m.From.Await("memory that is sent", guesttest.At(migrationstatus.Active))
-	if err := m.From.Converge(t.Context(), "another"); err != nil || m.Source.Executed("stop") > 0 {
+	if err := m.From.StopToConverge(t.Context(), "another"); err != nil || m.Source.Executed("stop") > 0 {
 		t.Errorf("it was stopped for another migration: %v", err)
 	}
 	m.Release()

@@ -15,9 +15,9 @@ import (
 
 // In a post-copy the guest moves before its memory. Each marker is set before the step that it records (decision 362).
 
-// SwitchToPostCopy makes a source's guest move before the rest of its memory. The guest is stopped first: QEMU 10 would
-// resume it if the migration fails at its very end, when the guest may run at the target. If the migration fails before
-// the guest has moved, the marker gets it resumed. told is false if it is at another point.
+// SwitchToPostCopy moves a source's guest before the rest of its memory. It stops the guest first: QEMU 10 would resume it
+// if the migration fails at its very end, when the guest may run at the target. The marker gets the guest resumed if the
+// migration fails before it has moved. told is false if the migration is at another point.
 func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) (told bool, err error) {
 	err = s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		m := &o.Migration
@@ -39,11 +39,11 @@ func (s Source) SwitchToPostCopy(ctx context.Context, migration types.UID) (told
 	return told, err
 }
 
-// restBandwidth does not limit the rest of a post-copy, in bytes per second.
+// restBandwidth is no limit, in bytes per second.
 const restBandwidth = 1 << 40
 
-// SendRest makes a source send the rest of a post-copy, which nobody keeps, as fast as it can, and reports whether all
-// of it is on its way. A guest that may run at the target is left alone.
+// SendRest makes a source send the rest of a discarded post-copy at full speed, and reports whether all of it is on its
+// way. It does nothing to a guest that may run at the target.
 func (s Source) SendRest(ctx context.Context, migration types.UID) (sent bool, err error) {
 	err = s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		m := &o.Migration
@@ -61,7 +61,7 @@ func (s Source) SendRest(ctx context.Context, migration types.UID) (sent bool, e
 
 var errNotMoved = errors.New("this QEMU does not send its guest's memory after the guest")
 
-// MarkLeft marks a source whose guest has moved, so that it never continues here.
+// MarkLeft marks a source whose guest has moved: it must never continue here.
 func (s Source) MarkLeft(ctx context.Context, migration types.UID) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if o.Migration.Begun != migration || !o.Migration.Status.PostCopy() {
@@ -74,8 +74,8 @@ func (s Source) MarkLeft(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Recover makes a source send the rest of a post-copy to a socket of QEMU's. It must not be repeated until QEMU has
-// left the status and come back to it: a second connection during the first attempt ends QEMU 7.2.
+// Recover makes a source send the rest of a post-copy to a socket of QEMU's. Do not repeat it before QEMU has left the
+// status and come back to it: a second connection during an attempt ends QEMU 7.2.
 func (s Source) Recover(ctx context.Context, migration types.UID, socket string) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if o.Migration.Begun != migration || o.Migration.Status != migrationstatus.PostCopyPaused {

@@ -1,7 +1,7 @@
 // Package handover commands a QEMU in a migration: a Source sends its guest, a Target takes it.
 //
-// Each command is decided on QEMU's current state, and QEMU is marked before each step that the next virt-handler has to
-// know. The package must not decide when a command is due, and knows no VMI and no other node.
+// Each command depends on QEMU's current state. A marker precedes each step of which the next virt-handler must know. The
+// package must not decide when a command is due, and knows no VMI and no other node.
 package handover
 
 import (
@@ -32,11 +32,9 @@ func SourceOf(g *guest.Guest) Source { return Source{g} }
 
 // Begin has the parameters of a migration.
 type Begin struct {
-	Migration types.UID
-	// Socket is a path of QEMU's.
-	Socket string
-	// Bandwidth is in bytes per second; 0 for no limit.
-	Bandwidth    int64
+	Migration    types.UID
+	Socket       string // a path of QEMU's
+	Bandwidth    int64  // bytes per second; 0 for no limit
 	AutoConverge bool
 	Downtime     time.Duration
 	Transport    switchover.Transport
@@ -57,10 +55,9 @@ func (b *Begin) parameters() map[string]any {
 	return parameters
 }
 
-// It is in milliseconds.
-const downtimeLimit = "downtime-limit"
+const downtimeLimit = "downtime-limit" // in milliseconds
 
-// SetDowntime limits the downtime: a source stops its guest when it expects to send the rest within the limit.
+// SetDowntime sets the limit: a source stops its guest when it expects to send the rest within it.
 func (s Source) SetDowntime(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -81,8 +78,7 @@ func (s Source) Begin(ctx context.Context, b Begin) error {
 	})
 }
 
-// sendMigrate marks QEMU first: if virt-handler dies in between, the migration has the status none, which counts as
-// failed.
+// sendMigrate marks QEMU first: if virt-handler dies in between, the status none counts as a failed migration.
 func (s Source) sendMigrate(ctx context.Context, b Begin, kvm bool) error {
 	err := setTransport(ctx, s.guest, b.Transport, capability{"events", true}, capability{"return-path", true},
 		capability{"pause-before-switchover", true}, capability{"auto-converge", b.AutoConverge})
@@ -129,7 +125,7 @@ func (s Source) losesWrites(ctx context.Context, kvm bool) (bool, error) {
 	return vmihandler.LosesWrites(kvm, vmihandler.Memory{Requested: is.Requested, Size: is.Size}), nil
 }
 
-// The mark comes first: if virt-handler dies in between, the guest runs.
+// The marker comes first: if virt-handler dies in between, the guest runs.
 func (s Source) pauseForMigration(ctx context.Context, migration types.UID) error {
 	if err := s.guest.Markers().Add(ctx, machine.PausedMarker(migration)); err != nil {
 		return fmt.Errorf("marking a guest that is to be stopped for its migration: %w", err)
@@ -140,8 +136,8 @@ func (s Source) pauseForMigration(ctx context.Context, migration types.UID) erro
 	return nil
 }
 
-// Converge stops a guest whose memory could not be sent in time.
-func (s Source) Converge(ctx context.Context, migration types.UID) error {
+// StopToConverge stops a guest whose memory could not be sent in time.
+func (s Source) StopToConverge(ctx context.Context, migration types.UID) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		m := &o.Migration
 		if m.Begun != migration || m.Status != migrationstatus.Active || o.State.Outlook != runstate.Runs {
@@ -151,7 +147,7 @@ func (s Source) Converge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue makes a source that waits before the switchover hand its guest over. The disks must have been copied.
+// Continue makes a source hand its guest over that waits before the switchover. The disks must have been copied.
 func (s Source) Continue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -167,8 +163,8 @@ func (s Source) Continue(ctx context.Context) error {
 	return nil
 }
 
-// Cancel makes a source give a migration up, unless it is too far. QEMU 10 refuses it in post-copy; QEMU 7.2 would cancel
-// even one whose guest may run at the target.
+// Cancel cancels a migration, unless it is a post-copy: QEMU 10 refuses that, and QEMU 7.2 would cancel it even when the
+// guest may run at the target.
 func (s Source) Cancel(ctx context.Context) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if o.Migration.Left || o.Migration.Status.PostCopy() {
@@ -183,7 +179,7 @@ func (s Source) Cancel(ctx context.Context) error {
 
 var errNotSent = errors.New("this QEMU has not sent its guest with the migration")
 
-// Reclaim resumes here a guest that was sent, when the target is known never to have run it.
+// Reclaim resumes a guest that was sent. Call it only if the target never ran the guest.
 func (s Source) Reclaim(ctx context.Context, migration types.UID) error {
 	return s.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if o.Migration.Begun != migration || !o.Migration.HasSentGuest() {

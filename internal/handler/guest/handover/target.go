@@ -26,17 +26,16 @@ func TargetOf(g *guest.Guest) Target { return Target{g} }
 
 var errNotArrived = errors.New("the guest has not arrived in this QEMU")
 
-// Take makes a target run the guest that has arrived. It marks QEMU, and may be repeated from then on. Between the mark
-// and the run it calls between, whose failure leaves the guest stopped. The caller connects the taps before and calls
-// Announce afterwards. runs is called once as soon as the guest runs, from a goroutine that must not block, and before
-// Take returns nil.
-func (t Target) Take(ctx context.Context, migration types.UID, between func() error, runs func()) error {
+// Take makes a target run the guest that has arrived. It marks QEMU, calls prepare, whose failure leaves the guest
+// stopped, and starts the CPUs. It may be repeated. The caller connects the taps before and calls Announce afterwards.
+// onRunning is called once, as soon as the guest runs and before Take returns nil, and must not block.
+func (t Target) Take(ctx context.Context, migration types.UID, prepare func() error, onRunning func()) error {
 	return t.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if o.Migration.Incoming != migration || !o.Migration.HasArrived() || o.Migration.Doomed {
 			return errNotArrived
 		}
 		if o.Migration.Ran && o.State.Outlook == runstate.Runs {
-			runs()
+			onRunning()
 			return nil
 		}
 		if err := diskcopy.Of(t.guest).StopExports(ctx); err != nil {
@@ -48,11 +47,11 @@ func (t Target) Take(ctx context.Context, migration types.UID, between func() er
 				return err
 			}
 		}
-		if err := between(); err != nil {
+		if err := prepare(); err != nil {
 			return err
 		}
 		// QEMU reports RESUME before its CPUs run; an emulated guest delays the answer to the command by 10 to 20 ms.
-		once := sync.OnceFunc(runs)
+		once := sync.OnceFunc(onRunning)
 		t.guest.CallOnRunning(once)
 		defer t.guest.CallOnRunning(nil)
 		if err := t.guest.Execute(ctx, "cont", nil); err != nil {
@@ -97,9 +96,8 @@ func (t Target) RecoverIncoming(ctx context.Context, migration types.UID, socket
 // The intervals are in milliseconds.
 var announcement = map[string]any{"initial": 50, "max": 550, "rounds": 5, "step": 100}
 
-// Announce makes QEMU send a frame from each interface, by which switches learn the new way to the guest: QEMU's own
-// frames come before the taps are connected. Switches also learn from the guest's next frame, so a failure is only
-// logged.
+// Announce makes QEMU send a frame from each interface, by which switches learn where the guest is: QEMU has sent its own
+// before the taps were connected. A failure is only logged, since switches also learn from the guest's next frame.
 func (t Target) Announce(ctx context.Context) { announce(ctx, t.guest) }
 
 func announce(ctx context.Context, g *guest.Guest) {

@@ -17,7 +17,7 @@ type capability struct {
 	State bool   `json:"state"`
 }
 
-// The number of channels comes first: once the capabilities are set, all is set.
+// The capabilities come last: queryTransport takes one of them as the sign that everything is set.
 func setTransport(ctx context.Context, g *guest.Guest, t switchover.Transport, others ...capability) error {
 	if t.Channels > 0 {
 		if err := g.Execute(ctx, "migrate-set-parameters", map[string]any{"multifd-channels": t.Channels}); err != nil {
@@ -45,8 +45,8 @@ func (t Target) setTargetTransport(ctx context.Context, wanted switchover.Transp
 	return taken, err
 }
 
-// Listen makes a target wait for its guest on a socket of QEMU's, and returns the transport in use, which stays once it
-// is set. Until the guest comes, query-migrate does not show that QEMU waits, and a second migrate-incoming is refused.
+// Listen makes a target wait for its guest on a socket of QEMU's, and returns the transport, which is set only once.
+// Until the guest comes, query-migrate does not show that QEMU waits, and QEMU refuses a second migrate-incoming.
 func (t Target) Listen(ctx context.Context, socket string, wanted switchover.Transport) (switchover.Transport, error) {
 	var taken switchover.Transport
 	err := t.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
@@ -75,7 +75,7 @@ func (t Target) Listen(ctx context.Context, socket string, wanted switchover.Tra
 // maxChannels bounds QEMU's answer: a guest may have taken QEMU over.
 const maxChannels = 16
 
-// late-block-activate is set together with the rest and nowhere else.
+// Only setTargetTransport sets late-block-activate, together with the rest.
 func (t Target) queryTransport(ctx context.Context) (has switchover.Transport, set bool, err error) {
 	var list []capability
 	var parameters struct {

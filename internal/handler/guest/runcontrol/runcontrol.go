@@ -1,7 +1,7 @@
-// Package runcontrol starts, stops, resumes and resets a guest: the requests of users, the resumption after an error,
-// and the first start of CPUs that waited for volumes.
+// Package runcontrol starts, stops, resumes and resets a guest: for users, after an error, and when the CPUs have waited
+// for volumes.
 //
-// Package power decides on QEMU's current state, and this package acts. It must not decide when a guest is resumed or
+// Package power decides by QEMU's current state, and this package acts. It must not decide when a guest is resumed or
 // started, and keeps nothing.
 package runcontrol
 
@@ -22,9 +22,9 @@ type Control struct{ guest *guest.Guest }
 // Of returns the run control of a guest.
 func Of(g *guest.Guest) Control { return Control{g} }
 
-// Obey acts on a user's request, or returns a *power.Refusal. A reboot is only decided on: the owner asks the guest's
-// agent.
-func (c Control) Obey(ctx context.Context, r power.Request) error {
+// HandleRequest acts on a user's request, or returns a *power.Refusal. A reboot is only decided: the owner asks the
+// guest's agent for it.
+func (c Control) HandleRequest(ctx context.Context, r power.Request) error {
 	return c.decideAndAct(ctx, func(o guest.Observation) power.Decision { return power.Decide(r, o.Guest) })
 }
 
@@ -54,7 +54,7 @@ func (c Control) act(ctx context.Context, o guest.Observation, d power.Decision)
 	case power.Stop:
 		return c.stop(ctx, o)
 	case power.Proceed:
-		// Unmark first: if virt-handler dies in between, the guest is stopped by an I/O error and is resumed anyway.
+		// The marker goes first: if virt-handler dies in between, the next one resumes the guest: an I/O error has stopped it.
 		if err := c.removePauseMarker(ctx, o); err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func (c Control) stop(ctx context.Context, o guest.Observation) error {
 	if err := c.guest.Execute(ctx, "stop", nil); err != nil {
 		return err
 	}
-	// virt-launcher may have begun to hold the guest just before, which the markers show.
+	// virt-launcher may have begun to hold the guest just before: the markers say so.
 	seen, err := c.guest.Query(ctx)
 	if err != nil {
 		return err
@@ -96,7 +96,7 @@ func (c Control) stop(ctx context.Context, o guest.Observation) error {
 
 const resetPause = 10 * time.Millisecond
 
-// QEMU keeps a guest that an I/O error has stopped so across a reset. Continuing it before would only repeat the error.
+// A guest that an I/O error has stopped stays stopped after a reset. Continuing it before the reset repeats the error.
 func (c Control) resetAndRun(ctx context.Context) error {
 	if err := c.guest.Execute(ctx, "system_reset", nil); err != nil {
 		return err

@@ -66,7 +66,7 @@ func TestVerbsInEachRunState(t *testing.T) {
 			reboot = "VMI is paused"
 		}
 		check("reboot", func(w *guesttest.Guest, ctx context.Context) error { return w.Reboot(ctx) }, running, reboot)
-		check("pressing keys", func(w *guesttest.Guest, ctx context.Context) error { return w.Obey(ctx, power.PressKeys) }, running, reboot)
+		check("pressing keys", func(w *guesttest.Guest, ctx context.Context) error { return w.HandleRequest(ctx, power.PressKeys) }, running, reboot)
 	}
 }
 
@@ -251,7 +251,7 @@ func TestTheMarkerOfAGuestThatHasRunIsRemoved(t *testing.T) {
 
 func TestKeysArePressed(t *testing.T) {
 	qemu := guesttest.InState(t, runstate.Running)
-	if err := guesttest.Open(t, qemu).Obey(t.Context(), power.PressKeys); err != nil || qemu.Executed("send-key") != 1 {
+	if err := guesttest.Open(t, qemu).HandleRequest(t.Context(), power.PressKeys); err != nil || qemu.Executed("send-key") != 1 {
 		t.Errorf("%v; QEMU was told %v", err, qemu.Commands())
 	}
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // Start starts the CPUs of a halted guest for the first time, unless its user wants it paused. It resets the machine
-// before, since the firmware reads the boot order at a reset. started is false if the guest is no longer halted.
+// before, because the firmware reads the boot order then. started is false if the guest is no longer halted.
 func (c Control) Start(ctx context.Context, order []machine.BootIndex) (started bool, err error) {
 	err = c.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if !o.Halted {

@@ -76,7 +76,7 @@ func (m *Migration) Act(ctx context.Context, d *Decision, q *QEMU) error {
 		return m.begin(ctx, facts, q)
 	case switchover.PauseGuest:
 		m.announceStop(vmi, m.notConvergingMessage(vmi))
-		return q.Source.Converge(ctx, of)
+		return q.Source.StopToConverge(ctx, of)
 	case switchover.SwitchToPostCopy, switchover.MarkLeft, switchover.Recover:
 		return m.postCopy(ctx, d, q)
 	case switchover.ContinueSwitchover:
