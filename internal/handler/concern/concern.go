@@ -1,21 +1,21 @@
-// Package concern defines the form of each subject that virt-handler changes in a running guest: its memory, its CPUs,
-// and so on. Each has a folder below this one.
+// Package concern defines the form of each subject that virt-handler changes in a running guest, such as its memory. Each
+// has a folder below this one.
 //
 // A concern has four methods, which the driver calls in this order in each round:
 //
-//	Observe   asks QEMU, and changes nothing           -> seen
-//	Decide    is pure: it calls the subject's rules    -> plan
-//	Report    adds facts to those for the VMI's status
-//	Act       carries the plan out, if it is its turn
+//	Observe   queries QEMU, and changes nothing     -> seen
+//	Decide    is pure: it calls the subject's rules -> plan
+//	Report    adds facts for the VMI's status
+//	Act       applies the plan, if it is its turn
 //
 // Only Act gets QEMU's monitor; Observe gets a Query, which refuses commands that change something. A concern may keep
-// its requests to the guest with their times, because QEMU does not; a new virt-handler begins without them. It must
-// not import another concern, and learns about the VMI, the pod and the guest only from the Round, or from questions
-// that its owner answers without an effect (nics.Pod).
+// the times of its requests to the guest, because QEMU does not; a new virt-handler begins without them. It must not
+// import another concern. It learns about the VMI, the pod and the guest only from the Round, and from questions that its
+// owner answers without an effect (nics.Pod).
 //
 // At most one concern acts in a round: the first in the driver's list with something to do. The list belongs to one
-// QEMU, and is used while the guest is at home on the node; concerns that prepare QEMU for a guest (ForArrivals) also
-// while it waits for one.
+// QEMU. It is used while the guest is at home on the node; concerns that prepare QEMU for a guest (ForArrivals) also take
+// part while QEMU waits for one.
 package concern
 
 import (
@@ -40,7 +40,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// CommandTimeout limits the commands of one Observe or Act. It allows for a main loop that is busy with storage.
+// CommandTimeout bounds the commands of one Observe or Act. QEMU's main loop may be busy with storage.
 const CommandTimeout = 10 * time.Second
 
 // Monitor is QEMU's monitor.
@@ -49,17 +49,17 @@ type Monitor interface {
 	ExecuteWithFile(ctx context.Context, command string, args any, file *os.File, result any) error
 }
 
-// Query is a monitor that only answers questions.
+// Query is a monitor for queries only.
 type Query struct{ monitor Monitor }
 
-// QueryOf returns the questions of a monitor.
+// QueryOf returns a monitor's queries.
 func QueryOf(m Monitor) Query { return Query{m} }
 
 func isQuestion(command string) bool {
 	return strings.HasPrefix(command, "query-") || command == "qom-list" || command == "qom-get"
 }
 
-// Execute asks QEMU. It sends nothing if the command would change something.
+// Execute sends a query. It refuses other commands.
 func (q Query) Execute(ctx context.Context, command string, args, result any) error {
 	if !isQuestion(command) {
 		return fmt.Errorf("the command %s is no question: it must be sent by Act", command)
@@ -67,62 +67,57 @@ func (q Query) Execute(ctx context.Context, command string, args, result any) er
 	return q.monitor.Execute(ctx, command, args, result)
 }
 
-// Round has the facts of one round that all concerns share. It must not be modified.
+// Round has the facts of one round for all concerns. Do not modify it.
 type Round struct {
-	VMI *v1.VirtualMachineInstance
-	// Pod is the launcher pod, nil if the node has none.
-	Pod *vmihandler.Pod
-	// LauncherPod has the claims that are not hotplugged.
+	VMI            *v1.VirtualMachineInstance
+	Pod            *vmihandler.Pod // the launcher pod; nil if the node has none
 	AttachmentPods []hotplug.Pod
-	LauncherPod    types.UID
-	// Images are the disks with which QEMU was started, Claims their claims, by volume.
+	LauncherPod    types.UID // it has the claims that are not hotplugged
+	// Images and Claims are those of the disks with which QEMU was started, by volume.
 	Images map[string]launch.PreparedImage
 	Claims map[string]*v1.PersistentVolumeClaimInfo
 	// Resources are the wanted resources of the pod, nil if they don't matter or are unknown.
 	Resources *corev1.ResourceRequirements
-	// InPod are the networks that the pod has, and was requested to have. PodVersion changes with each write of it.
+	// InPod has the networks of the pod and those requested for it. PodVersion changes with each write of the pod.
 	InPod      nichotplug.Attached
 	PodVersion string
-	// NICs are those that QEMU has.
-	NICs     map[string]bool
-	RunState string
-	KVM      bool
+	NICs       map[string]bool // of QEMU
+	RunState   string
+	KVM        bool
 	// Halted means that the CPUs wait for volumes and have never been started.
 	Halted bool
-	// CopyingDisks means that QEMU copies disks for a migration or has copied some.
+	// CopyingDisks means that QEMU copies disks for a migration, or has copied some.
 	Migrating, CopyingDisks bool
 	TargetConnected         bool
-	// Arrival is the guest that QEMU waits for, nil while the guest is at home on the node.
+	// Arrival is the guest for which QEMU waits, nil while the guest is at home on the node.
 	Arrival *Arrival
 	Now     time.Time
 }
 
 // Arrival is a guest that comes to a QEMU.
 type Arrival struct {
-	// VMI is as it will be on this node, with the claims that its disks are copied to.
+	// VMI is the VMI on this node, with the claims to which its disks are copied.
 	VMI *v1.VirtualMachineInstance
-	// Places are those of the disks that come with the guest, by volume, beside those that it was started with.
+	// Places are those of plugged disks, by volume.
 	Places map[string]machine.Slot
-	// Copied are the sizes, by volume, of the disks that the source copies to their claims here.
+	// Copied has the sizes, by volume, of disks that the source copies to their claims here.
 	Copied map[string]int64
 }
 
 // Reported reports whether the VMI's status shows that the guest runs. Most changes wait for that.
 func (r *Round) Reported() bool { return r.VMI.Status.Phase == v1.Running }
 
-// Next is the part of a plan that the driver needs.
+// Next is the driver's part of a plan.
 type Next struct {
-	// Due means that Act has work. Otherwise After is the delay until it may have, 0 to wait for an event.
+	// Due means that Act has work. Otherwise After is the delay until it may have some, 0 to wait for an event.
 	Due   bool
 	After time.Duration
-	// Problem tells the VMI's owner why the guest differs from the VMI, "" if it does not or may need more time.
+	// Problem tells the VMI's owner why the guest differs from the VMI; "" if it does not, or may need more time.
 	Problem string
-	// Settled means that nothing is left to do, so that a failure of an earlier Act no longer counts.
-	Settled bool
-	// Unsettled means that a migration has to wait before the guest is sent. Refusal is why the guest can't be sent,
-	// "" if it can.
-	Unsettled bool
-	Refusal   string
+	// Settled means that nothing is left to do: an earlier failure of Act no longer counts.
+	Settled   bool
+	Unsettled bool   // a migration must wait before it sends the guest
+	Refusal   string // why the guest can't be sent; "" if it can
 }
 
 // Outcome returns the driver's part of a plan.
@@ -133,9 +128,9 @@ type Plan interface{ Outcome() Next }
 
 // Concern is one subject of a running guest. Any goroutine may call HandleEvent; one calls the other methods.
 type Concern[Seen any, P Plan] interface {
-	// HandleEvent records an event of QEMU's. It reports whether a round is to follow.
+	// HandleEvent records QEMU's event, and reports whether a round must follow.
 	HandleEvent(e qmp.Event) (news bool)
-	// Observe asks QEMU as far as the last answer is outdated. On an error, Seen is the last that is known.
+	// Observe queries QEMU if the last answer is outdated. With an error, it returns the last known state.
 	Observe(ctx context.Context, q Query, r Round) (Seen, error)
 	// Decide is pure. r may be newer than that of Observe.
 	Decide(r Round, seen Seen) P
@@ -143,7 +138,7 @@ type Concern[Seen any, P Plan] interface {
 	Act(ctx context.Context, m Monitor, r Round, plan P) error
 }
 
-// Runner is a concern of any type, with the results of its round.
+// Runner is a concern of any type with the results of its round.
 type Runner interface {
 	takesPart(r Round) bool
 	handleEvent(e qmp.Event) (news bool)
@@ -168,7 +163,7 @@ func New[Seen any, P Plan](step vmihandler.Step, c Concern[Seen, P]) *Running[Se
 	return &Running[Seen, P]{step: step, concern: c}
 }
 
-// ForArrivals makes the concern take part while QEMU waits for a guest, too. It returns c.
+// ForArrivals makes the concern also take part while QEMU waits for a guest. It returns c.
 func (c *Running[Seen, P]) ForArrivals() *Running[Seen, P] {
 	c.forArrivals = true
 	return c
@@ -202,7 +197,7 @@ func (c *Running[Seen, P]) act(ctx context.Context, m Monitor, r Round) error {
 // List has a guest's concerns in the order of precedence.
 type List []Runner
 
-// HandleEvent passes an event of QEMU's to all concerns. It reports whether a round is to follow.
+// HandleEvent passes QEMU's event to all concerns, and reports whether a round must follow.
 func (l List) HandleEvent(e qmp.Event) (news bool) {
 	for _, c := range l {
 		news = c.handleEvent(e) || news
@@ -210,7 +205,7 @@ func (l List) HandleEvent(e qmp.Event) (news bool) {
 	return news
 }
 
-// Observe has all concerns observe. Where QEMU does not answer, its last answers count.
+// Observe calls each concern's Observe. If QEMU does not answer, its last answers count.
 func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) {
 	for _, c := range l {
 		if !c.takesPart(r) {
@@ -224,17 +219,15 @@ func (l List) Observe(ctx context.Context, m Monitor, r Round, log logr.Logger) 
 
 // Decided is the result of a list's Decide. Step, Problem and Refusal are those of the first concern with one.
 type Decided struct {
-	Step vmihandler.Step
-	// After is 0 to wait for an event.
-	After   time.Duration
-	Problem string
-	// Settled are the actions of the concerns that have nothing left to do.
-	Settled   []vmihandler.Step
+	Step      vmihandler.Step
+	After     time.Duration // 0 to wait for an event
+	Problem   string
+	Settled   []vmihandler.Step // of the settled concerns
 	Unsettled bool
 	Refusal   string
 }
 
-// Decide has all concerns decide.
+// Decide calls each concern's Decide.
 func (l List) Decide(r Round) Decided {
 	var d Decided
 	for _, c := range l {
@@ -255,14 +248,14 @@ func (l List) Decide(r Round) Decided {
 	return d
 }
 
-// Report adds all concerns' facts about a guest that is at home.
+// Report adds the concerns' facts about a guest that is at home.
 func (l List) Report(facts *vmihandler.Guest) {
 	for _, c := range l {
 		c.report(facts)
 	}
 }
 
-// Act acts on the last Decide of the concern with the given step.
+// Act calls Act of the concern with the given step.
 func (l List) Act(ctx context.Context, m Monitor, r Round, step vmihandler.Step) error {
 	for _, c := range l {
 		if c.name() == step {

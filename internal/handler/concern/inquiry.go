@@ -1,24 +1,23 @@
 package concern
 
-// Inquiry tracks whether QEMU's answer to a query is outdated: an event since the question, even during the answer, may
-// have changed it. It is a value.
+// Inquiry tracks whether QEMU's answer to a query is outdated, because an event has come since the question. It is a
+// value.
 type Inquiry struct {
 	begun bool
-	// events counts the events so far. answered is its value plus one when the question of the known answer was asked,
-	// 0 without an answer.
+	// events counts the events. answered is events+1 at the question of the known answer, 0 without an answer.
 	events, answered uint64
 }
 
-// Outdated reports whether to ask.
+// Outdated reports whether to query QEMU.
 func (q *Inquiry) Outdated() bool { return q.answered <= q.events }
 
-// NextQuestion returns the number of a question that is asked now.
+// NextQuestion returns the number of a question that is sent now.
 func (q *Inquiry) NextQuestion() (question uint64) {
 	q.begun = true
 	return q.events + 1
 }
 
-// AcceptAnswer reports whether the answer to a question counts: it does not if a newer one is known.
+// AcceptAnswer records the answer to a question. It returns false if a newer answer is known.
 func (q *Inquiry) AcceptAnswer(question uint64) (counts bool) {
 	if question < q.answered {
 		return false
@@ -27,7 +26,7 @@ func (q *Inquiry) AcceptAnswer(question uint64) (counts bool) {
 	return true
 }
 
-// Invalidate records an event. It is news only to an inquiry that was made before.
+// Invalidate records an event. It returns false before the first question.
 func (q *Inquiry) Invalidate() (news bool) {
 	q.events++
 	return q.begun

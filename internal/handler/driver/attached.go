@@ -98,7 +98,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 		return nil, err
 	}
 	monitor := a.guest.Monitor()
-	if err := errors.Join(a.nics.Ask(ctx, concern.QueryOf(monitor)), a.agent.Find(ctx, monitor)); err != nil {
+	if err := errors.Join(a.nics.Ask(ctx, concern.QueryOf(monitor)), a.agent.QueryPort(ctx, monitor)); err != nil {
 		a.guest.Close()
 		return nil, err
 	}

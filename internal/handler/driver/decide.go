@@ -46,7 +46,7 @@ func (d *Driver) observe(ctx context.Context, linked connection.Facts) snapshot 
 		a.guest.Refresh(ctx, seen.VMI.Spec.Domain.Devices.Disks)
 	}
 	if a := s.attached; a != nil && seen.VMI != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Home {
-		s.agentAfter = a.agent.Tend(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
+		s.agentAfter = a.agent.SyncPolling(ctx, len(seen.VMI.Spec.Domain.Devices.Interfaces))
 	}
 	observed := d.observeChanges(ctx, s.attached, seen)
 	if s.attached != nil && seen.VMI != nil && vmihandler.RoleOf(seen.VMI, d.env.Node) == vmihandler.Destination {

@@ -1,9 +1,7 @@
-// Package guestagent talks to the guest agent behind one QEMU's port: it queries a new agent for a VMI's status, and on
-// behalf of users.
+// Package guestagent talks to the guest agent behind one QEMU's port: for a VMI's status, for metrics and for users.
 //
-// An Agent's state belongs to one QEMU and its guest, and the guest may be hostile: each conversation has a deadline,
-// and each kept answer a limit. The package must not decide a VMI's status (package vmihandler), and must not know the
-// API server.
+// An Agent's state belongs to one QEMU. The guest may be hostile: each conversation has a deadline, each kept answer a
+// limit. The package must not decide a VMI's status (package vmihandler), and must not know the API server.
 package guestagent
 
 import (
@@ -25,11 +23,11 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// timeout limits one conversation with the guest agent, including the wait for another one (a probe's) to end.
+// timeout bounds a conversation with the guest agent, including the wait for another one (a probe's).
 const timeout = 10 * time.Second
 
-// maxConversations limits the memory that hostile agents can use on the node: some 3 MiB each. A silent agent keeps its
-// place for timeout, so there are more places than an honest node needs, whose agents answer in milliseconds.
+// maxConversations bounds the memory for hostile agents on the node, some 3 MiB each. A silent agent keeps its place for
+// timeout, so there are more places than honest agents need, which answer in milliseconds.
 const maxConversations = 16
 
 // Places is a semaphore of concurrent conversations.
@@ -38,60 +36,59 @@ type Places chan struct{}
 // NewPlaces returns the places of a node.
 func NewPlaces() Places { return make(Places, maxConversations) }
 
-// NewPlacesForFigures returns the places of a node's conversations for figures, which need one of the others, too.
+// NewPlacesForFigures returns the places of conversations for figures, which need one of the others, too.
 func NewPlacesForFigures() Places { return make(Places, maxForFigures) }
 
 // Env has an Agent's dependencies.
 type Env struct {
 	Dial               func(ctx context.Context) (net.Conn, error)
 	Places, ForFigures Places
-	// Record is the guest's.
-	Record *Record
-	// Go runs a goroutine, which ends with its context and for which the owner waits.
+	Record             *Record // the guest's
+	// Go runs a goroutine that the owner waits for.
 	Go   func(func())
 	Wake func()
-	// Credentials reads the access credentials for the guest, nil if the VMI has none.
+	// Credentials reads the guest's access credentials; nil if the VMI has none.
 	Credentials func() (accesscredential.Delivery, error)
 	Now         func() time.Time
 	Log         logr.Logger
 }
 
-// Agent is the guest agent behind one QEMU's port. Its methods may be called from several goroutines, but Tend and
-// Close from one.
+// Agent is the guest agent behind one QEMU's port. It is safe for concurrent use, but one goroutine calls SyncPolling and
+// Close.
 type Agent struct {
-	env Env
-	// users has room for the conversations for users.
-	users chan struct{}
+	env   Env
+	users Places // of conversations for users
 
-	mu sync.Mutex
-	// open means that a process in the guest has opened the port, heard that QEMU has sent an event about it.
-	open, heard bool
-	// answer is nil for none. It outlives the agent for a while, and is never modified.
+	mu   sync.Mutex
+	open bool // a process in the guest has opened the port
+	// heard means that QEMU has sent an event about the port.
+	heard bool
+	// answer outlives the agent for a while, and is never modified.
 	answer      *vmihandler.Agent
 	credentials *vmihandler.Credentials
 	asked       time.Time
-	// connected ends with the present agent, nil without one.
+	// connected ends with the present agent; nil without one.
 	connected context.Context
-	// The fields below are Tend's. absentSince is when the port was found closed, zero without an answer to forget.
+	// The fields below belong to SyncPolling. absentSince is when the port was found closed, zero without an answer to
+	// forget.
 	absentSince time.Time
-	// stop ends the goroutine that queries the agent, nil without one.
+	// stop ends polling; nil if there is none.
 	stop context.CancelFunc
 }
 
 // Facts are the state of the agent.
 type Facts struct {
-	// Connected means that the port is open.
-	Connected bool
-	// Answer is nil if there is none or the agent has been gone for long. It must not be modified.
+	Connected bool // the port is open
+	// Answer is nil before the first and when the agent has been gone for long. Do not modify it.
 	Answer *vmihandler.Agent
 	// Credentials is the result of the last attempt to set them, nil before the first.
 	Credentials *vmihandler.Credentials
 }
 
-// New returns the Agent of a QEMU before its monitor is connected. known is the agent's answer to an earlier
-// virt-handler, which stays until the next answer.
+// New returns the Agent of a QEMU whose monitor is not connected yet. known is the answer to an earlier virt-handler,
+// which counts until the next one.
 func New(env Env, known *vmihandler.Agent) *Agent {
-	return &Agent{env: env, answer: known, users: make(chan struct{}, maxForUsers)}
+	return &Agent{env: env, answer: known, users: make(Places, maxForUsers)}
 }
 
 // Observe returns the current facts.
@@ -101,7 +98,7 @@ func (a *Agent) Observe() Facts {
 	return Facts{Connected: a.open, Answer: a.answer, Credentials: a.credentials}
 }
 
-// HandleEvent records QEMU's events about the port, and reports whether Tend must be called.
+// HandleEvent records QEMU's events about the port, and reports whether to call SyncPolling.
 func (a *Agent) HandleEvent(e qmp.Event) bool {
 	if e.Name != "VSERPORT_CHANGE" {
 		return false
@@ -124,8 +121,8 @@ type Monitor interface {
 	Execute(ctx context.Context, command string, args, result any) error
 }
 
-// Find queries the port's state from QEMU, for a virt-handler that missed the events.
-func (a *Agent) Find(ctx context.Context, m Monitor) error {
+// QueryPort queries the port's state from QEMU, for a virt-handler that missed the events.
+func (a *Agent) QueryPort(ctx context.Context, m Monitor) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var chardevs []struct {
@@ -146,9 +143,9 @@ func (a *Agent) Find(ctx context.Context, m Monitor) error {
 	return nil
 }
 
-// Tend starts and stops the goroutine that queries the agent, as the port opens and closes. It returns when to call it
-// again, 0 for after the next event. interfaces is the number of the guest's. ctx ends the goroutine, too.
-func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) {
+// SyncPolling starts polling the agent when the port opens, and stops it when the port closes or ctx ends. It returns
+// when to call it again, 0 for after the next event. interfaces is the number of the guest's.
+func (a *Agent) SyncPolling(ctx context.Context, interfaces int) (after time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	d := decide(observation{
@@ -174,7 +171,7 @@ func (a *Agent) Tend(ctx context.Context, interfaces int) (after time.Duration) 
 	return d.after
 }
 
-// Close ends the goroutine that queries the agent.
+// Close stops polling.
 func (a *Agent) Close() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -184,8 +181,7 @@ func (a *Agent) Close() {
 	a.connected = nil // no goroutine starts any more
 }
 
-// pollAgent queries until the answer is complete, then at intervals: each time the addresses, less often
-// everything.
+// pollAgent queries until the answer is complete, then at intervals: always the addresses, less often everything.
 func (a *Agent) pollAgent(ctx context.Context, interfaces int, pause time.Duration) {
 	var last *vmihandler.Agent
 	known, sinceAll := false, 0
@@ -231,7 +227,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// storeAnswer stores an answer unless the agent has gone, and reports whether it is another one.
+// storeAnswer stores an answer unless the agent has gone, and reports whether the answer has changed.
 func (a *Agent) storeAnswer(ctx context.Context, answer *vmihandler.Agent) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -242,8 +238,7 @@ func (a *Agent) storeAnswer(ctx context.Context, answer *vmihandler.Agent) bool 
 	return true
 }
 
-// Talk runs a conversation on a separate connection: QEMU serves one at a time, and virt-launcher's probes need
-// it, too.
+// Talk runs a conversation on its own connection: QEMU serves one at a time, and virt-launcher's probes need it, too.
 func (a *Agent) Talk(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

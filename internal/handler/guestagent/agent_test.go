@@ -136,7 +136,7 @@ func (w *watched) run(do func()) {
 		defer close(tended)
 		for ctx.Err() == nil {
 			var timeout <-chan time.Time
-			if after := w.Tend(ctx, 1); after > 0 {
+			if after := w.SyncPolling(ctx, 1); after > 0 {
 				timeout = time.After(after)
 			}
 			select {
@@ -336,12 +336,12 @@ func TestThePortIsFoundAsItIs(t *testing.T) {
 	}
 	defer func() { _ = monitor.Close() }()
 	w := watch(t, &guest{}, nil)
-	if err := w.Find(t.Context(), monitor); err != nil || !w.Observe().Connected {
+	if err := w.QueryPort(t.Context(), monitor); err != nil || !w.Observe().Connected {
 		t.Errorf("%v; known is %+v", err, w.Observe())
 	}
 	w = watch(t, &guest{}, nil)
 	w.HandleEvent(port(false))
-	if err := w.Find(t.Context(), monitor); err != nil || w.Observe().Connected {
+	if err := w.QueryPort(t.Context(), monitor); err != nil || w.Observe().Connected {
 		t.Errorf("after an event: %v; known is %+v", err, w.Observe())
 	}
 }

@@ -14,16 +14,14 @@ import (
 )
 
 const (
-	// credentialsPoll is the interval of reading the Secrets' files: the kubelet writes them a minute or so after the
-	// Secret has changed, unannounced.
+	// credentialsPoll is the interval of reading the Secrets' files, which the kubelet changes unannounced.
 	credentialsPoll     = 10 * time.Second
 	credentialsPatience = 5 * time.Minute
-	// maxFailure is in bytes. A part of the message is the guest's text.
+	// maxFailure bounds the message, which has the guest's text, in bytes.
 	maxFailure = 1024
 )
 
-// syncCredentials sets the access credentials, and again when they change, until the agent goes: the next agent may run
-// from a disk without them.
+// syncCredentials sets the access credentials when they change, and for each agent: it may run from a disk without them.
 func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 	var set *accesscredential.Delivery
 	for wait, failures := pause, 0; ; {
@@ -43,7 +41,7 @@ func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 		}
 		a.setCredentialsStatus(err)
 		if err != nil {
-			// The earlier credentials may be partly replaced.
+			// The guest may have some of the new credentials.
 			set, wait = nil, min(credentialsPoll<<min(failures, 8), credentialsPatience)
 			failures++
 			continue

@@ -6,30 +6,29 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// firstWaits are the waits before the first queries of a new agent: it is often up before the guest's network, and
-// nothing announces that. pollInterval follows after the last of these, or when every interface has an address.
+// firstWaits are the waits before the first queries of a new agent: it often precedes the guest's network, which nothing
+// announces. pollInterval follows, at once when every interface has an address.
 var firstWaits = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
 // Nothing announces a change of addresses: one that is added by hand sends no packet (decision 656). Only a changed
 // answer causes a write.
 const pollInterval = 30 * time.Second
 
-// pollsForAll is the number of queries for each one that asks for everything.
+// Every pollsForAll-th query asks for everything.
 const pollsForAll = 4
 
-// pauseBetween is the shortest time between the first queries of one agent and of the next: a guest whose agent appears
-// and vanishes all the time must not cause a stream of writes.
+// pauseBetween is the shortest time from one agent's first query to the next agent's: an agent that keeps appearing and
+// vanishing must not cause a stream of writes.
 const pauseBetween = 10 * time.Second
 
-// patience is how long the agent may be gone before the status shows it. A guest that shuts down or reboots loses its
-// agent first; with its end, or the agent's return, that would be two useless writes.
+// patience is how long the agent may be gone before the status shows it: a guest that reboots or shuts down first loses
+// its agent, which would cost useless writes.
 const patience = 10 * time.Second
 
 type observation struct {
-	// open means that the port is open, asking that the goroutine for its agent runs.
-	open, asking bool
-	// answered means that there is an answer, from this agent or an earlier one.
-	answered bool
+	open     bool // the port is open
+	asking   bool // the agent is polled
+	answered bool // by this agent or an earlier one
 	// asked is the time of the last query, absentSince when the port was found closed.
 	asked, absentSince, now time.Time
 }

@@ -11,17 +11,17 @@ import (
 )
 
 const (
-	// figuresEvery is the shortest time between two queries for figures, and figuresAge the greatest age of an answer.
-	figuresEvery = 30 * time.Second
-	figuresAge   = 5 * time.Minute
-	// figuresTimeout limits a conversation for figures, and firstPause and longestPause are the waits after failed ones.
+	// figuresEvery is the shortest time between two queries for figures, figuresAge the greatest age of an answer.
+	figuresEvery   = 30 * time.Second
+	figuresAge     = 5 * time.Minute
 	figuresTimeout = 2 * time.Second
-	firstPause     = 30 * time.Second
-	longestPause   = 5 * time.Minute
-	// maxForFigures are the node's conversations for figures at a time: silent agents must leave places to others.
+	// They are the waits after failed queries.
+	firstPause   = 30 * time.Second
+	longestPause = 5 * time.Minute
+	// maxForFigures bounds the node's conversations for figures: silent agents must leave places to others.
 	maxForFigures = 4
-	// maxFilesystems and maxMounts bound a guest's file systems at one time, and those that it has shown under any name
-	// in a Record's life: each is a label in Prometheus, which forgets none.
+	// maxFilesystems bounds a guest's file systems at one time, maxMounts all that a Record has seen: each is a label in
+	// Prometheus, which forgets none.
 	maxFilesystems = 32
 	maxMounts      = 64
 	maxLabel       = 128
@@ -30,30 +30,27 @@ const (
 // Figures are the agent's answers for metrics. They must not be modified.
 type Figures struct {
 	Filesystems []agent.Filesystem
-	// Load is nil if the agent does not know it.
-	Load *agent.Load
+	Load        *agent.Load // nil if the agent does not know it
 }
 
 // mount identifies a file system in metrics.
 type mount struct{ name, point, kind string }
 
-// Record is the state of the queries for metrics. It outlives the connections to a guest's QEMU, so that none of them begins
-// with new bounds. The zero value is a new guest's.
+// Record is the state of the queries for metrics. It outlives the connections to a guest's QEMU, so that a new connection
+// has no new bounds. The zero value is a new guest's.
 type Record struct {
-	mu sync.Mutex
-	// filesystems are of the time seen, load of the time loaded.
+	mu           sync.Mutex
 	filesystems  []agent.Filesystem
 	load         *agent.Load
-	seen, loaded time.Time
-	// next is the earliest time of the next query, failures the number of failed ones since the last answer.
-	next     time.Time
-	failures int
-	asking   bool
-	mounts   map[mount]bool
+	seen, loaded time.Time // when filesystems and load were queried
+	next         time.Time // the earliest time of the next query
+	failures     int       // since the last answer
+	asking       bool
+	mounts       map[mount]bool
 }
 
-// Figures returns the agent's last answer for metrics and, if it may be asked, has it queried again if that was long ago:
-// an agent may need seconds, for which no scrape waits. Nothing queries without calls.
+// Figures returns the agent's last answer for metrics. With ask, it starts a query if the answer is old, and does not wait
+// for it: an agent may need seconds.
 func (a *Agent) Figures(ask bool) Figures {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -98,10 +95,10 @@ func (a *Agent) queryFigures(ctx context.Context) {
 	}
 	r.failures = 0
 	if list != nil {
-		r.filesystems, r.seen = r.believed(*list), now
+		r.filesystems, r.seen = r.valid(*list), now
 	}
 	if load != nil {
-		r.load, r.loaded = believedLoad(load), now
+		r.load, r.loaded = validLoad(load), now
 	}
 }
 
@@ -117,7 +114,7 @@ func (a *Agent) talkForFigures(ctx context.Context, talk func(context.Context, *
 	return a.Talk(ctx, talk)
 }
 
-// supported returns nil if the agent lacks the command, as it does while the guest's file systems are frozen.
+// supported returns nil if the agent lacks the command, for example while the guest's file systems are frozen.
 func supported[T any](ctx context.Context, question func(context.Context) (T, error)) (*T, error) {
 	heard, err := question(ctx)
 	if agent.Unsupported(err) {
@@ -126,8 +123,8 @@ func supported[T any](ctx context.Context, question func(context.Context) (T, er
 	return &heard, err
 }
 
-// believed returns the file systems with possible sizes, each once, with bounded names.
-func (r *Record) believed(list []agent.Filesystem) []agent.Filesystem {
+// valid returns the file systems with possible sizes, each once, with bounded names.
+func (r *Record) valid(list []agent.Filesystem) []agent.Filesystem {
 	if r.mounts == nil {
 		r.mounts = map[mount]bool{}
 	}
@@ -150,7 +147,7 @@ func (r *Record) believed(list []agent.Filesystem) []agent.Filesystem {
 // maxLoad is more than any system has processes.
 const maxLoad = 1 << 22
 
-func believedLoad(l *agent.Load) *agent.Load {
+func validLoad(l *agent.Load) *agent.Load {
 	if l == nil {
 		return nil
 	}

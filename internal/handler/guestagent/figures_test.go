@@ -228,7 +228,7 @@ func TestImpossibleFiguresAreNotBelieved(t *testing.T) {
 	}
 	short := long[:maxLabel]
 	want := []agent.Filesystem{root, {Name: short, Mountpoint: short, Type: short, TotalBytes: 1}}
-	if diff := cmp.Diff(want, f.believed(list)); diff != "" {
+	if diff := cmp.Diff(want, f.valid(list)); diff != "" {
 		t.Errorf("file systems (-want +got):\n%s", diff)
 	}
 	for _, text := range []string{`{"load1m": -1}`, `{"load15m": 1e300}`, `{"load5m": 4194305}`} {
@@ -236,8 +236,8 @@ func TestImpossibleFiguresAreNotBelieved(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &load); err != nil {
 			t.Fatal(err)
 		}
-		if got := believedLoad(&load); got != nil {
-			t.Errorf("the load %s is believed", text)
+		if got := validLoad(&load); got != nil {
+			t.Errorf("the load %s is valid", text)
 		}
 	}
 }
@@ -251,7 +251,7 @@ func TestAGuestsFileSystemsAreBounded(t *testing.T) {
 		for i := range 2 * maxFilesystems {
 			list = append(list, agent.Filesystem{Name: fmt.Sprint(round, i), TotalBytes: 1})
 		}
-		shown := f.believed(list)
+		shown := f.valid(list)
 		if len(shown) > maxFilesystems || shown[0].Name != root.Name {
 			t.Fatalf("round %d: %d file systems, the first %q", round, len(shown), shown[0].Name)
 		}

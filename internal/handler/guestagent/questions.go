@@ -15,7 +15,7 @@ import (
 // ErrNotConnected is for users' queries while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
-// ask queries the agent for the VMI's status. With last, it queries only the addresses and takes the rest from last.
+// ask queries the agent for the VMI's status, or only the addresses if last has the rest.
 func (a *Agent) ask(ctx context.Context, last *vmihandler.Agent) (*vmihandler.Agent, error) {
 	answer := &vmihandler.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
@@ -64,11 +64,10 @@ func querySystem(ctx context.Context, c *agent.Client, answer *vmihandler.Agent)
 	return nil
 }
 
-// maxForUsers bounds a guest's concurrent conversations for users: an agent that never answers must leave the node's
-// places to other guests.
+// maxForUsers bounds a guest's conversations for users: a silent agent must leave the node's places to other guests.
 const maxForUsers = 2
 
-func (a *Agent) forUser(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
+func (a *Agent) talkForUser(ctx context.Context, talk func(context.Context, *agent.Client) error) error {
 	if !a.Observe().Connected {
 		return ErrNotConnected
 	}
@@ -88,7 +87,7 @@ func (a *Agent) forUser(ctx context.Context, talk func(context.Context, *agent.C
 // UserList returns the guest's logged-in users.
 func (a *Agent) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	var users []agent.User
-	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
+	err := a.talkForUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
 		users, err = c.Users(ctx)
 		return err
 	})
@@ -98,17 +97,17 @@ func (a *Agent) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSU
 // FilesystemList returns the mounted file systems.
 func (a *Agent) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFileSystemList, error) {
 	var filesystems []agent.Filesystem
-	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
+	err := a.talkForUser(ctx, func(ctx context.Context, c *agent.Client) (err error) {
 		filesystems, err = c.Filesystems(ctx)
 		return err
 	})
 	return guestinfo.FilesystemList(filesystems), err
 }
 
-// GuestOSInfo returns everything that the guest agent reports. Unsupported parts are left out.
+// GuestOSInfo returns everything that the agent supports.
 func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	var f guestinfo.Facts
-	err := a.forUser(ctx, func(ctx context.Context, c *agent.Client) error {
+	err := a.talkForUser(ctx, func(ctx context.Context, c *agent.Client) error {
 		return errors.Join(
 			answer(ctx, c.Info, &f.Info),
 			answer(ctx, c.OSInfo, &f.OS),
@@ -122,7 +121,7 @@ func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuest
 	return guestinfo.AgentInfo(f), err
 }
 
-// UsedCPUs returns the number of CPUs that the guest's system uses.
+// UsedCPUs returns the number of CPUs in use by the guest's system.
 func (a *Agent) UsedCPUs(ctx context.Context) (int, error) {
 	if !a.Observe().Connected {
 		return 0, ErrNotConnected
@@ -141,7 +140,7 @@ func (a *Agent) UsedCPUs(ctx context.Context) (int, error) {
 	return used, err
 }
 
-// Reboot asks the agent to reboot the guest. done is false without an agent that can.
+// Reboot asks the agent to reboot the guest. done is false if there is no agent or it can't.
 func (a *Agent) Reboot(ctx context.Context) (done bool, err error) {
 	if !a.Observe().Connected {
 		return false, nil

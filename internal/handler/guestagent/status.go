@@ -16,7 +16,7 @@ const (
 	maxText     = 256
 )
 
-// interfacesOf omits those that can't be reached from outside.
+// interfacesOf omits interfaces that can't be reached from outside.
 func interfacesOf(all []agent.Interface) []v1.VirtualMachineInstanceNetworkInterface {
 	var list []v1.VirtualMachineInstanceNetworkInterface
 	for _, i := range all {

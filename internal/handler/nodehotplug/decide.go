@@ -21,49 +21,41 @@ type Observed struct {
 	Record         hotplug.Record
 	AttachmentPods []hotplug.Pod
 	Disks          map[string]diskhotplug.Disk
-	// Opened has, by volume, the attachment pod whose disk is open, neither plugged nor dropped.
+	// Opened has, by volume, the attachment pod whose disk is open and not plugged.
 	Opened map[string]types.UID
 	// Halted means that the guest's CPUs have never been started.
 	Halted bool
-	// Verified has, by volume, another attachment pod in which the disk was seen.
+	// Verified has, by volume, the newer attachment pod in which the disk was opened.
 	Verified map[string]types.UID
-	// Arriving means that QEMU waits for a guest that comes with its disks in Places. Record has the attachment pods
-	// that hold them here.
+	// Arriving means that QEMU waits for a guest with disks in Places. Record has their attachment pods here.
 	Arriving bool
 	Places   map[string]machine.Slot
-	// Copied has the sizes in bytes, by volume, of the disks that the source copies to their claims here.
+	// Copied has the sizes in bytes, by volume, of disks that the source copies to their claims here.
 	Copied map[string]int64
 }
 
 // Action is the action on a volume.
 type Action string
 
-// Ask asks the guest to release the disk.
+// The actions on a volume.
 const (
-	Rest Action = ""
-	Open Action = "Open"
-	Plug Action = "Plug"
-	// Verify opens the disk in a newer attachment pod, to make sure that it is there.
-	Verify Action = "Verify"
-	// Drop closes an open disk that is no longer wanted.
-	Drop Action = "Drop"
-	Ask  Action = "Ask"
-	// Eject removes the medium from an open tray.
-	Eject Action = "Eject"
-	// Force takes the disk from a guest that does not release it.
-	Force Action = "Force"
-	// Clear removes QEMU's parts of a disk that the guest does not have.
-	Clear Action = "Clear"
+	Rest   Action = ""
+	Open   Action = "Open"
+	Plug   Action = "Plug"
+	Verify Action = "Verify" // open the disk in a newer attachment pod, and close it
+	Drop   Action = "Drop"   // close an open disk that is not wanted
+	Ask    Action = "Ask"    // the guest to release the disk
+	Eject  Action = "Eject"  // the medium from an open tray
+	Force  Action = "Force"  // take the disk from a guest that does not release it
+	Clear  Action = "Clear"  // QEMU's parts of a disk that the guest does not have
 )
 
 // Decision is about one volume.
 type Decision struct {
 	Volume, Claim string
 	Action        Action
-	// Source is the attachment pod for Open, Plug and Verify.
-	Source hotplug.Pod
-	// Place is nil for any free one.
-	Place *machine.Slot
+	Source        hotplug.Pod   // for Open, Plug and Verify
+	Place         *machine.Slot // nil for any free one
 	// Size is of an image that Open makes, in bytes, 0 for the claim's capacity.
 	Size int64
 	// Phase is empty if virt-handler does not write the status.
@@ -73,7 +65,7 @@ type Decision struct {
 	Reason, Message string
 }
 
-// Reasons of a volume's status; KubeVirt's, if it has one.
+// Reasons of a volume's status: KubeVirt's, where it has one.
 const (
 	ReasonReady     = "VolumeReady"
 	ReasonMounted   = "VolumeMountedToPod"
@@ -123,7 +115,7 @@ type entry struct {
 	name  string
 }
 
-// attached reports whether virt-controller has given the volume to virt-handler, which has not given it back.
+// attached reports whether the volume is virt-handler's: virt-controller has handed it over, and not got it back.
 func (e entry) attached() bool {
 	return e.phase == v1.HotplugVolumeAttachedToNode || hotplug.InUse(e.phase)
 }
@@ -145,7 +137,7 @@ func entryOf(vmi *v1.VirtualMachineInstance, name string) entry {
 
 func (o Observed) decide(name string) Decision {
 	e, disk, claim := entryOf(o.VMI, name), o.Disks[name], Claim(&o.VMI.Spec, name)
-	// A disk that was forced out leaves remains that belong to no claim.
+	// The remains of a disk that was forced out belong to no claim.
 	has := disk.Stage != diskhotplug.Absent && !disk.Detached
 	wanted := claim != "" && e.phase != v1.HotplugVolumeDetaching && e.claim == claim && (!has || disk.Claim == claim)
 	d := Decision{Volume: name, Claim: e.claim}
@@ -174,7 +166,7 @@ func (o Observed) decide(name string) Decision {
 	return d
 }
 
-// A disk of an arriving guest is plugged in its place at the source, whatever the spec says.
+// An arriving guest's disk is plugged in the same place as at the source, whatever the spec says.
 func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 	place, comes := o.Places[d.Volume]
 	_, opened := o.Opened[d.Volume]
@@ -191,8 +183,8 @@ func (o Observed) decideArriving(d *Decision, e entry, disk diskhotplug.Disk) {
 
 func (o Observed) decidePartial(d *Decision, e entry, disk diskhotplug.Disk, wanted bool) {
 	if disk.Bare && o.Halted && wanted && e.attached() {
-		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, which it may not before the disk is
-		// plugged: plug the disk beside it.
+		// A plug has failed. QEMU 7.2 keeps the descriptor until the guest runs, and the guest waits for the disk: plug
+		// the disk beside it.
 		o.decidePlug(d, e)
 		return
 	}
@@ -243,8 +235,8 @@ func (o Observed) decidePlug(d *Decision, e entry) {
 	}
 }
 
-// sourcePod returns the pod that the status names, or its successor for a volume in use, because virt-controller
-// names only the first pod.
+// sourcePod returns the pod that the status names or, for a volume in use, its successor: virt-controller names only the
+// first pod.
 func (o Observed) sourcePod(volume string, e entry) *hotplug.Pod {
 	v := hotplug.Volume{Name: volume, Claim: e.claim}
 	if named, ok := o.attachmentPod(e.pod); ok && named.Alive() && named.Holds(v) {

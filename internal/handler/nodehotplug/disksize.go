@@ -12,8 +12,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// SizeFor returns the size in bytes for the disk of a claim: the device's own or, for an image, as much as its file
-// system has room for.
+// SizeFor returns the size for a claim's disk in bytes: the device's or, for an image, the room in its file system.
 func SizeFor(volume *podpath.Volume, capacity int64) (int64, error) {
 	if volume.Folder == nil {
 		device, err := volume.Device(unix.O_RDONLY)

@@ -1,9 +1,9 @@
-// Package nodehotplug decides how a VMI's hotplugged volumes get from their attachment pods into the running QEMU,
-// and out of it: the action for each volume, its delay after a failure, and its part of the VMI's status. It also
-// opens the disk that an attachment pod holds (open.go). The concern disks carries the actions out.
+// Package nodehotplug decides how a VMI's hotplugged volumes get from their attachment pods into the running QEMU, and
+// out of it: each volume's action, its delay after a failure, and its status. It also opens the disk in an attachment
+// pod (open.go). The concern disks applies the actions.
 //
-// Decide is pure. After a restart virt-handler can read all its input again: the VMI, the node's attachment pods, and
-// QEMU, which remembers the volume of each descriptor (package diskhotplug).
+// Decide is pure. A restarted virt-handler can read its input again: the VMI, the node's attachment pods, and QEMU, which
+// remembers the volume of each descriptor (package diskhotplug).
 //
 //	status            QEMU      action
 //	AttachedToNode    Absent    open the disk in the pod that the status names,
@@ -26,20 +26,19 @@
 // # When a part dies
 //
 //   - virt-handler before QEMU has the descriptor: nothing has happened.
-//   - virt-handler between the descriptor and the disk: QEMU has the disk Partial,
-//     and it is cleared and plugged again.
-//   - virt-handler before the status is written: QEMU has the disk Plugged, and the
-//     status follows.
-//   - virt-handler after it asked the guest to release a disk: the guest is asked
-//     again. Detaching is never revoked, because the request cannot be.
+//   - virt-handler between the descriptor and the disk: the Partial disk is cleared
+//     and plugged again.
+//   - virt-handler before it writes the status: the status follows from QEMU's
+//     Plugged disk.
+//   - virt-handler after it asked the guest to release a disk: it asks again.
+//     Detaching is never revoked, because the request cannot be.
 //   - virt-handler while it takes a disk by force: QEMU knows the progress (package
 //     diskhotplug), and the VMI has the request. The guest may use the disk until
-//     UnMountedFromPod is written, which follows after QEMU has closed it.
+//     UnMountedFromPod is written, after QEMU has closed it.
 //   - QEMU: its descriptors end with it, and so does the VMI.
 //   - The attachment pod: QEMU keeps the open disk; the status reports that the
-//     attachment pod is gone until another one holds the disk.
-//   - The kubelet, containerd: they are not needed here.
+//     pod is gone until another one holds the disk.
+//   - The kubelet, containerd: no effect.
 //
-// The package must not make or delete pods, and must not name a pod in the status that the VMI's record does not
-// name.
+// The package must not make or delete pods. The status must name no pod that the VMI's record does not name.
 package nodehotplug

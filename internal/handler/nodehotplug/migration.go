@@ -14,14 +14,13 @@ import (
 // PluggedDisk is a disk that was plugged after the guest's start.
 type PluggedDisk struct {
 	Volume string
-	// Place is zero for a medium in a drive.
-	Place machine.Slot
+	Place  machine.Slot // zero for a medium in a drive
 }
 
-// Plugs has the plugged disks of a guest that leaves, as QEMU reports them.
+// Plugs has QEMU's plugged disks.
 type Plugs struct {
 	Disks []PluggedDisk
-	// Detached has the volumes whose disks were taken by force, and whose devices the guest still has.
+	// Detached has the volumes of disks that were taken by force while the guest keeps their devices.
 	Detached []string
 }
 
@@ -38,8 +37,7 @@ func PlugsOf(disks map[string]diskhotplug.Disk) (plugs Plugs) {
 	return plugs
 }
 
-// Received reports whether a QEMU that waits for a guest has all its disks, each in its place and on the claim in the
-// VMI's status.
+// Received reports whether a QEMU that waits for a guest has all the guest's disks, each in its place and on its claim.
 func Received(vmi *v1.VirtualMachineInstance, disks map[string]diskhotplug.Disk, places map[string]machine.Slot) bool {
 	for volume, place := range places {
 		disk, e := disks[volume], entryOf(vmi, volume)

@@ -18,22 +18,20 @@ import (
 type Request struct {
 	Volume, Claim string
 	ReadOnly      bool
-	// Size is of an image to be made, in bytes; 0 for the claim's capacity.
-	Size int64
-	// Capacity returns bytes, for an image without a size.
+	Size          int64 // of a new image, in bytes; 0 for the claim's capacity
+	// Capacity returns a claim's capacity in bytes, for an image without a size.
 	Capacity func(ctx context.Context, claim string) (int64, error)
-	// Tolerated is by how many percent such an image may be smaller.
+	// Tolerated is the percentage by which such an image may be smaller.
 	Tolerated int
 }
 
 // Opened is an open disk.
 type Opened struct {
-	File *os.File
-	// Image describes it as virt-launcher's inspection does.
-	Image launch.PreparedImage
+	File  *os.File
+	Image launch.PreparedImage // as virt-launcher would describe it
 }
 
-// OpenDisk opens the disk in a volume that the kubelet has set up. In an empty claim it makes the image.
+// OpenDisk opens the disk in a volume that the kubelet has set up. It makes the image in an empty claim.
 func OpenDisk(ctx context.Context, volume *podpath.Volume, r Request) (*Opened, error) {
 	if volume.Folder == nil {
 		return open(volume.Device, r, true)
@@ -83,7 +81,7 @@ func (o *Opened) inspect() error {
 		return fmt.Errorf("asking for the disk's block size: %w", err)
 	}
 	return raw.Control(func(fd uintptr) {
-		// For a device without an answer QEMU's default block size applies.
+		// A device without an answer gets QEMU's default block size.
 		o.Image.LogicalBlock, _ = unix.IoctlGetInt(int(fd), unix.BLKSSZGET)
 		o.Image.PhysicalBlock, _ = unix.IoctlGetInt(int(fd), unix.BLKPBSZGET)
 	})

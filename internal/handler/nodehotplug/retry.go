@@ -14,12 +14,12 @@ import (
 
 const (
 	firstDelay = 50 * time.Millisecond
-	// LongestDelay limits the delay before a failed action is repeated.
+	// LongestDelay bounds the delay before a failed action is repeated.
 	LongestDelay = 30 * time.Second
 	// reportAfter is the number of failures before the status shows them.
 	reportAfter = 4
-	// firstAsk is the time until a guest is asked again to release a disk. A Linux guest answers within a second; the
-	// hardware's own protocol gives it five.
+	// firstAsk is the time until the guest is asked again. A Linux guest answers within a second; the hardware's protocol
+	// gives it five.
 	firstAsk   = 6 * time.Second
 	longestAsk = time.Minute
 )
@@ -38,10 +38,10 @@ func (t attempts) failed(err error, now time.Time) attempts {
 	return t
 }
 
-// Attempts is a value, by volume; a change returns another one.
+// Attempts are by volume. A change returns a new value.
 type Attempts map[string]attempts
 
-// For returns the attempts for other decisions, from zero for another action.
+// For returns the attempts for new decisions. Another action starts at zero.
 func (a Attempts) For(decisions []Decision) Attempts {
 	next := Attempts{}
 	for i := range decisions {
@@ -53,7 +53,7 @@ func (a Attempts) For(decisions []Decision) Attempts {
 	return next
 }
 
-// Record returns the attempts after an action on a volume with this result.
+// Record returns the attempts after an action on a volume.
 func (a Attempts) Record(volume string, action Action, err error, now time.Time) Attempts {
 	t := a[volume]
 	if t.action != action {
@@ -63,7 +63,7 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	case err != nil:
 		t = t.failed(err, now)
 	case action == Ask || action == Clear:
-		// The action is repeated if it has no effect.
+		// The action may have had no effect.
 		t.err = nil
 		t.count++
 		t.retry = now.Add(backoff.Delay(firstAsk, longestAsk, t.count))
@@ -78,12 +78,12 @@ func (a Attempts) Record(volume string, action Action, err error, now time.Time)
 	return next
 }
 
-// Wait returns how long an action has to wait, 0 if it is due.
+// Wait returns the delay until an action is due.
 func (a Attempts) Wait(d *Decision, now time.Time) time.Duration {
 	return max(0, a[d.Volume].retry.Sub(now))
 }
 
-// Schedule reports whether a decision can be acted on now; after is the delay until another can, or 0.
+// Schedule reports whether an action is due now; after is the delay until the next one, or 0.
 func (a Attempts) Schedule(decisions []Decision, opening map[string]bool, now time.Time) (due bool, after time.Duration) {
 	for i := range decisions {
 		d := &decisions[i]
@@ -106,12 +106,10 @@ type Fact struct {
 	Reason, Message string
 	PodName         string
 	PodUID          types.UID
-	// Size is the disk's size in the guest in bytes, 0 for none.
-	Size int64
+	Size            int64 // in the guest, in bytes; 0 for none
 }
 
-// Facts returns the results of decisions by volume, for the status of vmi. refused has the devices that the guest
-// does not release, as QEMU reports.
+// Facts returns the status of each volume. refused has the devices that the guest does not release.
 func Facts(vmi *v1.VirtualMachineInstance, decisions []Decision, tried Attempts, disks map[string]diskhotplug.Disk, refused map[string]bool) map[string]Fact {
 	facts := map[string]Fact{}
 	for i := range decisions {

@@ -170,7 +170,7 @@ func benchmarkGuest(b *testing.B, dir string, i int, clock *clock) *Guest {
 		Go: func(f func()) { go f() }, Wake: func() {}, Now: clock.Now, Log: logr.Discard(),
 	}, nil)
 	agent.HandleEvent(qmp.Event{Name: "VSERPORT_CHANGE", Data: fmt.Appendf(nil, `{"id": %q, "open": true}`, machine.AgentPort)})
-	agent.Tend(b.Context(), 1)
+	agent.SyncPolling(b.Context(), 1)
 	b.Cleanup(agent.Close)
 	return &Guest{
 		VMI: vmi, QEMU: qemu, Agent: agent, Meter: &guestusage.Meter{},

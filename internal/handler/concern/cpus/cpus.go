@@ -1,7 +1,7 @@
 // Package cpus plugs virtual CPUs into a running guest, and asks the guest to release some. It is a concern (package
 // concern).
 //
-// vmihandler.WantedCPUs is the rule. slots.go decides which CPUs come and go, and when the guest is asked again.
+// vmihandler.WantedCPUs is the rule. slots.go decides which CPUs to plug and unplug, and when to ask the guest again.
 package cpus
 
 import (
@@ -21,29 +21,29 @@ import (
 )
 
 const (
-	// usePatience is how long a guest's system may take to bring new CPUs into use. The others bound the interval of
-	// queries.
+	// usePatience is how long a guest's system may take to use new CPUs.
 	usePatience = 30 * time.Second
-	useFirst    = time.Second
-	useLongest  = 8 * time.Second
+	// They bound the interval of queries.
+	useFirst   = time.Second
+	useLongest = 8 * time.Second
 
 	reasonCPUsNotUsed = "CPUsNotUsed"
 )
 
 // Env has a Concern's dependencies.
 type Env struct {
-	// Used asks the guest's agent how many CPUs the guest's system uses: QEMU does not know.
+	// Used asks the guest agent how many CPUs the guest's system uses: QEMU does not know.
 	Used func(ctx context.Context) (int, error)
 	Warn func(vmi *v1.VirtualMachineInstance, reason, message string)
-	// Go runs a function on a goroutine for which the owner waits.
+	// Go runs a goroutine that the owner waits for.
 	Go func(func())
 }
 
 // Plan is the next step.
 type Plan struct {
 	concern.Next
-	// Has is the number of virtual CPUs now, 0 if unknown. Wanted is the number to change to.
-	Has, Wanted int
+	Has    int // virtual CPUs now, 0 if unknown
+	Wanted int // 0 for no change
 }
 
 // Concern is the virtual CPUs of one guest.
@@ -64,7 +64,7 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	return news
 }
 
-// Observe implements concern.Concern. It asks nothing about a guest without room for more CPUs.
+// Observe implements concern.Concern. It queries nothing for a guest without room for more CPUs.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
 	if vmihandler.CanChangeCPUs(r.VMI) && c.outdated() {
@@ -165,7 +165,7 @@ func (c *Concern) change(ctx context.Context, m concern.Monitor, want int, now t
 	return c.update(ctx, q)
 }
 
-// Without an agent that knows, there is no event.
+// There is no event if the agent can't tell.
 func (c *Concern) warnIfUnused(ctx context.Context, vmi *v1.VirtualMachineInstance, cpus int) {
 	looking, cancel := context.WithTimeout(ctx, usePatience)
 	defer cancel()

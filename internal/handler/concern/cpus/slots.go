@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// unplugPatience is how long a guest may take to release CPUs before it is asked again. A cooperating system takes well
-// below a second, an emulated one a few.
+// unplugPatience is how long a guest may take to release CPUs before it is asked again. A cooperating system needs less
+// than a second, an emulated one a few.
 const unplugPatience = 15 * time.Second
 
 const (
@@ -49,10 +49,9 @@ func (s slot) id() string {
 type Seen struct {
 	inquiry concern.Inquiry
 	slots   []slot
-	// since is when the guest was first asked to release the CPUs that it still has, asked the last time; both are
-	// zero if it may keep all. refused is the status of its refusal, 0 for none.
+	// They are when the guest was first and last asked to release CPUs that it still has; zero if it may keep all.
 	since, asked time.Time
-	refused      int64
+	refused      int64 // the status of its refusal, 0 for none
 }
 
 func (v Seen) count() int {
@@ -78,8 +77,7 @@ func (v Seen) with(slots []slot) Seen {
 	return next
 }
 
-// changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs, never the very
-// first.
+// changes returns the CPUs to plug or unplug to reach want: the first free slots, or the last CPUs, never the first.
 func (v Seen) changes(want int) (plug, unplug []slot) {
 	missing := want - v.count()
 	for _, s := range v.slots {
@@ -95,8 +93,8 @@ func (v Seen) changes(want int) (plug, unplug []slot) {
 	return plug, unplug
 }
 
-// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all, the earlier
-// request is forgotten: its answer does not apply to a later one.
+// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it forgets
+// the earlier request, whose answer does not apply to a later one.
 func (v Seen) withWanted(want int) Seen {
 	if want == 0 || want >= v.count() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0

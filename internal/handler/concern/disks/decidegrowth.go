@@ -16,8 +16,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// growPause is the backoff after a failure: the claim shows its new size before the device has it, or the file system
-// is full.
+// growPause is the backoff after a failure: the claim shows its new size before the device, or the file system is full.
 const growPause = 30 * time.Second
 
 type growth struct {
@@ -28,7 +27,7 @@ type growth struct {
 	pod types.UID
 }
 
-// target is a size of a claim: another claim may come under the same volume's name.
+// target names the claim, too: another claim may come under the volume's name.
 type target struct {
 	claim    string
 	capacity int64
@@ -37,13 +36,10 @@ type target struct {
 func (g growth) target() target { return target{g.claim, g.capacity} }
 
 type growing struct {
-	// busy are in progress, tried is the capacity of the last success, retry the time of the next attempt after a
-	// failure.
 	busy  map[string]bool
-	tried map[string]target
-	retry map[string]time.Time
-	// sizes are the sizes after growth, in bytes.
-	sizes map[string]int64
+	tried map[string]target    // the last success
+	retry map[string]time.Time // of the next attempt after a failure
+	sizes map[string]int64     // after growth, in bytes
 }
 
 func newGrowing() growing {
@@ -63,9 +59,8 @@ func (g *growing) recordResult(of growth, size int64, err error, now time.Time) 
 	g.tried[of.volume], g.sizes[of.volume] = of.target(), size
 }
 
-// decideGrowth returns the disks to grow now, and when to decide again without an event, 0 for never. During a
-// migration disks keep their size: QEMU at the target has opened them, and QEMU here does not resize a disk that it
-// copies.
+// decideGrowth returns the disks to grow now, and the delay until the next decision without an event, 0 for never. Disks
+// keep their size in a migration: QEMU at the target has opened them, and QEMU here does not resize a disk that it copies.
 func decideGrowth(r *concern.Round, g *growing, now time.Time) (due []growth, after time.Duration) {
 	if !r.VMI.IsRunning() || r.VMI.DeletionTimestamp != nil || migrations.InFlight(r.VMI) {
 		return nil, 0
@@ -93,8 +88,8 @@ func decideGrowth(r *concern.Round, g *growing, now time.Time) (due []growth, af
 	return due, after
 }
 
-// holder returns the pod on this node from which QEMU has a volume's disk, false for none or another claim than the
-// status's. After a migration, until its first write here, the status has the source node's claims and attachment pods.
+// holder returns the pod on this node from which QEMU has a volume's disk. It returns false if the claim is not the
+// status's: after a migration the status has the source node's claims and attachment pods until the first write here.
 func holder(r *concern.Round, s *v1.VolumeStatus) (types.UID, bool) {
 	claim := s.PersistentVolumeClaimInfo.ClaimName
 	if s.HotplugVolume == nil {

@@ -1,9 +1,9 @@
 // Package disks plugs hotplugged volumes into a running guest, asks the guest to release others, and grows the disks
 // whose claims have grown. It is a concern (package concern).
 //
-// nodehotplug.Decide is the rule about plugging, decidegrowth.go that about growth. QEMU remembers the volume of each
-// disk. The package keeps the disks that it has opened and not plugged yet, and the times of its attempts, which the
-// next virt-handler repeats.
+// The rules are nodehotplug.Decide (plugging) and decidegrowth.go. QEMU remembers the volume of each disk. The package
+// keeps the disks that it has opened and not plugged yet, and the times of its attempts; the next virt-handler repeats
+// both.
 package disks
 
 import (
@@ -34,12 +34,11 @@ type Env struct {
 	Volume func(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error)
 	// Capacity is in bytes.
 	Capacity func(ctx context.Context, claim string) (int64, error)
-	// Tolerated is how much smaller than its claim a new disk may be, in percent.
+	// Tolerated is the percentage by which a new disk may be smaller than its claim.
 	Tolerated func() int
 	Input     func(vmi *v1.VirtualMachineInstance) machine.Input
 	Event     func(vmi *v1.VirtualMachineInstance, kind, reason, message string)
-	// Go runs a function that may wait for storage, on a goroutine for which the owner waits. Wake is called after a
-	// change there.
+	// Go runs a function that may wait for storage; the owner waits for it. It calls Wake after a change.
 	Go   func(func())
 	Wake func()
 	Now  func() time.Time
@@ -48,21 +47,18 @@ type Env struct {
 // Plan is the next step.
 type Plan struct {
 	concern.Next
-	// Decisions are those about plugging, tried their attempts.
-	Decisions []nodehotplug.Decision
+	Decisions []nodehotplug.Decision // about plugging
 	tried     nodehotplug.Attempts
 	opening   map[string]bool
 	Grow      []growth
-	// Volumes are the facts of all disks, Hotplugged those of hotplugged volumes, for the VMI's status.
+	// The VMI's status gets Volumes (all disks) and Hotplugged.
 	Volumes    map[string]vmihandler.Volume
 	Hotplugged map[string]vmihandler.Plugged
-	// Plugged are the volumes of the spec that QEMU has.
-	Plugged map[string]bool
-	// Fixed means that the disks of a guest that is being migrated no longer change. They are Plugs.
-	Fixed bool
-	Plugs nodehotplug.Plugs
-	// Received means that QEMU has all disks of the guest that it waits for.
-	Received bool
+	Plugged    map[string]bool // the volumes of the spec that QEMU has
+	// Fixed means that the disks of a migrating guest no longer change. They are Plugs.
+	Fixed    bool
+	Plugs    nodehotplug.Plugs
+	Received bool // QEMU has all disks of the guest for which it waits
 }
 
 type openedDisk struct {
@@ -76,11 +72,10 @@ type Concern struct {
 	log   logr.Logger
 	mu    sync.Mutex
 	state Seen
-	// failed are results of opening that no decision has taken up yet.
-	files  map[string]openedDisk
+	files map[string]openedDisk
+	// failed has failures to open that recordFailures has not taken up yet.
 	failed map[string]error
-	// resumed means that a stopped guest has continued: until then QEMU 7.2 keeps the descriptors that it was told to
-	// remove.
+	// resumed means that a stopped guest has continued: until then QEMU 7.2 keeps removed descriptors.
 	resumed, closed bool
 }
 
@@ -117,7 +112,7 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 		c.state.inquiry.Invalidate()
 		return false
 	case "DEVICE_UNPLUG_GUEST_ERROR":
-		// QEMU, which the guest may have taken over, may report any number of other disks.
+		// A hostile QEMU may report any number of other disks.
 		for volume := range c.state.asked {
 			if machine.DiskID(volume) == data.Device {
 				c.state.refused[data.Device] = true
@@ -140,7 +135,7 @@ func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil && !ending(&r) && !frozen(&r) {
-		c.takeUpResults(&r)
+		c.recordFailures(&r)
 	}
 	return c.state.clone(), err
 }
@@ -173,8 +168,8 @@ func (c *Concern) query(ctx context.Context, q concern.Query) error {
 	return nil
 }
 
-// takeUpResults counts the failures since the last round for the present decisions. The caller holds c.mu.
-func (c *Concern) takeUpResults(r *concern.Round) {
+// recordFailures counts the failures since the last round. The caller holds c.mu.
+func (c *Concern) recordFailures(r *concern.Round) {
 	if c.resumed {
 		c.resumed, c.state.tried = false, nil
 	}
@@ -191,7 +186,7 @@ func (c *Concern) takeUpResults(r *concern.Round) {
 	}
 }
 
-// Decide implements concern.Concern. Without an answer of QEMU's nothing is decided about plugging.
+// Decide implements concern.Concern. It decides about plugging only after QEMU's answer.
 func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 	vmi := r.VMI
 	if r.Arrival != nil {
@@ -245,8 +240,7 @@ func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
 	facts.Volumes, facts.Plugged = plan.Volumes, plan.Hotplugged
 }
 
-// Act implements concern.Concern. A failed action is shown in the volume's status, retried later, and holds up no
-// other.
+// Act implements concern.Concern. The volume's status shows a failed action, which is retried later and delays no other.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {
 	for _, of := range plan.Grow {
 		c.grow(ctx, m, r.VMI, of)
@@ -257,7 +251,7 @@ func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, p
 		if d.Action == nodehotplug.Rest || plan.opening[d.Volume] || plan.tried.Wait(d, c.env.Now()) > 0 {
 			continue
 		}
-		err := c.carryOut(ctx, m, in, d)
+		err := c.apply(ctx, m, in, d)
 		c.mu.Lock()
 		c.state.tried = c.state.tried.Record(d.Volume, d.Action, err, c.env.Now())
 		c.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-func (c *Concern) carryOut(ctx context.Context, m concern.Monitor, in machine.Input, d *nodehotplug.Decision) error {
+func (c *Concern) apply(ctx context.Context, m concern.Monitor, in machine.Input, d *nodehotplug.Decision) error {
 	switch d.Action {
 	case nodehotplug.Open, nodehotplug.Verify:
 		c.openInBackground(ctx, *d, machine.ReadOnly(&in.VMI.Spec, d.Volume))
@@ -56,7 +56,7 @@ func (c *Concern) noteRequest(volume string) diskhotplug.Disk {
 	return c.state.disks[volume]
 }
 
-// Storage may block, and no other volume should wait for it.
+// Storage may block, and other volumes must not wait for it.
 func (c *Concern) openInBackground(ctx context.Context, d nodehotplug.Decision, readOnly bool) {
 	c.mu.Lock()
 	c.state.opening[d.Volume] = true
@@ -147,7 +147,7 @@ func (c *Concern) plug(ctx context.Context, m concern.Monitor, in machine.Input,
 	if err != nil {
 		return err
 	}
-	// QEMU has its own descriptor now. The status names the pod in which the disk was opened.
+	// QEMU has its own descriptor now.
 	c.closeOpened(d.Volume)
 	c.mu.Lock()
 	defer c.mu.Unlock()

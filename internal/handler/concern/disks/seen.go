@@ -16,13 +16,12 @@ import (
 // Seen is the state of the guest's disks. Its maps are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
-	// disks is QEMU's last answer, nil before the first.
-	disks map[string]diskhotplug.Disk
-	tried nodehotplug.Attempts
-	// opened are the pods in which the disks were opened, verified those in which they were seen besides.
-	opening          map[string]bool
+	disks   map[string]diskhotplug.Disk // QEMU's last answer, nil before the first
+	tried   nodehotplug.Attempts
+	opening map[string]bool
+	// They are the pods in which the disks were opened to be plugged, and to be verified.
 	opened, verified map[string]types.UID
-	// asked are the volumes that the guest was asked to release, refused the devices that it does not release.
+	// asked has the volumes that the guest was asked to release, refused the devices that it does not release.
 	asked, refused map[string]bool
 	growing        growing
 }
@@ -44,7 +43,7 @@ func (s *Seen) clone() Seen {
 // A guest keeps its disks while it is being migrated.
 func frozen(r *concern.Round) bool { return r.Arrival == nil && migrations.InFlight(r.VMI) }
 
-// The disks stay as they are when their guest ends.
+// The disks of an ending guest stay as they are.
 func ending(r *concern.Round) bool {
 	return r.Arrival == nil && (r.VMI.DeletionTimestamp != nil || r.VMI.IsFinal())
 }
@@ -58,12 +57,12 @@ func (s *Seen) decisions(r *concern.Round) []nodehotplug.Decision {
 		o.Record, _ = hotplug.Arrivals(to.VMI, r.AttachmentPods)
 		return nodehotplug.Decide(o)
 	}
-	// Nothing is handed over by a record that can't be read.
+	// An unreadable record hands nothing over.
 	o.Record, _ = hotplug.RecordOf(r.VMI)
 	return nodehotplug.Decide(o)
 }
 
-// fixed reports whether the disks stay as they are for a migration. They do not while the guest may still release one.
+// fixed reports whether the disks no longer change in a migration: the guest may release none.
 func (s *Seen) fixed(r *concern.Round) bool {
 	for volume := range s.asked {
 		if !s.refused[machine.DiskID(volume)] {

@@ -1,7 +1,7 @@
 // Package links switches the links of a running guest's interfaces. It is a concern (package concern).
 //
-// QEMU does not report link states, so the package keeps those that it has set. Another virt-handler may have set
-// others: each link is set once, and then whenever its wanted state changes.
+// QEMU does not report link states, so the package keeps those that it has set. An earlier virt-handler may have set
+// others, so it sets each link once, and again when its wanted state changes.
 package links
 
 import (
@@ -41,8 +41,8 @@ func (s Seen) due(interfaces []v1.Interface) []v1.Interface {
 	return list
 }
 
-// switchable returns the interfaces whose links QEMU switches: those that it has, except devices of the node. The one
-// on the pod network is there from the start.
+// switchable returns the interfaces whose links QEMU switches: its own, except devices of the node. It always has the one
+// on the pod network.
 func switchable(r concern.Round) []v1.Interface {
 	var list []v1.Interface
 	for _, iface := range r.VMI.Spec.Domain.Devices.Interfaces {
@@ -56,8 +56,7 @@ func switchable(r concern.Round) []v1.Interface {
 // Plan is the next step.
 type Plan struct {
 	concern.Next
-	// Set are the links to set, Has the states that were set.
-	Set []v1.Interface
+	Set []v1.Interface // the links to set
 	Has Seen
 }
 
@@ -70,8 +69,8 @@ type Concern struct {
 // New returns the links of a guest about which nothing is known yet.
 func New() *Concern { return &Concern{seen: Seen{}} }
 
-// HandleEvent implements concern.Concern. It forgets the link of a device that is gone: the next one of its name starts
-// with its link up.
+// HandleEvent implements concern.Concern. It forgets the link of a removed device: the next of its name starts with its
+// link up.
 func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	var gone struct {
 		Device string `json:"device"`
@@ -98,8 +97,8 @@ func (c *Concern) Observe(context.Context, concern.Query, concern.Round) (Seen, 
 	return maps.Clone(c.seen), nil
 }
 
-// Decide implements concern.Concern. It does not wait until the guest is reported: the links are to be right before the
-// guest first sees them.
+// Decide implements concern.Concern. It does not wait until the guest is reported: the links must be right before the
+// guest sees them.
 func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 	set := seen.due(switchable(r))
 	return Plan{Next: concern.Next{Due: len(set) > 0}, Set: set, Has: seen}
@@ -108,14 +107,14 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 // Report implements concern.Concern.
 func (*Concern) Report(plan Plan, facts *vmihandler.Guest) { facts.Links = plan.Has }
 
-// Act implements concern.Concern. Switching the backend's link also switches that of the guest's device: a guest that
-// ignores its device's link sends nothing either.
+// Act implements concern.Concern. It switches the backend's link, and thereby the device's, so that a guest that ignores
+// its device's link sends nothing either.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, _ concern.Round, plan Plan) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	for _, iface := range plan.Set {
 		c.mu.Lock()
-		c.seen[iface.Name] = iface.State // before the command, so that the event of a device that is gone since comes later
+		c.seen[iface.Name] = iface.State // before the command: the event of the device's removal must come later
 		c.mu.Unlock()
 		args := map[string]any{"name": machine.NetdevID(iface.Name), "up": iface.State == v1.InterfaceStateLinkUp}
 		if err := m.Execute(ctx, "set_link", args, nil); err != nil {

@@ -1,8 +1,8 @@
-// Package memory gives a running guest memory beyond that at its start, and takes it back. It is a concern (package
+// Package memory gives a running guest more memory than at its start, and takes it back. It is a concern (package
 // concern).
 //
-// vmihandler.DecideMemory is the rule. The guest takes and releases memory in its own time; the package keeps the time
-// since which it has not.
+// vmihandler.DecideMemory is the rule. The guest takes and releases memory in its own time; the package keeps the time of
+// the last change.
 package memory
 
 import (
@@ -23,25 +23,24 @@ import (
 )
 
 const (
-	// stableAfter is how long a guest's memory must be unchanged before a size other than the requested one is
-	// reported: it changes block by block.
+	// stableAfter is how long a size other than the requested one must be unchanged before it is reported: the memory
+	// changes block by block.
 	stableAfter = 10 * time.Second
-	// patience is how long a request may have no effect before that is reported. A guest that restarts has none of the
-	// memory until its system runs.
+	// patience is how long a request may have no effect before that is reported. A restarting guest takes the memory
+	// when its system runs.
 	patience = time.Minute
 
 	changeEvent = "MEMORY_DEVICE_SIZE_CHANGE"
 )
 
-// Seen is a guest's memory beyond that at its start. It is a value, and QEMU keeps all of it for the next virt-handler.
+// Seen is a guest's memory beyond that at its start. It is a value. QEMU keeps the sizes for the next virt-handler.
 type Seen struct {
 	inquiry concern.Inquiry
 	known   bool
-	// requested is the size that the guest should have, size the part that it has taken, in bytes.
+	// The guest should take requested, and has taken size, in bytes.
 	requested, size int64
-	// reportedSize is the size to report. changed is when requested or size last changed.
-	reportedSize int64
-	changed      time.Time
+	reportedSize    int64
+	changed         time.Time // of requested or size
 }
 
 func (s Seen) with(requested, size int64, now time.Time) Seen {
@@ -63,7 +62,7 @@ func (s Seen) at(now time.Time) Seen {
 	return s
 }
 
-// after returns the delay until the next look, 0 to wait for an event.
+// after returns the delay until the next decision, 0 to wait for an event.
 func (s Seen) after(now time.Time) time.Duration {
 	if !s.known || s.size == s.requested {
 		return 0
@@ -122,7 +121,7 @@ func (c *Concern) HandleEvent(e qmp.Event) bool {
 	return c.seen.inquiry.Invalidate()
 }
 
-// Observe implements concern.Concern. It asks nothing about a guest without room for more memory.
+// Observe implements concern.Concern. It queries nothing for a guest without room for more memory.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
 	if vmihandler.CanChangeMemory(r.VMI) && c.outdated() {

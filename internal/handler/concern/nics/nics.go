@@ -1,8 +1,8 @@
 // Package nics plugs interfaces into a running guest, asks the guest to release others, and connects them to the
 // launcher pod. It is a concern (package concern).
 //
-// nichotplug.Node is the rule. QEMU has the interfaces, and the driver prepares the pod's network (Env). The package
-// keeps the times of its requests, and which interfaces this virt-handler has connected: the next one does both anew.
+// nichotplug.Node is the rule. The driver prepares the pod's network (Env). The package keeps the times of its requests
+// and the connected interfaces; the next virt-handler repeats both.
 package nics
 
 import (
@@ -28,7 +28,7 @@ import (
 
 const deletedEvent = "DEVICE_DELETED"
 
-// They bound QEMU's answer: a machine has fewer ports, and interface names are not longer.
+// They bound QEMU's answer: a machine has fewer ports, and names are not longer.
 const (
 	maxNICs    = 256
 	maxNICName = 63
@@ -36,7 +36,7 @@ const (
 
 // Pod answers questions about the launcher pod. Its methods change nothing.
 type Pod interface {
-	// Loose returns those of the named interfaces whose side in the pod is gone or was replaced.
+	// Loose returns the named interfaces whose device in the pod is gone or was replaced.
 	Loose(names []string) ([]string, error)
 	// Devices returns the node's devices that the pod was given.
 	Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error)
@@ -44,12 +44,11 @@ type Pod interface {
 
 // Env has the effects of Act outside of QEMU.
 type Env struct {
-	// Connect connects the VMI's interfaces to the pod, also those to be plugged, and returns all that the guest may
-	// get.
+	// Connect connects the VMI's interfaces, also those in plug, to the pod, and returns all that the guest may get.
 	Connect func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error)
 	// Build returns QEMU's arguments for an interface. netdev is nil if it has no backend.
 	Build func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error)
-	// Tidy removes the pod's leftovers of secondary interfaces, except those in keep.
+	// Tidy removes leftovers of secondary interfaces from the pod, except those in keep.
 	Tidy func(keep []string) error
 	Now  func() time.Time
 }
@@ -70,15 +69,15 @@ type Concern struct {
 	seen Seen
 }
 
-// New returns the interfaces of a guest. connected are those that this virt-handler has connected to the pod.
+// New returns the interfaces of a guest. This virt-handler has connected those in connected to the pod.
 func New(env Env, pod Pod, log logr.Logger, connected []network.Interface) *Concern {
 	return &Concern{env: env, pod: pod, log: log, seen: Seen{connected: connected}}
 }
 
-// Present returns the interfaces that QEMU has, as far as known.
+// Present returns QEMU's known interfaces.
 func (c *Concern) Present() map[string]bool { return c.lastKnown().present }
 
-// Connected returns the interfaces that are connected to the pod. It must not be modified.
+// Connected returns the interfaces that are connected to the pod. Do not modify it.
 func (c *Concern) Connected() []network.Interface { return c.lastKnown().connected }
 
 func (c *Concern) lastKnown() Seen {
@@ -103,8 +102,8 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 	return c.seen.inquiry.Invalidate()
 }
 
-// Observe implements concern.Concern. It also looks at the pod's side after each write of the pod: a network attacher
-// writes the pod when it has removed or replaced an interface.
+// Observe implements concern.Concern. It also checks the interfaces in the pod after each write of the pod object: a
+// network attacher writes that when it has removed or replaced an interface.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
 	if known := c.lastKnown(); known.inquiry.Outdated() {
@@ -116,7 +115,7 @@ func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round)
 	return c.lastKnown(), err
 }
 
-// Ask asks QEMU for its interfaces, also those that another virt-handler has plugged.
+// Ask queries QEMU's interfaces, also those that another virt-handler has plugged.
 func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
@@ -131,7 +130,7 @@ func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
 	}
 	present := map[string]bool{}
 	for _, device := range list {
-		// A guest that has taken QEMU over may return anything.
+		// A hostile QEMU may return anything.
 		if name, ok := strings.CutPrefix(device.Name, machine.NICID("")); ok && len(name) <= maxNICName && len(present) < maxNICs {
 			present[name] = true
 		}
@@ -174,7 +173,7 @@ func (c *Concern) observePod(r *concern.Round) {
 
 func busy(r *concern.Round) bool { return r.Halted || r.Migrating || r.CopyingDisks }
 
-// Decide implements concern.Concern. A guest that is to migrate releases the node's devices first.
+// Decide implements concern.Concern. A guest releases the node's devices before it migrates.
 func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 	node, migrates := seen.node(&r), migrations.InFlight(r.VMI)
 	p := Plan{Interfaces: seen.interfaces(r.VMI)}
@@ -201,7 +200,7 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 // Report implements concern.Concern.
 func (*Concern) Report(plan Plan, facts *vmihandler.Guest) { facts.Interfaces = plan.Interfaces }
 
-// Act implements concern.Concern. A failure does not keep the other interfaces from their steps.
+// Act implements concern.Concern. One interface's failure does not stop the others.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {
 	step := &plan.Step
 	var errs []error
@@ -222,7 +221,7 @@ func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, p
 	if len(step.Plug)+len(step.Reconnect) > 0 {
 		errs = append(errs, c.connect(ctx, m, r.VMI, step))
 	}
-	// One that stays after all is connected again: the pod may lose its side before the guest releases the device.
+	// The pod may lose its device before the guest releases its own: an interface that stays must be connected again.
 	c.update(func(s Seen) Seen { return s.disconnected(step.Unplug) })
 	return errors.Join(errs...)
 }

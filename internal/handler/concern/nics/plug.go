@@ -51,7 +51,7 @@ func deleteNetdev(ctx context.Context, m concern.Monitor, name string) error {
 	return m.Execute(ctx, "netdev_del", map[string]any{"id": machine.NetdevID(name)}, nil)
 }
 
-// QEMU reports an event once the guest has released it. unplug may be repeated.
+// unplug may be repeated. QEMU sends an event when the guest has released the interface.
 func (c *Concern) unplug(ctx context.Context, m concern.Monitor, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()

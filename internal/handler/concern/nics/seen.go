@@ -16,17 +16,15 @@ import (
 // Seen is the state of the guest's interfaces. Its maps and lists are not modified.
 type Seen struct {
 	inquiry concern.Inquiry
-	// present are the interfaces that QEMU has, gone those that it had and whose backends remain.
+	// QEMU has the interfaces in present, and only the backends of those in gone.
 	present, gone map[string]bool
 	// asked is when the guest was last asked to release an interface, since when it first was; plugged includes
-	// connected again.
+	// reconnections.
 	asked, since, plugged map[string]time.Time
 	connected             []network.Interface
-	// devices are read only while something is to be done.
-	devices nichotplug.Devices
-	// checkedPod is the pod's version when its side of the interfaces was last looked at.
-	checkedPod string
-	// tidied means that the pod has no leftovers of interfaces that were unplugged under an earlier virt-handler.
+	devices               nichotplug.Devices // read only while something is left to do
+	checkedPod            string             // the pod's version at the last check of its interfaces
+	// tidied means that the pod has no leftovers of interfaces that an earlier virt-handler has unplugged.
 	tidied bool
 }
 
@@ -74,7 +72,7 @@ func (s Seen) node(r *concern.Round) *nichotplug.Node {
 	}
 }
 
-// interfaces returns the guest's interfaces for its status, without those not plugged yet, with those not released yet.
+// interfaces returns the guest's interfaces for its status: those plugged and not yet released.
 func (s Seen) interfaces(vmi *v1.VirtualMachineInstance) []vmihandler.Interface {
 	var list []vmihandler.Interface
 	listed := map[string]bool{}
