@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/podpath"
 )
 
-// helloTimeout limits the wait for the hello of a virt-launcher that accepts a connection.
+// helloTimeout bounds the wait for virt-launcher's hello.
 const helloTimeout = 10 * time.Second
 
 // privatePath leads from the kubelet's folder of a pod to the launcher's sockets.

@@ -27,8 +27,7 @@ import (
 
 // Env is shared by the connections of a node.
 type Env struct {
-	// Pods is the kubelet's folder of pods.
-	Pods    string
+	Pods    string // the kubelet's folder
 	Watcher *podpath.Watcher
 	SELinux *nodeselinux.Node
 	// Belongs returns an error for a process that is not in the pod.
@@ -37,7 +36,7 @@ type Env struct {
 
 // Owner has the callbacks to a Connection's owner.
 type Owner struct {
-	// Go runs a goroutine, which ends with its context and for which the owner waits.
+	// Go runs a goroutine that the owner waits for.
 	Go   func(func())
 	Wake func()
 	Now  func() time.Time
@@ -52,7 +51,7 @@ type Connection struct {
 	link    *Link
 	pending bool
 	failure error
-	// exit is how QEMU ended, in the pod exitedIn, at exitedAt. They are kept after the link.
+	// They say how QEMU ended, also after the link's end.
 	exit     *launch.Exit
 	exitedIn types.UID
 	exitedAt time.Time
@@ -63,18 +62,14 @@ func New(env *Env, owner Owner) *Connection { return &Connection{env: env, owner
 
 // Facts describe the connection and the launcher.
 type Facts struct {
-	// State is the progress of the connection. After QEMU's exit it is none, even with a link.
-	State    vmihandler.Link
+	State    vmihandler.Link // none after QEMU's exit, even with a link
 	Link     *Link
 	Launcher launch.State
-	// Exit is how QEMU ended, nil if no exit is known. ExitedIn is the pod of that QEMU.
-	Exit     *launch.Exit
-	ExitedIn types.UID
+	Exit     *launch.Exit // nil if no exit is known
+	ExitedIn types.UID    // the pod of that QEMU
 	ExitedAt time.Time
-	// Failure is the last attempt's error, reported once.
-	Failure error
-	// Stopping is the last request to end QEMU, nil for none.
-	Stopping *Stopping
+	Failure  error     // of the last attempt, reported once
+	Stopping *Stopping // the last request to end QEMU; nil for none
 }
 
 // Observe returns the facts, and drops a link that has ended.
@@ -87,7 +82,7 @@ func (c *Connection) Observe() Facts {
 		o.linked, o.ended, o.launcher, o.stopping = true, c.link.ended(), c.link.client.State(), c.link.stopping
 		// The link's last message is read before its end is reported.
 		if exit := o.launcher.Exit; exit != nil {
-			if c.exit == nil || c.exitedIn != c.link.Pod { // virt-launcher may report an exit again and again
+			if c.exit == nil || c.exitedIn != c.link.Pod { // virt-launcher may repeat its report
 				c.exitedAt = exitTime(o.launcher.ExitedAt, c.owner.Now())
 			}
 			c.exit, c.exitedIn = exit, c.link.Pod
@@ -103,7 +98,7 @@ func (c *Connection) Observe() Facts {
 	return facts
 }
 
-// Connect connects to the launcher of a pod, in the background since it waits for the launcher.
+// Connect waits for the launcher of a pod, and connects to it, in the background.
 func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	c.mu.Lock()
 	c.pending = true
@@ -121,7 +116,7 @@ func (c *Connection) Connect(ctx context.Context, pod types.UID) {
 	})
 }
 
-// Close closes the link; the launcher goes on. No Connect may be in progress.
+// Close closes the link; the launcher continues. No Connect may be in progress.
 func (c *Connection) Close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

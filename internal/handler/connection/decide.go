@@ -8,20 +8,18 @@ import (
 )
 
 type observation struct {
-	// ended means that virt-launcher has closed the link.
-	linked, ended bool
-	pending       bool
-	failure       error
-	launcher      launch.State
-	// exit was reported on this link or an earlier one.
-	exit     *launch.Exit
+	linked   bool
+	ended    bool // virt-launcher has closed the link
+	pending  bool
+	failure  error
+	launcher launch.State
+	exit     *launch.Exit // reported on this link or an earlier one
 	exitedAt time.Time
 	stopping *Stopping
 }
 
-// exitTime returns when virt-launcher says that QEMU ended, but not after its exit was seen. A guest that has taken
-// over its pod may say any time; an older virt-launcher says none. The result has the monotonic clock of seen, against
-// changes of the node's clock.
+// exitTime returns the time of QEMU's end by virt-launcher, but not after seen. A hostile virt-launcher may say any time,
+// an old one says none. The result has the monotonic clock of seen, because the node's clock may change.
 func exitTime(said, seen time.Time) time.Time {
 	if said.IsZero() || said.After(seen) {
 		return seen

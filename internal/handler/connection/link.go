@@ -21,19 +21,16 @@ type Link struct {
 	Peer    *podpath.Peer
 	SELinux nodeselinux.Launcher
 
-	client *launcherclient.Client
-	// private is the pod's folder of sockets.
-	private *podpath.Dir
-	belongs func(peer *podpath.Peer, pod types.UID) error
-	owner   Owner
-	// Only the goroutine that calls Stop and Kill uses it.
-	stopping *Stopping
+	client   *launcherclient.Client
+	private  *podpath.Dir // the pod's folder of sockets
+	belongs  func(peer *podpath.Peer, pod types.UID) error
+	owner    Owner
+	stopping *Stopping // only for the goroutine that calls Stop and Kill
 }
 
 // Stopping is a request to end QEMU.
 type Stopping struct {
-	// Grace is the grace period in seconds. Since is the time of the request.
-	Grace int64
+	Grace int64 // seconds
 	Since time.Time
 }
 
@@ -84,8 +81,8 @@ func (l *Link) Start(ctx context.Context, start launch.Start) error {
 	return err
 }
 
-// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait: an
-// event reports QEMU's end, and Kill makes up for a lost request. failed gets any other error.
+// Stop asks virt-launcher to press the power button, and to kill QEMU after the grace period. It does not wait: an event
+// reports QEMU's end. A lost request is no error, since Kill follows; failed gets other errors.
 func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	l.stopping = &Stopping{Grace: stop.GracePeriodSeconds, Since: l.owner.Now()}
 	l.owner.Go(func() {
@@ -98,7 +95,7 @@ func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 // Told reports whether virt-launcher was asked to end QEMU without a grace period.
 func (l *Link) Told() bool { return l.stopping != nil && l.stopping.Grace == 0 }
 
-// Kill kills virt-launcher, and QEMU with it, if it does not obey Stop.
+// Kill kills virt-launcher, and QEMU with it.
 func (l *Link) Kill() error {
 	l.stopping = &Stopping{Since: l.owner.Now()}
 	return l.Peer.Kill()
@@ -109,8 +106,7 @@ func (l *Link) Dial(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return l.private.Dial(ctx, socket)
 }
 
-// It is in bytes.
-const maxResolvConf = 64 << 10
+const maxResolvConf = 64 << 10 // bytes
 
 // ResolvConf returns the pod's resolv.conf.
 func (l *Link) ResolvConf() (string, error) {

@@ -176,9 +176,9 @@ func (d *Driver) Run(ctx context.Context) {
 		d.rounds.Add(1)
 		linked := d.observeConnection()
 		d.answerRequests(ctx)
-		askAgain, hold := d.presence.Ask(ctx, presence.Launcher{Connected: linked.Link != nil, Exited: linked.Exit != nil})
+		queryAgain, hold := d.presence.QueryMissing(ctx, presence.Launcher{Connected: linked.Link != nil, Exited: linked.Exit != nil})
 		if hold {
-			d.sleep(ctx, askAgain, nil)
+			d.sleep(ctx, queryAgain, nil)
 			continue
 		}
 		d.reports.AnnounceUnanswered(d.presence.VMI())
@@ -195,7 +195,7 @@ func (d *Driver) Run(ctx context.Context) {
 		d.outgoing.SetDowntimeLimit(ctx, &s.outgoing, s.attached.sender())
 		step, after := next(o, &s)
 		d.notifyAttached(ctx)
-		after = backoff.Sooner(after, backoff.Sooner(askAgain, s.agentAfter))
+		after = backoff.Sooner(after, backoff.Sooner(queryAgain, s.agentAfter))
 		if step == vmihandler.Release {
 			d.log.Info("released the VMI")
 			return

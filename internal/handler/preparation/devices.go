@@ -13,8 +13,8 @@ import (
 	"drydock.dev/drydock/internal/rules/network/sriov"
 )
 
-// Devices returns the node's devices for the VMI's interfaces that both network-status names and the kubelet gave to
-// the launcher's container (decision 404).
+// Devices returns the node's devices for the VMI's interfaces that network-status names and that the kubelet gave to the
+// launcher's container (decision 404).
 func (p *Pod) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error) {
 	if !sriov.Any(&vmi.Spec) {
 		return nil, nil
@@ -26,16 +26,16 @@ func (p *Pod) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error
 	return p.Env.Devices().Among(sriov.Given(environment)), nil
 }
 
-// raiseMemlockLimit raises the memory lock limit for the QEMU about to start, if the guest may get devices of the node:
-// QEMU keeps the limits that it started with, and the launcher's container can't raise them. boot is the memory, in
-// bytes, that the guest was started with on another node; 0 for a fresh start.
+// raiseMemlockLimit raises the memory lock limit before QEMU's start if the guest may get devices of the node: QEMU keeps
+// its limits, and the launcher's container can't raise them. boot is the memory at the guest's start on another node, in
+// bytes; 0 for a fresh start.
 func (p *Pod) raiseMemlockLimit(vmi *v1.VirtualMachineInstance, boot int64) error {
 	if !sriov.Any(&vmi.Spec) {
 		return nil
 	}
 	err := p.Link.Peer.LetLock(uint64(machine.LockedMemory(&vmi.Spec, cmp.Or(boot, machine.GuestMemory(&vmi.Spec)))))
 	if errors.Is(err, unix.EPERM) {
-		// CAP_SYS_RESOURCE is missing. If the present limit is too low, QEMU reports it.
+		// CAP_SYS_RESOURCE is missing. QEMU reports a limit that is too low.
 		p.Env.Log.Info("virt-handler can't let QEMU lock its guest's memory", "reason", err.Error())
 		return nil
 	}

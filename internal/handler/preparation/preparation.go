@@ -1,8 +1,8 @@
-// Package preparation makes everything that a QEMU opens in its pod, before a start or when virt-handler attaches to a
-// running QEMU: disks, networks, the TPM's state, limits. It also starts QEMU with that.
+// Package preparation makes everything that QEMU opens in its pod (disks, networks, the TPM's state, limits), before a
+// start or when virt-handler attaches to a running QEMU, and starts QEMU.
 //
-// It owns the value Prepared and the input from which a guest's machine is built. It must not decide whether a guest is
-// started, and keeps nothing: all that it makes may exist already.
+// It owns the value Prepared and the input for a guest's machine. It must not decide whether a guest is started, and
+// keeps nothing: all that it makes may exist already.
 package preparation
 
 import (
@@ -53,8 +53,7 @@ type Env struct {
 	// Disks is MakeDisks outside of tests.
 	Disks    func(ctx context.Context, pod disk.Pod, vmi *v1.VirtualMachineInstance) error
 	Settings func() clusterconfig.Settings
-	// KVM returns the result of the node's KVM probe.
-	KVM func() (usable, known bool)
+	KVM      func() (usable, known bool) // the result of the node's probe
 	// Devices returns the node's devices of the launcher pod's interfaces.
 	Devices func() nichotplug.Devices
 	Now     func() time.Time
@@ -67,8 +66,8 @@ type Pod struct {
 	Link *connection.Link
 }
 
-// Prepared is the same whether a pod's guest is to be started or runs already. It is not modified. nics.Concern has the
-// present interfaces of an attached QEMU.
+// Prepared is the same for a start and for a running guest. It is not modified: nics.Concern has the present interfaces
+// of an attached QEMU.
 type Prepared struct {
 	Interfaces []network.Interface
 	Images     map[string]launch.PreparedImage
@@ -77,15 +76,14 @@ type Prepared struct {
 	kvm, vhost bool
 }
 
-// With returns the same with other interfaces.
+// With returns a copy with other interfaces.
 func (p *Prepared) With(interfaces []network.Interface) *Prepared {
 	next := *p
 	next.Interfaces = interfaces
 	return &next
 }
 
-// Prepare makes everything that QEMU opens and the guest's network. All of it may exist already; runs means that QEMU
-// runs.
+// Prepare makes everything that QEMU opens. runs means that QEMU runs.
 func (p *Pod) Prepare(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) (*Prepared, error) {
 	if vmihandler.RoleOf(instance, p.Env.Node) == vmihandler.Destination {
 		instance = volumemigration.Target(instance)
@@ -111,7 +109,7 @@ func (p *Pod) Prepare(ctx context.Context, instance *v1.VirtualMachineInstance, 
 	return made, nil
 }
 
-// PlugNetwork makes the network of a running guest, with the interfaces that are to be plugged.
+// PlugNetwork makes the network of a running guest, with the interfaces in plug.
 func (p *Pod) PlugNetwork(ctx context.Context, instance *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error) {
 	ctx, cancel := context.WithTimeout(ctx, prepareTimeout)
 	defer cancel()
@@ -158,8 +156,7 @@ func (p *Pod) prepareDisks(ctx context.Context, instance *v1.VirtualMachineInsta
 	return err
 }
 
-// MakeDisks makes the disks that need virt-handler's privileges, and gives the devices to QEMU's user. Existing
-// disks are left as they are.
+// MakeDisks makes the missing disks that need virt-handler's privileges, and gives the devices to QEMU's user.
 func MakeDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachineInstance) error {
 	if err := disk.OwnDevices(pod); err != nil {
 		return err
@@ -171,10 +168,10 @@ func MakeDisks(ctx context.Context, pod disk.Pod, instance *v1.VirtualMachineIns
 	return plan.Apply(ctx, pod)
 }
 
-// Start prepares the pod and has virt-launcher start QEMU, at a migration's target without its guest.
+// Start prepares the pod and makes virt-launcher start QEMU, at a migration's target without its guest.
 func (p *Pod) Start(ctx context.Context, instance *v1.VirtualMachineInstance, at vmihandler.Role) (*Prepared, error) {
 	if at == vmihandler.Destination {
-		// The incoming QEMU must have the same NICs as the source. Missing ones are plugged once the guest runs here.
+		// QEMU must have the same NICs as at the source. Missing ones are plugged when the guest runs here.
 		instance = nichotplug.Arriving(instance)
 	}
 	made, err := p.Prepare(ctx, instance, false)
@@ -213,7 +210,7 @@ func (p *Pod) Start(ctx context.Context, instance *v1.VirtualMachineInstance, at
 	return made, nil
 }
 
-// Input returns the input from which the guest's machine is built.
+// Input returns the input for the guest's machine.
 func (p *Pod) Input(instance *v1.VirtualMachineInstance, made *Prepared) machine.Input {
 	settings := p.Env.Settings()
 	kvm, _ := p.Env.KVM() // no guest is started before it is known

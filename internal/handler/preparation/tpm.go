@@ -23,8 +23,8 @@ func (p *Pod) tpm(spec *v1.VirtualMachineInstanceSpec, incoming types.UID) (*lau
 
 func (p *Pod) disks() disk.Pod { return disk.Pod{Root: p.Link.Peer.Root, User: layout.QEMUUser} }
 
-// UseIncomingTPM makes the next start use the TPM state that came with the guest. Call it when the source can't resume
-// any more and the guest has not run here yet: until then both copies are equal (decision 442).
+// UseIncomingTPM makes the next start use the TPM state that came with the guest. Call it when the source can no longer
+// resume the guest, and before the guest runs here: until then both copies are equal (decision 442).
 func (p *Pod) UseIncomingTPM(vmi *v1.VirtualMachineInstance, migration types.UID) error {
 	if !machine.KeepsTPM(&vmi.Spec) {
 		return nil

@@ -12,9 +12,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// Ask queries the API server for objects that the caches lack. It returns when to query again, 0 for never. With
-// hold, nothing may be done before.
-func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, hold bool) {
+// QueryMissing queries the API server for objects that the caches lack. It returns the delay until the next query, 0 for
+// never. With hold, the driver must do nothing before.
+func (p *Presence) QueryMissing(ctx context.Context, l Launcher) (after time.Duration, hold bool) {
 	p.mu.Lock()
 	known := p.vmi
 	d := decide(known, p.absent, p.env.Node, launcherPod(known, p.pods) != nil, l, p.env.Now())
@@ -33,7 +33,7 @@ func (p *Presence) Ask(ctx context.Context, l Launcher) (after time.Duration, ho
 	return d.after, false
 }
 
-// askForVMI finds out whether a VMI that the cache lacks is gone, or has left this node.
+// askForVMI records whether a VMI that the cache lacks is gone, or has left this node.
 func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstance) time.Duration {
 	stored, err := p.env.Cluster.VMI(ctx, known.Namespace, known.Name)
 	p.mu.Lock()
@@ -53,8 +53,8 @@ func (p *Presence) askForVMI(ctx context.Context, known *v1.VirtualMachineInstan
 	return 0
 }
 
-// storeUncached stores a VMI that no cache has: a cache lags behind, or the guest has left this node and its QEMU has
-// not ended. Any other VMI is dropped. The caller holds p.mu.
+// storeUncached stores a VMI that no cache has if a cache lags behind, or the guest has left this node before its QEMU's
+// end, and drops any other. The caller holds p.mu.
 func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.Duration) {
 	switch {
 	case stored.Labels[v1.NodeNameLabel] == p.env.Node, stored.Labels[v1.MigrationTargetNodeNameLabel] == p.env.Node:
@@ -67,7 +67,7 @@ func (p *Presence) storeUncached(stored *v1.VirtualMachineInstance) (after time.
 	return after
 }
 
-// On a migration's target, and on the former node, this node's launcher pod is the other one.
+// On a migration's target, and on the former node, the launcher pod is not the guest's current one.
 func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 	if launcherpod.OtherNode(known) == p.env.Node {
 		return launcherpod.OtherName(known)

@@ -8,30 +8,26 @@ import (
 )
 
 const (
-	// podPatience is how long the cache of pods may lag behind that of VMIs before the API server is asked for a
-	// missing launcher pod.
+	// podPatience is how long the cache of pods may lag behind that of VMIs.
 	podPatience = time.Second
-	// askPause is the pause before the next query if the API server was unreachable, or has an object that the cache
-	// lacks.
+	// askPause follows a query if the API server was unreachable, or has an object that the cache lacks.
 	askPause = 2 * time.Second
 )
 
 // absent records the objects that the caches lack, and the API server's answers.
 type absent struct {
-	// vmi means that the cache lacks the VMI, deserted that it does not exist, and former that its guest has left this
-	// node for another.
-	vmi, deserted, former bool
-	// pod is the launcher pod that no longer exists.
-	pod types.UID
-	// missing is the launcher pod that the cache lacks, next the time of the next query for it.
-	missing types.UID
-	next    time.Time
+	vmi      bool      // the cache lacks the VMI
+	deserted bool      // the VMI does not exist
+	former   bool      // its guest has left this node for another
+	pod      types.UID // the launcher pod that no longer exists
+	missing  types.UID // the launcher pod that the cache lacks
+	next     time.Time // of the next query for it
 }
 
 // Launcher is the state of the VMI's launcher.
 type Launcher struct {
-	// Connected means that virt-launcher is connected, Exited that QEMU has ended.
-	Connected, Exited bool
+	Connected bool
+	Exited    bool // QEMU has ended
 }
 
 type question string
@@ -50,8 +46,7 @@ type decision struct {
 	absent   absent
 }
 
-// decide returns the query for a VMI. shown means that a cache has the launcher pod that virt-controller chose on the
-// node.
+// decide returns the query for a VMI. shown means that a cache has the node's launcher pod.
 func decide(known *v1.VirtualMachineInstance, a absent, node string, shown bool, l Launcher, now time.Time) decision {
 	d := decision{absent: a}
 	switch {

@@ -1,9 +1,8 @@
 // Package presence tracks a VMI and its pods from this node's caches, and queries the API server for those that the
 // caches lack.
 //
-// A cache selects this node's objects by labels, which anyone with access can remove. So only the API server's answer
-// may end a guest for the lack of its VMI or pod (decision 211). The package must not act on its facts, and must not
-// know QEMU.
+// A cache selects objects by labels, which users can remove. So only the API server's answer may end a guest for the lack
+// of its VMI or pod (decision 211). The package must not act on its facts, and must not know QEMU.
 package presence
 
 import (
@@ -28,38 +27,33 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Cluster is the used part of the API server.
+// Cluster is the used part of the API server. It is uncached.
 type Cluster interface {
-	// VMI is uncached.
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
-	// PodExists is uncached.
 	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
 }
 
 // Env has a Presence's dependencies.
 type Env struct {
-	Node string
-	// Pods is the kubelet's folder of pods.
-	Pods    string
+	Node    string
+	Pods    string // the kubelet's folder
 	Cluster Cluster
 	Wake    func()
 	Now     func() time.Time
 	Log     logr.Logger
 }
 
-// Presence is one VMI with its pods. Its methods may be called from several goroutines, but Ask from one.
+// Presence is one VMI with its pods. It is safe for concurrent use, but one goroutine calls QueryMissing.
 type Presence struct {
 	env Env
 	uid types.UID
 
 	mu sync.Mutex
 	// vmi is the newest known version, nil when it is no longer this node's.
-	vmi    *v1.VirtualMachineInstance
-	absent absent
-	// pods are those in the VMI's namespace with the labels of its launcher pods, attachmentPods the VMI's on this
-	// node.
-	pods           []*corev1.Pod
-	attachmentPods []hotplug.Pod
+	vmi            *v1.VirtualMachineInstance
+	absent         absent
+	pods           []*corev1.Pod // in the VMI's namespace, with the labels of its launcher pods
+	attachmentPods []hotplug.Pod // on this node
 }
 
 // New returns the Presence of a cached VMI.
@@ -69,12 +63,10 @@ func New(env Env, first *v1.VirtualMachineInstance) *Presence {
 
 // Facts are the known state.
 type Facts struct {
-	// VMI is nil when it is no longer this node's. It must not be modified.
-	VMI *v1.VirtualMachineInstance
-	// Deserted is the API server's answer that the VMI does not exist.
-	Deserted bool
-	// Pod is the launcher pod, nil when the node has none.
-	Pod            *vmihandler.Pod
+	// VMI is nil when it is no longer this node's. Do not modify it.
+	VMI            *v1.VirtualMachineInstance
+	Deserted       bool            // the API server has no such VMI
+	Pod            *vmihandler.Pod // the launcher pod; nil when the node has none
 	AttachmentPods []hotplug.Pod
 }
 
@@ -95,8 +87,7 @@ func (p *Presence) VMI() *v1.VirtualMachineInstance {
 // Networks are a launcher pod's secondary networks.
 type Networks struct {
 	Attached nichotplug.Attached
-	// Version changes with each write of the pod.
-	Version string
+	Version  string // changes with each write of the pod
 }
 
 // Networks returns the launcher pod's secondary networks.
@@ -108,7 +99,7 @@ func (p *Presence) Networks() Networks {
 	return Networks{Attached: nichotplug.InPod(pod), Version: string(pod.UID) + " " + pod.ResourceVersion}
 }
 
-// Devices returns the node's devices of the launcher pod's interfaces, by the pod's annotations.
+// Devices returns the node's devices that the pod's annotations name for its interfaces.
 func (p *Presence) Devices() nichotplug.Devices {
 	if pod := p.launcherPod(); pod != nil {
 		return nichotplug.ReadDevices(pod)
@@ -136,7 +127,7 @@ func (p *Presence) Pods() []*corev1.Pod {
 	return p.pods
 }
 
-// SetVMI stores the cache's version of the VMI, nil when it is gone from the cache, unless a newer one is known.
+// SetVMI stores the cache's version of the VMI unless a newer one is known; nil if the cache lacks it.
 func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	p.absent.vmi = seen == nil
@@ -148,8 +139,7 @@ func (p *Presence) SetVMI(seen *v1.VirtualMachineInstance) {
 	p.env.Wake()
 }
 
-// SetStored stores the API server's answer for the VMI, nil for not found. The cache may be newer, also in lacking the
-// VMI.
+// SetStored stores the API server's answer, nil for not found. The cache may be newer, also in lacking the VMI.
 func (p *Presence) SetStored(stored *v1.VirtualMachineInstance) {
 	p.mu.Lock()
 	switch {
@@ -183,8 +173,8 @@ func (p *Presence) SetAttachmentPods(seen []hotplug.Pod) {
 	p.env.Wake()
 }
 
-// launcherPod returns the pod that virt-controller chose to run the guest, nil if the node has none. The label alone is
-// not enough: anyone can write it.
+// launcherPod returns the pod that virt-controller chose to run the guest, nil if the node has none. Its label proves
+// nothing: anyone can write it.
 func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev1.Pod {
 	if instance == nil {
 		return nil

@@ -178,7 +178,7 @@ func TestAVMIThatIsNotShownAnyMore(t *testing.T) {
 			t.Errorf("%s: it counts as shown", name)
 		}
 		c.change(s)
-		after, hold := s.Ask(t.Context(), connected)
+		after, hold := s.QueryMissing(t.Context(), connected)
 		if f := s.Observe(); hold != c.hold || (after > 0) != hold || f.Deserted != c.deserted || (f.VMI != nil) != c.known {
 			t.Errorf("%s: hold %v, %v; known is %+v", name, hold, after, f)
 		}
@@ -189,7 +189,7 @@ func TestAPodThatIsNotShown(t *testing.T) {
 	s := see(t)
 	ask := func() time.Duration {
 		t.Helper()
-		after, hold := s.Ask(t.Context(), Launcher{})
+		after, hold := s.QueryMissing(t.Context(), Launcher{})
 		if hold {
 			t.Fatal("the want of a pod holds everything up")
 		}
@@ -219,7 +219,7 @@ func TestAPodThatIsGone(t *testing.T) {
 	s := see(t)
 	s.api.podGone = true
 	for range 2 {
-		s.Ask(t.Context(), Launcher{})
+		s.QueryMissing(t.Context(), Launcher{})
 		s.now = s.now.Add(podPatience)
 	}
 	folder := filepath.Join(s.pods, "p")

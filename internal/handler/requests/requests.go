@@ -1,8 +1,7 @@
-// Package requests brings users' requests to a running guest from the goroutines that wait for the answers to the
-// goroutine that acts on the guest.
+// Package requests passes users' requests to the goroutine that acts on the guest, and its answers back.
 //
-// A Requests belongs to one QEMU. power.Queue decides about requests that arrive; the owner decides and acts in their
-// turn. Requests are not kept anywhere else: if virt-handler ends, those that wait have had no effect.
+// A Requests belongs to one QEMU. power.Queue accepts, ignores or refuses requests; the owner acts in their turn. Requests
+// are kept nowhere else: when virt-handler ends, the waiting ones have had no effect.
 package requests
 
 import (
@@ -28,13 +27,13 @@ type result struct {
 	err  error
 }
 
-// New returns an empty Requests. wake is called when there is a request to take.
+// New returns an empty Requests. It calls wake when a request has come.
 func New(wake func()) *Requests {
 	return &Requests{wake: wake, results: map[power.Ticket]*result{}}
 }
 
-// Ask waits until the owner has acted on a request. It returns a *power.Refusal if the request is refused. A request
-// has no effect if ctx ends before its turn.
+// Ask waits until the owner has acted on a request, or returns a *power.Refusal. The request has no effect if ctx ends
+// before its turn.
 func (r *Requests) Ask(ctx context.Context, request power.Request) error {
 	of, waits, err := r.add(request)
 	if err != nil {
@@ -45,7 +44,7 @@ func (r *Requests) Ask(ctx context.Context, request power.Request) error {
 	case <-waits.done:
 		return waits.err
 	case <-ctx.Done():
-		// The result of a request that was taken comes nevertheless.
+		// A request that was taken keeps its result.
 		r.mu.Lock()
 		dropped := false
 		if r.queue, dropped = r.queue.Drop(of); dropped {
@@ -67,18 +66,18 @@ func (r *Requests) add(request power.Request) (power.Ticket, *result, error) {
 	case power.Accepted:
 		r.results[of] = &result{done: make(chan struct{})}
 	case power.Ignored:
-		// The result is that of the equal request.
+		// The equal request has the result.
 	}
 	return of, r.results[of], nil
 }
 
-// Turn is a request whose turn has come. The owner calls Finish once.
+// Turn is a request that the owner acts on. The owner calls Finish once.
 type Turn struct {
 	Request power.Request
 	Finish  func(error)
 }
 
-// Take returns the requests that wait, in the order of their arrival.
+// Take returns the waiting requests in the order of their arrival.
 func (r *Requests) Take() []Turn {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +98,7 @@ func (r *Requests) Take() []Turn {
 	return list
 }
 
-// Close refuses the requests that wait, and all later ones.
+// Close refuses the waiting and all later requests.
 func (r *Requests) Close(reason string) {
 	r.mu.Lock()
 	r.queue = r.queue.Close(reason)

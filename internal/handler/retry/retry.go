@@ -1,4 +1,4 @@
-// Package retry delays the retry of a driver's failing steps, and knows which failures the VMI's owner should see.
+// Package retry delays a driver's failing steps, and decides which failures the VMI's owner sees.
 //
 // It owns the attempts and times of one VMI's failures. It must not decide which step is next, and writes nothing.
 package retry
@@ -11,17 +11,16 @@ import (
 )
 
 const (
-	// They bound the backoff of a failing step. The first is short for a step that is a moment too early: a socket
-	// appears before anyone listens on it.
+	// firstDelay is short for a step that is a moment too early: a socket appears before its program listens.
 	firstDelay   = 10 * time.Millisecond
 	longestDelay = 30 * time.Second
-	// reportAfter is the number of failures before the VMI's owner is told: one that the next attempt fixes is not
-	// worth a write (decision 044).
+	// reportAfter is the number of failures before the VMI's owner is told: one that the next attempt cures is not worth
+	// a write (decision 044).
 	reportAfter = 7
 )
 
-// Failures delays the retry of failing steps. The zero value has none. Reports have their own backoff: the VMI's owner
-// has to be told while another step fails, and an unreachable API server must not stop other steps.
+// Failures delays failing steps. The zero value has no failure. Reports have their own backoff: the VMI's owner must be
+// told while another step fails, and an unreachable API server must not stop other steps.
 type Failures struct{ step, report Failure }
 
 // Failure is the failure of one step. The zero value is none.
@@ -53,8 +52,7 @@ func (f *Failures) Postpone(step vmihandler.Step, reason error, then time.Time) 
 	f.step = Failure{step: step, err: reason, attempts: 1, retry: then}
 }
 
-// Record records the result of a step. Success also clears another step's failure: this step would not have been chosen
-// with that still in the way.
+// Record records the result of a step. Success also clears another step's failure: that step is no longer the next one.
 func (f *Failure) Record(step vmihandler.Step, err error, now time.Time) {
 	if err == nil || step != f.step {
 		*f = Failure{step: step}
@@ -66,7 +64,7 @@ func (f *Failure) Record(step vmihandler.Step, err error, now time.Time) {
 	}
 }
 
-// ApplyBackoff returns the step that may be taken now instead of a wanted one, and the delay until the next look.
+// ApplyBackoff returns the step to take now instead of the wanted one, and the delay until the next round.
 func (f *Failures) ApplyBackoff(step vmihandler.Step, after time.Duration, o vmihandler.Observed) (vmihandler.Step, time.Duration) {
 	if left := f.step.RemainingDelay(step, o.Now); left > 0 {
 		step, after = vmihandler.Wait, backoff.Sooner(after, left)
@@ -88,8 +86,7 @@ func (f *Failure) RemainingDelay(step vmihandler.Step, now time.Time) time.Durat
 	return max(0, f.retry.Sub(now))
 }
 
-// Visible returns the failure that the VMI's owner should see, nil for none. It never returns that of a report, which
-// could not be written.
+// Visible returns the failure that the VMI's owner should see, nil for none; never a report's, which can't be written.
 func (f *Failures) Visible() error {
 	if f.step.attempts < reportAfter {
 		return nil

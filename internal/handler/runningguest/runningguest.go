@@ -1,5 +1,5 @@
-// Package runningguest answers virt-api's requests about a guest that runs on the node: power verbs, holds, consoles,
-// ports, the guest agent's figures, and usage.
+// Package runningguest answers virt-api's requests about a guest on the node: power verbs, holds, consoles, ports, the
+// guest agent's answers, and usage.
 //
 // It owns the errors for virt-api: a refusal is a conflict. It must not change the guest itself: the driver acts on the
 // requests, and virt-launcher on the holds. The package keeps nothing between two requests.
@@ -39,28 +39,27 @@ var Resource = schema.GroupResource{Group: v1.GroupVersion.Group, Resource: "vir
 
 // Network connects to ports of guests.
 type Network interface {
-	// Dial connects to a port of a guest; namespace is the pod's network namespace.
+	// Dial connects to a port of a guest in the pod's network namespace.
 	Dial(ctx context.Context, namespace *os.File, to network.Interface, protocol string, port int) (net.Conn, error)
 }
 
 // Guest is a running guest (server.Machine), as it was when it was looked up.
 type Guest struct {
-	VMI      *v1.VirtualMachineInstance
-	QEMU     *guest.Guest
-	Agent    *guestagent.Agent
-	Meter    *guestusage.Meter
-	Link     *connection.Link
-	Requests *requests.Requests
-	Network  Network
-	// Interfaces are the guest's interfaces that virt-handler has connected.
-	Interfaces []network.Interface
+	VMI        *v1.VirtualMachineInstance
+	QEMU       *guest.Guest
+	Agent      *guestagent.Agent
+	Meter      *guestusage.Meter
+	Link       *connection.Link
+	Requests   *requests.Requests
+	Network    Network
+	Interfaces []network.Interface // that virt-handler has connected
 }
 
 func (g *Guest) conflict(message string) error {
 	return apierrors.NewConflict(Resource, g.VMI.Name, errors.New(message))
 }
 
-// apiError makes a refusal a conflict, for virt-api.
+// apiError makes a refusal a conflict.
 func (g *Guest) apiError(err error) error {
 	var refusal *power.Refusal
 	var busy *launcherclient.Refusal
@@ -75,8 +74,8 @@ func (g *Guest) apiError(err error) error {
 	return err
 }
 
-// Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected. virt-launcher alone acts on
-// holds: a guest is released even while the driver is busy.
+// Quiesce makes virt-launcher hold the guest still, by the guest agent if it is connected. Holds are virt-launcher's, so
+// that a guest is released even while the driver is busy.
 func (g *Guest) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, error) {
 	q.Agent = g.Agent.Observe().Connected
 	if q.AgentOnly && !q.Agent {
@@ -92,7 +91,7 @@ func (g *Guest) Quiesce(ctx context.Context, q launch.Quiesce) (launch.Hold, err
 	return hold, g.apiError(err)
 }
 
-// Held returns the hold that keeps the guest still, or the last one.
+// Held returns the current or the last hold.
 func (g *Guest) Held(ctx context.Context, asked launch.Held) (launch.Hold, error) {
 	hold, err := g.Link.Held(ctx, asked)
 	return hold, g.apiError(err)
@@ -120,7 +119,7 @@ func (g *Guest) ask(ctx context.Context, r power.Request) error {
 	return g.apiError(g.Requests.Ask(ctx, r))
 }
 
-// UserList returns the users who are logged in.
+// UserList returns the logged-in users.
 func (g *Guest) UserList(ctx context.Context) (v1.VirtualMachineInstanceGuestOSUserList, error) {
 	list, err := g.Agent.UserList(ctx)
 	return list, g.apiError(err)
@@ -132,7 +131,7 @@ func (g *Guest) FilesystemList(ctx context.Context) (v1.VirtualMachineInstanceFi
 	return list, g.apiError(err)
 }
 
-// GuestOSInfo returns all that the guest agent has reported.
+// GuestOSInfo returns everything that the guest agent reports.
 func (g *Guest) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuestAgentInfo, error) {
 	info, err := g.Agent.GuestOSInfo(ctx)
 	return info, g.apiError(err)

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// ReasonIOError is KubeVirt's event reason for a guest that an I/O error has stopped.
+// ReasonIOError is KubeVirt's reason for a guest that an I/O error has stopped.
 const ReasonIOError = "IOerror"
 
 func (r *Reporter) announce(c *Changes) {
@@ -58,12 +58,12 @@ func (r *Reporter) announceEnd(c *Changes) {
 		message = ready.Message
 	}
 	if kind == corev1.EventTypeNormal && c.from.DeletionTimestamp != nil && message == vmistatus.EndMessage(launch.ReasonHostShutdown) {
-		// It ended as requested, and its VMI is deleted with it.
+		// The guest has ended as requested, and its VMI is being deleted.
 		return
 	}
 	r.env.Cluster.Event(c.from, kind, v1.Stopped.String(), message)
 	if reason := string(launch.ReasonGuestPanicked); c.to.Reason == reason {
-		// KubeVirt has an event of its own for a panic, which alerts go by.
+		// Alerts watch KubeVirt's own event for a panic.
 		r.env.Cluster.Event(c.from, kind, reason, message)
 	}
 }

@@ -1,8 +1,7 @@
-// Package vmireport writes the status of a VMI that a driver has derived from its facts, and announces its changes as
-// events.
+// Package vmireport writes a VMI's status from a driver's facts, and announces its changes as events.
 //
-// It owns the last write without an answer: that is announced once the VMI shows its effect. It must not decide when a
-// status is written, and must not change a status.
+// It owns the last unanswered write, and announces it when the VMI shows its effect. It must not decide when to write a
+// status, and must not change one.
 package vmireport
 
 import (
@@ -28,24 +27,23 @@ type Cluster interface {
 // Env has a Reporter's dependencies.
 type Env struct {
 	Cluster Cluster
-	// Stored gets the VMI as the API server has it after a write; nil if it is gone.
+	// Stored gets the API server's VMI after a write; nil if it is gone.
 	Stored func(*v1.VirtualMachineInstance)
-	// Go runs a goroutine that the owner waits for; it ends with its context.
+	// Go runs a goroutine that the owner waits for.
 	Go  func(func())
 	Log logr.Logger
 }
 
 // Reporter writes one VMI's status. Only one goroutine calls it.
 type Reporter struct {
-	env Env
-	// unanswered is the last write that the API server has not answered.
-	unanswered *Changes
+	env        Env
+	unanswered *Changes // the last write, if the API server has not answered it
 }
 
 // NewReporter returns a Reporter that has written nothing yet.
 func NewReporter(env Env) *Reporter { return &Reporter{env: env} }
 
-// Changes is a status that is to be written.
+// Changes is a status to write.
 type Changes struct {
 	from  *v1.VirtualMachineInstance
 	to    v1.VirtualMachineInstanceStatus
@@ -53,7 +51,7 @@ type Changes struct {
 	err   error
 }
 
-// New returns the changes of a VMI's status that the facts require.
+// New returns the changes that the facts require.
 func New(from *v1.VirtualMachineInstance, facts vmihandler.Facts) *Changes {
 	c := &Changes{from: from, to: vmihandler.Status(from, facts)}
 	c.patch, c.err = vmihandler.Patch(from, c.to)
@@ -66,8 +64,7 @@ func (c *Changes) Due() bool { return c.patch != nil || c.err != nil }
 // Writable reports whether there is a change and no error.
 func (c *Changes) Writable() bool { return c.err == nil && c.patch != nil }
 
-// Write writes the status and announces its changes. After a conflict, it reads the VMI again, and the next step works
-// from that.
+// Write writes the status and announces its changes. After a conflict, it reads the VMI again for the next step.
 func (r *Reporter) Write(ctx context.Context, c *Changes) error {
 	if c.err != nil {
 		return c.err
@@ -103,8 +100,8 @@ func (r *Reporter) Write(ctx context.Context, c *Changes) error {
 	return nil
 }
 
-// AnnounceUnanswered announces an unanswered write once the VMI shows its effect. A VMI of the same version shows that
-// it has none yet: then only it or the next report can have one. It never has if somebody else changed the VMI first.
+// AnnounceUnanswered announces an unanswered write when the VMI shows its effect. A VMI of the same version has not
+// changed yet. The write never has an effect if somebody else changed the VMI first.
 func (r *Reporter) AnnounceUnanswered(now *v1.VirtualMachineInstance) {
 	c := r.unanswered
 	if c == nil || now == nil || now.ResourceVersion == c.from.ResourceVersion {
@@ -116,12 +113,11 @@ func (r *Reporter) AnnounceUnanswered(now *v1.VirtualMachineInstance) {
 	}
 }
 
-// progressPatience bounds the write of a migration's progress. It is shorter than the interval, so that only one is in
-// flight.
+// progressPatience bounds the write of a migration's progress. It is shorter than the interval: only one is in flight.
 const progressPatience = 4 * time.Second
 
-// WriteProgress writes a migration's progress in the background: QEMU may be about to wait for this driver, and the
-// guest with it (decision 321). New figures soon replace a failed write.
+// WriteProgress writes a migration's progress in the background: QEMU may soon wait for this driver, and the guest for
+// QEMU (decision 321). A failed write is not repeated, because new figures come soon.
 func (r *Reporter) WriteProgress(ctx context.Context, c *Changes) {
 	r.env.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, progressPatience)

@@ -13,9 +13,8 @@ import (
 
 var errNotBound = errors.New("it is not bound")
 
-// Open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. A pod that is not Drydock's gains
-// its author nothing: the folders have only that pod's volumes, and the kubelet mounts only claims of the pod's
-// namespace.
+// Open opens the volume of one of the VMI's claims in the kubelet's folders of a pod. A user's own pod is no danger: its
+// folders have only its volumes, and the kubelet mounts only claims of its namespace.
 func (v *Volumes) Open(ctx context.Context, pod types.UID, claim string) (*podpath.Volume, error) {
 	found, err := v.Cluster.Claim(ctx, v.Namespace, claim)
 	if err != nil {

@@ -1,6 +1,6 @@
 // Package volumes reads the claims of a VMI, and opens their volumes in the kubelet's folders of a pod.
 //
-// It changes nothing: package concern/disks plugs the disks and makes them grow.
+// It changes nothing: package concern/disks plugs and grows the disks.
 package volumes
 
 import (
@@ -33,8 +33,7 @@ type Volumes struct {
 	Namespace string
 	Cluster   Cluster
 	Opener    Opener
-	// Label gives new files the launcher's SELinux context, nil without SELinux.
-	Label podpath.Labeler
+	Label     podpath.Labeler // gives new files the launcher's SELinux context; nil without SELinux
 }
 
 // Capacity returns the capacity of a claim in bytes, or the requested size.
@@ -63,7 +62,7 @@ func ReadClaims(ctx context.Context, cluster Cluster, instance *v1.VirtualMachin
 	for volume, name := range vmihandler.Claims(instance) {
 		claim, err := cluster.Claim(ctx, instance.Namespace, name)
 		if volume == stateclaim.Volume && apierrors.IsNotFound(err) {
-			// The guest may run without it: another VM of the name has adopted the VMI (decision 441).
+			// The guest may run without it: another VM of the same name has adopted the VMI (decision 441).
 			continue
 		}
 		if err != nil {
