@@ -2,8 +2,7 @@ package metrics
 
 import "strconv"
 
-// maxFigure is far more than any real figure. QEMU answers the largest 64-bit number for what a guest's balloon driver
-// does not report.
+// maxFigure is far more than any real figure. QEMU gives the largest 64-bit number for missing figures of the balloon.
 const maxFigure = 1 << 60
 
 // Figure is a measured value or, as the zero value, an unknown one.

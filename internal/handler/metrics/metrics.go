@@ -1,7 +1,7 @@
 // Package metrics exports the resource usage of a node's guests to Prometheus.
 //
-// It decides which figures are believed, and which figure is which metric of the table of metrics. The Source measures at
-// scrapes: guests cost nothing without scrapes. Only the costs of migrations are stored (Migrations).
+// It decides which figures are valid, and maps them to the table of metrics. The Source measures at scrapes: guests cost
+// nothing without scrapes. Only the costs of migrations and the panics are stored.
 package metrics
 
 import (
@@ -34,11 +34,9 @@ type Guest [guestFigures]Figure
 const (
 	// Resident is the memory of QEMU's process, guest memory included.
 	Resident = iota
-	// Domain is the guest's memory.
-	Domain
-	// Balloon is what the balloon leaves of it.
-	Balloon
-	// Available to CachedFiles are the memory as the guest sees it.
+	Domain   // the guest's memory
+	Balloon  // the rest that the balloon leaves
+	// Available to CachedFiles are the guest's own figures.
 	Available
 	Unused
 	Usable
@@ -115,18 +113,15 @@ type Filesystem struct {
 
 // Migration is the progress of sending memory.
 type Migration struct {
-	// In bytes.
-	Total, Processed, Remaining float64
-	// In bytes per second.
-	DirtyRate, TransferRate float64
-	// ExpectedDowntime is how long the guest would stand still if the rest was sent now, in seconds.
-	ExpectedDowntime float64
+	Total, Processed, Remaining float64 // bytes
+	DirtyRate, TransferRate     float64 // bytes per second
+	ExpectedDowntime            float64 // seconds, if the rest was sent now
 }
 
 // Source measures all guests within ctx's deadline.
 type Source func(ctx context.Context) []Usage
 
-// patience limits a scrape: a QEMU that hangs must not lose the others' metrics.
+// patience bounds a scrape: a hanging QEMU must not cost the others' metrics.
 const patience = 5 * time.Second
 
 // Collector implements prometheus.Collector.
@@ -224,7 +219,7 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	defer cancel()
 	sent := map[types.NamespacedName]bool{}
 	for _, usage := range c.source(ctx) {
-		// A second guest of a name would make the whole scrape invalid.
+		// A second guest of a name would invalidate the whole scrape.
 		if name := (types.NamespacedName{Namespace: usage.Namespace, Name: usage.Name}); !sent[name] {
 			sent[name] = true
 			usage.derive()

@@ -14,9 +14,8 @@ type Migrated struct {
 	SentBytes          float64
 }
 
-// Migrations counts the costs of migrations away from a node since virt-handler's start. They are stored, since a
-// migration can end before the next scrape, without labels of guests, so that the memory does not grow. KubeVirt has
-// no metrics for this.
+// Migrations counts the costs of migrations away from a node since virt-handler's start. It stores them, since a migration
+// can end before the next scrape, without labels of guests, which bounds the memory. KubeVirt has no such metrics.
 type Migrations struct{ duration, downtime, sent prometheus.Histogram }
 
 // NewMigrations returns the Migrations of a node.

@@ -15,27 +15,25 @@ import (
 // Panic is a panic of a guest's system.
 type Panic struct {
 	Namespace, Name string
-	// Kind is QEMU's word, "" without one, Code the stop code of a Windows.
-	Kind string
-	Code uint64
+	Kind            string // QEMU's, "" for none
+	Code            uint64 // of Windows
 }
 
 const (
-	// maxCodes bounds the stop codes of one VMI, which its guest chooses. Those beyond it are otherCode.
+	// maxCodes bounds the stop codes of one VMI, which its guest chooses. Others are otherCode.
 	maxCodes  = 8
 	otherCode = "other"
 	// maxGone bounds the VMIs with panics when some of them have left the node.
 	maxGone = 512
-	// goneFor is how long the panics of a VMI that has left the node are served: longer than between two scrapes.
+	// goneFor is how long panics are served after the VMI has left the node: longer than between two scrapes.
 	goneFor = 10 * time.Minute
 )
 
-// Panics counts the panics of a node's guests since virt-handler's start. They are stored, since a panic ends the guest
-// before the next scrape. No guest can displace the panics of another one that is on the node.
+// Panics counts the panics of a node's guests since virt-handler's start. It stores them, since a panic ends the guest
+// before the next scrape. No guest can displace the panics of another on the node.
 type Panics struct {
-	now func() time.Time
-	// here returns the VMIs that are on the node, as keys.
-	here func() map[types.NamespacedName]uint64
+	now  func() time.Time
+	here func() map[types.NamespacedName]uint64 // the keys are the VMIs on the node
 
 	mu sync.Mutex
 	of map[types.NamespacedName]*guestPanics
@@ -45,11 +43,10 @@ type panicKind struct{ kind, code string }
 
 type guestPanics struct {
 	count map[panicKind]float64
-	// last is the time of the last panic.
-	last time.Time
+	last  time.Time
 }
 
-// NewPanics returns a Panics without any. The keys of what here returns are the VMIs on the node.
+// NewPanics returns an empty Panics. The keys from here are the VMIs on the node.
 func NewPanics(here func() map[types.NamespacedName]uint64) *Panics {
 	return &Panics{now: time.Now, here: here, of: map[types.NamespacedName]*guestPanics{}}
 }
@@ -83,7 +80,7 @@ func (p *Panics) Add(one Panic) {
 	g.last = p.now()
 }
 
-// dropOldest forgets the VMI that panicked longest ago, of those that have left the node.
+// dropOldest forgets the VMI with the oldest panic, of those that have left the node.
 func (p *Panics) dropOldest(here map[types.NamespacedName]uint64) {
 	var oldest types.NamespacedName
 	var at time.Time

@@ -10,15 +10,14 @@ import (
 	"drydock.dev/drydock/internal/metrictable"
 )
 
-// Process has the metrics of virt-handler itself and of its node. Its functions are called at each scrape and must not
-// block.
+// Process has the metrics of virt-handler and its node. Each scrape calls its functions, which must not block.
 type Process struct {
 	Node string
 	// Ready reports whether guests can come to the node.
 	Ready func() bool
 	// Deprecated returns the machine types that the node's QEMU will drop.
 	Deprecated func() []string
-	// Rounds returns how often each VMI's driver has looked at it.
+	// Rounds returns the number of rounds of each VMI's drivers.
 	Rounds func() map[types.NamespacedName]uint64
 }
 

@@ -6,17 +6,17 @@ import (
 	"net/netip"
 )
 
-// Interface is virt-handler's interface on the network configuration.migrations.network.
+// Interface is virt-handler's interface on configuration.migrations.network.
 const Interface = "migration0"
 
-// NetworkInterface is one of virt-handler's pod.
+// NetworkInterface is an interface of virt-handler's pod.
 type NetworkInterface struct {
 	Name      string
 	Addresses []netip.Addr
 }
 
-// ChooseAddress returns the address on which this node listens for migrations: pod's own, or the one on the
-// configured network. Without its interface, missing is the reason.
+// ChooseAddress returns this node's address for migrations: the pod's, or the one on the configured network. missing is
+// the reason why that can't be used.
 func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface) (address netip.Addr, missing string) {
 	if network == "" {
 		return pod, ""
@@ -31,7 +31,7 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 		for _, candidate := range i.Addresses {
 			candidate = candidate.Unmap()
 			reachable := candidate.IsValid() && candidate.IsGlobalUnicast() && candidate.Zone() == ""
-			// Other nodes most likely reach the pod's family.
+			// Other nodes most likely reach the family of the pod's address.
 			if reachable && (!chosen.IsValid() || chosen.Is4() != pod.Is4() && candidate.Is4() == pod.Is4()) {
 				chosen = candidate
 			}
@@ -47,7 +47,7 @@ func ChooseAddress(network string, pod netip.Addr, interfaces []NetworkInterface
 	}
 }
 
-// OwnAddress returns ChooseAddress for this process. noted gets the reason if network's is not used.
+// OwnAddress returns ChooseAddress for this process. noted gets each new missing.
 func OwnAddress(podIP string, network func() string, noted func(missing string)) func() (netip.Addr, error) {
 	last := ""
 	return func() (netip.Addr, error) {

@@ -25,9 +25,8 @@ type controlConnection struct {
 	limits    Limits
 	migration string
 	mine      *Facts
-	// other is the peer's side; other facts are ignored.
-	other  migrationwire.Side
-	onFact func(migrationwire.Kind)
+	other     migrationwire.Side // the peer's
+	onFact    func(migrationwire.Kind)
 	// onDisks and onTransport may be nil.
 	onDisks     func([]migrationwire.Disk)
 	onTransport func(migrationwire.Transport)
@@ -39,13 +38,13 @@ func (t *controlConnection) run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = t.conn.Close() })
 	defer stop()
 	var parts sync.WaitGroup
-	parts.Go(func() { cancel(t.say(ctx)) })
+	parts.Go(func() { cancel(t.writeMessages(ctx)) })
 	parts.Go(func() { cancel(t.readMessages()) })
 	parts.Wait()
 	return context.Cause(ctx)
 }
 
-func (t *controlConnection) say(ctx context.Context) error {
+func (t *controlConnection) writeMessages(ctx context.Context) error {
 	alive := time.NewTicker(migrationwire.AliveEvery)
 	defer alive.Stop()
 	for said := 0; ; {
@@ -70,7 +69,7 @@ func (t *controlConnection) say(ctx context.Context) error {
 	}
 }
 
-// readMessages ignores all but the peer's facts.
+// readMessages ignores everything but the peer's facts.
 func (t *controlConnection) readMessages() error {
 	limiter := rate.NewLimiter(messagesPerSecond, messagesAtOnce)
 	known := map[migrationwire.Kind]bool{}

@@ -15,16 +15,15 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Forward passes the connections of the source's QEMU on to the target, each over a connection of its own. Its fields
-// are set before Run.
+// Forward forwards each connection of the source's QEMU to the target. Its fields are set before Run.
 type Forward struct {
 	Outgoing *Outgoing
 	Channel  migrationwire.Channel // Stream or Disks
 	// Admit checks the connecting process: the guest can use the socket's directory.
 	Admit func(*net.UnixConn) error
-	// Answers is how long the target may leave QEMU's data unanswered; 0 for no limit, as with memory.
+	// Answers bounds the target's answer to QEMU's data; 0 for no limit, as with memory.
 	Answers time.Duration
-	// OnLost is called when a stream begins to be Lost; may be nil. It must not block.
+	// OnLost is called when a stream is Lost. It must not block; may be nil.
 	OnLost func()
 
 	sent, received atomic.Int64
@@ -35,7 +34,7 @@ type Forward struct {
 	streams map[*stream]bool
 	failure error
 	left    bool
-	// shielded means that QEMU must not notice that a stream breaks at the target's end.
+	// shielded hides from QEMU that a stream breaks at the target's end.
 	shielded bool
 }
 
@@ -45,8 +44,8 @@ func (f *Forward) Sent() int64 { return f.sent.Load() }
 // Received returns the bytes received from the target.
 func (f *Forward) Received() int64 { return f.received.Load() }
 
-// Failure returns the error of the first connection that failed, nil for none. It is known before QEMU notices the end.
-// It explains only a migration that has failed: otherwise, the other side may end a connection first.
+// Failure returns the first connection's error, nil for none. It is known before QEMU notices the connection's end. It
+// means nothing unless the migration has failed: the other side may end a connection first.
 func (f *Forward) Failure() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -56,19 +55,19 @@ func (f *Forward) Failure() error {
 	return f.failure
 }
 
-// Discard ends the streams to the target, and discards what QEMU still writes. So a QEMU that waits for the target
-// hears its next command, and does not see that a stream has ended, after which it could not give up a post-copy.
+// Discard ends the streams to the target, and discards the data that QEMU still writes. So a QEMU that waits for the
+// target hears its next command, and does not see a stream's end, after which it could not give up a post-copy.
 func (f *Forward) Discard() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for s := range f.streams {
 		s.discards.Store(true)
-		_ = s.peer.NetConn().Close() // run goes on until QEMU ends its side
+		_ = s.peer.NetConn().Close() // run continues until QEMU ends its side
 	}
 }
 
-// Shield has each stream that breaks at the target's end discarded instead of ended: QEMU can't take back a post-copy
-// whose end it sees.
+// Shield discards the data of a stream that breaks at the target's end, instead of ending it: QEMU can't take back a
+// post-copy whose end it sees.
 func (f *Forward) Shield() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -94,7 +93,7 @@ func (f *Forward) Open() bool {
 	return len(f.streams) > 0
 }
 
-// Lost reports whether a stream does not reach the target any more, and QEMU does not know.
+// Lost reports whether a stream no longer reaches the target, unknown to QEMU.
 func (f *Forward) Lost() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -106,7 +105,7 @@ func (f *Forward) Lost() bool {
 	return false
 }
 
-// hides records that a stream has broken at the target's end, and reports whether QEMU must not notice it.
+// hides records that a stream has broken at the target's end, and reports whether to hide that from QEMU.
 func (f *Forward) hides(s *stream) bool {
 	if s.discards.Load() {
 		return true
@@ -123,9 +122,9 @@ func (f *Forward) hides(s *stream) bool {
 	return true
 }
 
-// Reject answers QEMU, in the target's place, that the guest could not be loaded. All of the memory must have been sent,
-// and the streams discarded. A stream is left alone until its end is seen, and nothing has followed since the call before.
-// done reports whether QEMU has an answer.
+// Reject answers QEMU, in the target's place, that the guest could not be loaded. Call it repeatedly after all memory was
+// sent and the streams were discarded: it answers on a stream that looks ended at two calls, without data in between. done
+// reports whether QEMU has an answer.
 func (f *Forward) Reject() (done bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -162,8 +161,7 @@ func (f *Forward) keep(s *stream) (ended func()) {
 	}
 }
 
-// Opening calls late if opened is not called within wait after QEMU's next connection. Before QEMU connects, it waits
-// for nothing.
+// Opening calls late if opened is not called within wait after QEMU's next connection.
 func (f *Forward) Opening(wait time.Duration, late func()) (opened func()) {
 	owed := &answerTimer{}
 	owed.limit(wait, late)
@@ -199,8 +197,8 @@ func (f *Forward) Run(ctx context.Context, listener Listener) error {
 			f.recordFailure(fmt.Errorf("closing the migration's socket: %w", err))
 		}
 	})
-	// QEMU connects once for each stream. Any other process has broken out of the guest; it must not make this node
-	// call the other one without limit.
+	// QEMU connects once for each stream. A process that has broken out of the guest must not make this node call the
+	// other one without limit.
 	limiter := rate.NewLimiter(1, 2*f.Channel.MaxOpen())
 	for {
 		conn, err := listener.Accept()

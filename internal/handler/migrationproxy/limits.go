@@ -14,11 +14,10 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Limits are for waiting for the peer. Zero values are the protocol's defaults.
+// Limits bound the waits for the peer. Zero values are the protocol's defaults.
 type Limits struct {
 	Greeting time.Duration
-	// Silence is the time without a message after which the peer counts as gone.
-	Silence time.Duration
+	Silence  time.Duration // after which the peer counts as gone
 }
 
 func (l Limits) greeting() time.Duration { return cmp.Or(l.Greeting, migrationwire.Greeting) }
@@ -72,7 +71,7 @@ func (c *calls) stream(migration string, channel migrationwire.Channel) (end fun
 	}, nil
 }
 
-// control replaces the migration's current connection; replaced ends when another does. connected is called with true
+// control replaces the migration's control connection; replaced ends when the next one comes. It calls connected with true
 // at the first connection and with false at the end of the last.
 func (c *calls) control(migration string, connected func(bool)) (replaced context.Context, end func()) {
 	if connected == nil {
@@ -101,7 +100,7 @@ func (c *calls) control(migration string, connected func(bool)) (replaced contex
 	}
 }
 
-// limitedLog is for lines that other hosts cause.
+// limitedLog limits the lines that other hosts cause.
 type limitedLog struct {
 	log        logr.Logger
 	limiter    *rate.Limiter

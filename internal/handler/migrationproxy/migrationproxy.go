@@ -1,13 +1,12 @@
-// Package migrationproxy carries migrations from the QEMU of one node to the QEMU of another, and the facts that
-// their virt-handlers exchange.
+// Package migrationproxy carries migrations from one node's QEMU to another's, and the facts that their virt-handlers
+// exchange.
 //
 //	QEMU (source) -> unix socket -> Forward -> TLS -> Server -> unix socket -> QEMU (target)
 //	driver        <-> Facts, Control        <- TLS ->   Server  <-> Target, Facts <-> driver
 //
-// It owns connections, their authentication and their bounds: who the other node is (its certificate), whether it may
-// connect for this migration (Registry), how many connections it may have, and when a silent one has ended. It must
-// not decide a fact's consequences for a guest (package switchover does), and knows neither QEMU's monitor nor the
-// API server.
+// It owns the connections, their authentication (the other node's certificate, and Registry) and their bounds: the number
+// of connections, and the end of a silent one. It must not decide a fact's consequences for a guest (package switchover
+// does), and knows neither QEMU's monitor nor the API server.
 //
 // The end of a part has these effects:
 //

@@ -39,7 +39,7 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("the virt-handler on node %s refuses: %v", r.Node, r.Reason)
 }
 
-// Dial connects to the target within the limit for greetings.
+// Dial connects to the target within Limits.Greeting.
 func (o *Outgoing) Dial(ctx context.Context, channel migrationwire.Channel) (*peerConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.Limits.greeting())
 	defer cancel()
@@ -96,10 +96,9 @@ type Conversation struct {
 	Mine *Facts
 	// Each connection sends all of Mine, and calls Heard with each fact of the target.
 	Heard func(migrationwire.Kind)
-	// HeardAgreed is called with the target's transport; it may be nil.
+	// HeardAgreed gets the target's transport; may be nil.
 	HeardAgreed func(migrationwire.Transport)
-	// Connected is called when a connection begins and when it has ended; it may be nil. None of the functions may
-	// block.
+	// Connected is called when a connection begins and when it has ended; may be nil. None of the functions may block.
 	Connected func(bool)
 }
 

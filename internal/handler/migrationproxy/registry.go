@@ -9,33 +9,30 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
-// Target is this node's side of a migration to it. Its functions are called from several goroutines and must not
-// block, except for Dial and DialDisks.
+// Target is this node's side of a migration to it. Several goroutines call its functions, which must not block, except
+// for Dial and DialDisks.
 type Target struct {
 	// Done ends the connections when it is closed. Expect sets it.
 	Done <-chan struct{}
 	Dial func(ctx context.Context) (*net.UnixConn, error)
 	// DialDisks connects to the socket for copies of disks; nil if none are copied.
 	DialDisks func(ctx context.Context) (*net.UnixConn, error)
-	// Claims means that disks are copied to other claims, Plugged that plugged ones are. A source that can't do that
-	// is refused.
+	// A source is refused that can't copy disks to other claims (Claims), or plugged disks (Plugged).
 	Claims  bool
 	Plugged bool
 	Facts   *Facts
-	// Each control connection calls these functions with all facts of the source.
-	Heard func(migrationwire.Kind)
-	// HeardDisks gets the disks that were plugged into the source's guest; it may be nil.
-	HeardDisks func([]migrationwire.Disk)
-	// HeardOffer gets the source's transport; it may be nil.
+	// Each control connection calls these functions with all facts of the source; all but Heard may be nil.
+	Heard      func(migrationwire.Kind)
+	HeardDisks func([]migrationwire.Disk) // plugged into the source's guest
 	HeardOffer func(migrationwire.Transport)
-	// Connected is called when a control connection begins and when the last one has ended; it may be nil.
+	// Connected is called when a control connection begins and when the last one has ended.
 	Connected func(bool)
 }
 
 // Registry returns this node's side for a connection, or refuses it.
 type Registry interface {
-	// Incoming is called for every connection. The peer has proven to be peerNode; the header is only its claim. The
-	// error is for the peer.
+	// Incoming is called for every connection. The peer has proven to be peerNode; the header is unproven. The error is
+	// for the peer.
 	Incoming(header migrationwire.Header, peerNode string) (Target, error)
 }
 
@@ -62,8 +59,8 @@ type expectation struct {
 	done chan struct{}
 }
 
-// Expect admits connections from the source of a migration until forget ends them. It replaces an earlier expectation
-// of the same migration.
+// Expect admits connections from the source of a migration until forget ends them. It replaces the migration's earlier
+// expectation.
 func (e *Expectations) Expect(x Expected) (forget func()) {
 	added := &expectation{Expected: x, done: make(chan struct{})}
 	added.Target.Done = added.done
@@ -88,7 +85,7 @@ func (e *Expectations) forget(x *expectation) {
 	}
 }
 
-// Incoming implements Registry. The error hides the expected values, which may be somebody else's.
+// Incoming implements Registry. The error hides the expected values, which the peer may not know.
 func (e *Expectations) Incoming(h migrationwire.Header, peerNode string) (Target, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

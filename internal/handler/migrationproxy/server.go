@@ -34,8 +34,7 @@ type Server struct {
 	published atomic.Pointer[netip.AddrPort]
 }
 
-// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol. address is called
-// repeatedly.
+// NewServer returns a Server. config is certs.Source.PeerServerConfig of migrationwire.Protocol.
 func NewServer(registry Registry, config *tls.Config, address func() (netip.Addr, error), log logr.Logger) *Server {
 	return &Server{
 		registry: registry, tls: config, address: address, port: migrationwire.Port, relisten: relisten, log: newLimitedLog(log),
@@ -52,8 +51,8 @@ func (s *Server) Address() string {
 	return ""
 }
 
-// Run listens until ctx ends, and retries failures: the node's guests do not depend on it. It is a controller-runtime
-// Runnable.
+// Run listens until ctx ends. It retries after failures: the node's guests do not depend on it. It is a
+// controller-runtime Runnable.
 func (s *Server) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -75,7 +74,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 }
 
-// updateListener listens on the current address, unless current does.
+// updateListener listens on this node's address, unless current does.
 func (s *Server) updateListener(ctx context.Context, current net.Listener, serve func(net.Listener)) net.Listener {
 	wanted, err := s.address()
 	if err != nil {

@@ -14,12 +14,11 @@ import (
 )
 
 const (
-	// streamTimeout is the wait for a silent node or network. It exceeds the control connection's silence: the memory
-	// that has been copied is worth a short outage.
+	// streamTimeout is the wait for a silent node or network. It exceeds the control connection's: the copied memory is
+	// worth a short outage.
 	streamTimeout = 10 * time.Second
 	chunk         = 256 << 10
-	// unsent limits the bytes in the kernel's queue, which would take megabytes: the guest stands still until the
-	// last of them has been sent.
+	// unsent bounds the kernel's queue, which would take megabytes: the guest stands still until it is empty.
 	unsent = 512 << 10
 )
 
@@ -38,29 +37,27 @@ type stream struct {
 	qemu               *net.UnixConn
 	peer               *peerConn
 	fromQEMU, fromPeer *atomic.Int64
-	// drain keeps the direction from QEMU open when QEMU no longer reads the other one: the source's QEMU closes its
-	// connections after its last write, which must arrive. A target's QEMU that stops reading has failed, which the
-	// source must notice at once.
+	// drain keeps the direction from QEMU open when QEMU no longer reads: the source's QEMU closes its connections after
+	// its last write, which must arrive. A target's QEMU that stops reading has failed: the source must notice at once.
 	drain bool
-	// failed is called with the first failure before QEMU can notice it; it may be nil.
+	// failed gets the first failure before QEMU can notice it; may be nil.
 	failed func(error)
-	// left is called when the other node ends its direction before QEMU has ended its own; it may be nil. A
-	// virt-handler was killed (TLS in Go does not distinguish that from a regular end) or a QEMU stops reading.
+	// left is called when the other node ends its direction before QEMU; may be nil. A virt-handler was killed (TLS in
+	// Go does not distinguish that from a regular end) or a QEMU stops reading.
 	left     func()
 	answers  time.Duration
 	discards atomic.Bool
-	// hides reports whether QEMU must not notice that the other node's end has broken; nil for never.
+	// hides reports whether to hide from QEMU that the other node's end has broken; nil for never.
 	hides func(*stream) bool
-	// lost means that it has broken, and QEMU does not know. ended is how much QEMU had sent at the last look at its end.
-	// Forward.mu guards both.
+	// Forward.mu guards them. lost means that the end has broken, unknown to QEMU; ended counts the bytes that QEMU had
+	// sent at the last check of its end.
 	lost  bool
 	ended int64
-	// tail has the last bytes that QEMU has sent.
-	tail tail
+	tail  tail // of the bytes from QEMU
 }
 
-// run passes bytes until both directions or ctx have ended. QEMU's return path outlasts the forward direction; a
-// failure of one ends the other.
+// run passes bytes until both directions or ctx have ended. QEMU's return path outlasts the forward direction; a failure
+// of one ends the other.
 func (s *stream) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -123,7 +120,7 @@ func (s *stream) close() {
 
 var errUnanswered = errors.New("it has not answered in time")
 
-// answerTimer is for a peer that does not answer in time. The zero value has no limit.
+// answerTimer bounds the wait for a peer's answer. The zero value has no limit.
 type answerTimer struct {
 	mu    sync.Mutex
 	timer *time.Timer
@@ -131,14 +128,14 @@ type answerTimer struct {
 	owed  bool
 }
 
-// limit must be called before the timer is used.
+// limit must come before other methods.
 func (d *answerTimer) limit(after time.Duration, late func()) {
 	d.timer = time.AfterFunc(after, late)
 	d.timer.Stop()
 	d.after = after
 }
 
-// begin starts the time for data that is about to be sent, unless it runs.
+// begin starts the timer, unless it runs, before data is sent.
 func (d *answerTimer) begin() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,9 +173,8 @@ type passing struct {
 	passed *atomic.Int64
 	// begin is called before data is passed on, end when no more follows.
 	begin, end func()
-	// tail gets the last bytes; may be nil.
-	tail *tail
-	// keepsOpen reports whether the receiving side must not see the end; nil for never.
+	tail       *tail // may be nil
+	// keepsOpen reports whether to hide the end from the receiving side; nil for never.
 	keepsOpen func() bool
 }
 
@@ -215,14 +211,14 @@ func pump(to, from duplex, p passing) error {
 	}
 }
 
-// ended reports whether a read error means that all data has been read. A reset of a unix socket does: only the side
-// that closed it had unread input.
+// ended reports whether a read error means that all data was read. A reset of a unix socket does: only the side that
+// closed it had unread input.
 func ended(from duplex, err error) bool {
 	_, local := from.(*net.UnixConn)
 	return errors.Is(err, io.EOF) || local && errors.Is(err, unix.ECONNRESET)
 }
 
-// tune makes the kernel end a connection to a silent node, and limits its queue.
+// tune makes the kernel end a connection to a silent node, and bounds its queue.
 func tune(conn net.Conn) error {
 	tcp, ok := conn.(*net.TCPConn)
 	if !ok {

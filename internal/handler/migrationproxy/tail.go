@@ -16,8 +16,7 @@ const (
 	longestMessage = 1 << 10
 )
 
-// tailSize is that of a footer with its section's number and the end of the stream, in bytes.
-const tailSize = 1 + 4 + 1
+const tailSize = 1 + 4 + 1 // bytes: a footer, its section's number, and the end of the stream
 
 // tail has the last bytes of a stream.
 type tail struct {
@@ -40,8 +39,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isEnd reports whether the stream looks ended, and how many bytes it had. Memory may look like the end, as long as some
-// of it is to be sent.
+// isEnd reports whether the stream looks ended, and how many bytes it had. Memory may look like the end.
 func (t *tail) isEnd() (end bool, count int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -49,8 +47,8 @@ func (t *tail) isEnd() (end bool, count int64) {
 }
 
 // rejection returns a target's message that it could not load the guest. The target may have sent a part of another
-// message, which takes what it lacks: zeros follow, which are the rest of that, and then no message. If only the last byte
-// of its acceptance is missing, QEMU has that: a target may say so at any time.
+// message, which swallows the beginning of this one: the zeros that follow complete it, and are no message after it. A
+// target's acceptance that lacks only its last byte is thereby completed: a target may accept at any time.
 func rejection() []byte {
 	message := binary.BigEndian.AppendUint16(nil, shutMessage)
 	message = binary.BigEndian.AppendUint16(message, 4)

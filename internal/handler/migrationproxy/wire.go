@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	// batch is the size of one system call. TLS alone writes and reads its records of 16 KiB one by one, each of
-	// which wakes the waiting side.
+	// batch is the size of one system call. TLS alone writes and reads records of 16 KiB, each of which wakes the peer.
 	batch  = 64 << 10
 	record = 16 << 10
 	// A TLS record's header ends with the length of the rest in two bytes.
 	recordHeader = 5
 )
 
-// peerConn reads and writes as much at a time as is available.
+// peerConn reads and writes all available data at a time.
 type peerConn struct {
 	*tls.Conn
 	wire *wire
@@ -60,9 +59,8 @@ func (c *peerConn) Write(p []byte) (int, error) {
 // wire is the transport below TLS, which reads for one caller at a time.
 type wire struct {
 	net.Conn
-	in *bufio.Reader
-	// left is the missing part of the record that is being read.
-	left int
+	in   *bufio.Reader
+	left int // the unread bytes of the current record
 
 	// mu guards the output: a reader may make TLS write as well.
 	mu     sync.Mutex
@@ -72,8 +70,7 @@ type wire struct {
 
 func newWire(conn net.Conn) *wire { return &wire{Conn: conn, in: bufio.NewReaderSize(conn, batch)} }
 
-// Read returns at most the rest of one record: otherwise TLS would buffer a part of the next one, unseen by
-// hasRecord.
+// Read returns at most the rest of one record: TLS would buffer a part of the next one, unseen by hasRecord.
 func (w *wire) Read(p []byte) (int, error) {
 	if w.left == 0 {
 		header, err := w.in.Peek(recordHeader)

@@ -16,8 +16,8 @@ import (
 // Way is how virt-handler reaches a guest's ports.
 type Way int
 
-// A guest on a secondary network gets NoWay: whoever made that network chose the address, which may be the node's own
-// or one that only the node can reach.
+// A guest on a secondary network gets NoWay: a user chose its address, which may be the node's own or one that only the
+// node can reach.
 const (
 	NoWay Way = iota
 	// InPod connects from within the pod, where nothing of the node is reachable.

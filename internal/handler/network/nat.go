@@ -80,9 +80,9 @@ func dropDHCPRequests(namespace *os.File, tap string) error {
 	return nil
 }
 
-// deleteUntranslated deletes the kernel's connection entries that lead to the pod itself. The kernel tracks
-// connections from the first rule on but activates the rules later, all at once: a peer that sends UDP in between,
-// always from one port, would otherwise never reach the guest.
+// deleteUntranslated deletes the kernel's connection entries that lead to the pod itself. The kernel tracks connections
+// from the first rule on but activates the rules later: a peer that keeps sending UDP from one port in between would
+// never reach the guest.
 func deleteUntranslated(namespace *os.File, outside facts) error {
 	connections, err := netlink.NewHandleAt(netns.NsHandle(namespace.Fd()), unix.NETLINK_NETFILTER)
 	if err != nil {

@@ -33,11 +33,10 @@ type Pod struct {
 	ResolvConf string
 	// Taps makes taps under the pod's SELinux context; nil if that is virt-handler's or there is none.
 	Taps *TapChild
-	// Awaits means that a migration is to bring the guest: only Connect connects its tap (decision 331).
+	// Awaits means that a migration will bring the guest: only Connect connects its tap (decision 331).
 	Awaits bool
 	// Runs means that a QEMU runs in the pod. Setup then skips missing secondary networks except those in Comes: QEMU
-	// has no interface without a tap, and an interface that the pod has lost must not keep the others from being
-	// served.
+	// has no interface without a tap, and a lost interface must not stop the service of the others.
 	Runs     bool
 	Comes    []string
 	Bindings networkbinding.Registered
@@ -88,8 +87,8 @@ func New(log logr.Logger) *Manager {
 	return &Manager{log: log, servers: map[types.UID][]server{}}
 }
 
-// Setup prepares a pod's network and starts its DHCP servers. The interfaces are in the spec's order. It may be
-// repeated, even after a crash halfway through.
+// Setup prepares a pod's network and starts its DHCP servers. It returns the interfaces in the spec's order. It may be
+// repeated, even after a crash.
 func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInstance) ([]Interface, error) {
 	plans, err := planInterfaces(vmi, pod)
 	if err != nil {
@@ -171,8 +170,7 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	return links, nil
 }
 
-// Loose returns those of the named interfaces whose bridge no longer has the pod's own interface: somebody has
-// removed or replaced it.
+// Loose returns the named interfaces whose bridge no longer has the pod's interface: somebody has removed or replaced it.
 func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	links, err := linksOf(pod)
 	if err != nil {

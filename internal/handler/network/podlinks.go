@@ -101,8 +101,8 @@ func ensureBridge(namespace *os.File, nl *netlink.Handle, name string, mac net.H
 	return link, nil
 }
 
-// bridgeOnly keeps the kernel from passing a bridge's frames to the rules for IP packets, in the calling thread's
-// namespace: they would translate, and so lose, a guest's packets to itself. Nodes enable that for their own bridge.
+// bridgeOnly keeps a bridge's frames from the rules for IP packets, in the calling thread's namespace: they would
+// translate, and so lose, a guest's packets to itself. Nodes enable these rules for their own bridge.
 func bridgeOnly() error {
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables", "bridge-nf-call-arptables"} {
 		if err := setSysctl("bridge/"+name, "0"); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -112,8 +112,8 @@ func bridgeOnly() error {
 	return nil
 }
 
-// ensureTap makes or finds the persistent tap, a port of the bridge unless the guest is still in another pod. QEMU's
-// user owns it, so QEMU needs no capability.
+// ensureTap makes or finds the persistent tap, and connects it to the bridge unless the guest is still in another pod.
+// QEMU's user owns it, so QEMU needs no capability.
 func ensureTap(pod Pod, nl *netlink.Handle, p plan, bridge netlink.Link, mtu int) (netlink.Link, error) {
 	link, err := nl.LinkByName(p.tap)
 	var missing netlink.LinkNotFoundError

@@ -29,13 +29,13 @@ const maxTapError = 4096 // bytes of error output
 type TapChild struct {
 	// Enter sets the SELinux context of the thread's next exec.
 	Enter func() error
-	// Open opens the pod's /dev/net/tun, which the child can use under the pod's context, by a thread in the pod's
-	// network namespace: a tap is made where its device was opened.
+	// Open opens the pod's /dev/net/tun, which the child can use under the pod's context. The thread is in the pod's
+	// network namespace, because the tap is made where its device was opened.
 	Open func() (*os.File, error)
 }
 
-// make makes a tap in the calling thread's network namespace. The thread must end afterwards: all that it executes
-// runs under the SELinux context.
+// make makes a tap in the calling thread's network namespace. The thread must end afterwards: it executes everything
+// under the SELinux context.
 func (c *TapChild) make(name string, multiQueue bool) error {
 	ctx, cancel := context.WithTimeout(context.Background(), tapTimeout)
 	defer cancel()

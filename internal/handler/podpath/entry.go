@@ -10,15 +10,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The wait for a lease, which the owner of a file may take: a guest's process owns its disks. The kernel ends it some
-// time after the first attempt (45 s by default), so the caller's next one succeeds.
+// They bound the wait for a lease, which a guest's process may take on its disks. The kernel ends it some time after the
+// first attempt (45 s by default), so a later attempt succeeds.
 const (
 	leasePatience = time.Second
 	leasePause    = 20 * time.Millisecond
 )
 
-// entry is opened with O_PATH: its type can be read without a device's driver, a FIFO's other end or the holder of a
-// lease.
+// entry is opened with O_PATH, which involves no device driver, no other end of a FIFO and no holder of a lease.
 type entry struct {
 	fd   int
 	path string

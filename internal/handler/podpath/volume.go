@@ -91,8 +91,8 @@ func (v Volumes) find(id VolumeID) (*entry, error) {
 	case id.Block:
 		return v.findDevice(id)
 	}
-	// Before and after the kubelet's mount, the folder is an empty one on the node's own file system, where a new disk
-	// would belong to nobody.
+	// Without the kubelet's mount, the folder is an empty one on the node's file system, where a new disk would belong to
+	// nobody.
 	found, err := v.findMountFolder(id)
 	if err != nil {
 		return nil, err
@@ -209,9 +209,8 @@ func (v *Volume) Label(label Labeler) {
 	}
 }
 
-// Device opens the block device, with a label through a separate node: SELinux checks each user of the descriptor
-// against the label of the node it was opened through, and the host's own node is labeled for the host's disks and
-// shared by all its users.
+// Device opens the block device. With a label, it opens it through a separate node: SELinux checks each user of the
+// descriptor against the label of that node, and the host's own node has the label of the host's disks.
 func (v *Volume) Device(flags int) (*os.File, error) {
 	if v.device == nil {
 		return nil, fmt.Errorf("opening %s: it is no block device", v.Folder.path)
