@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-// Automatic returns a migration that Drydock asks for, in the form that admission gives it. reason is an annotation.
+// Automatic returns Drydock's own migration as admission would complete it. reason is an annotation.
 func Automatic(vmi *v1.VirtualMachineInstance, reason, value, name string) *v1.VirtualMachineInstanceMigration {
 	return &v1.VirtualMachineInstanceMigration{
 		ObjectMeta: metav1.ObjectMeta{
@@ -25,15 +25,15 @@ func Automatic(vmi *v1.VirtualMachineInstance, reason, value, name string) *v1.V
 	}
 }
 
-// MadeFor reports whether Drydock asked for the migration with that reason. Users can write the annotation, but not
-// the priority.
+// MadeFor reports whether the migration is Drydock's own, for that reason. Users can write the annotation, but not the
+// priority.
 func MadeFor(m *v1.VirtualMachineInstanceMigration, reason string) bool {
 	_, is := m.Annotations[reason]
 	return is && m.Spec.Priority != nil && *m.Spec.Priority == v1.PrioritySystemMaintenance
 }
 
-// LastFor returns the UID of the newest automatic migration for the reason, "" for none. The next one's name contains
-// it: each attempt has one name, whoever creates it.
+// LastFor returns the UID of the newest automatic migration for the reason, "" for none. The next one's name contains it,
+// so that each attempt has one name, whoever creates it.
 func LastFor(of []*v1.VirtualMachineInstanceMigration, reason string) string {
 	made := slices.DeleteFunc(slices.Clone(of), func(m *v1.VirtualMachineInstanceMigration) bool { return !MadeFor(m, reason) })
 	if len(made) == 0 {
@@ -44,8 +44,7 @@ func LastFor(of []*v1.VirtualMachineInstanceMigration, reason string) string {
 	}).UID)
 }
 
-// Pause returns the remaining delay of the VMI's next automatic migration after failures; if it is not positive, there
-// is none.
+// Pause returns the remaining delay of the VMI's next automatic migration after failures, not positive for none.
 func Pause(ofVMI []*v1.VirtualMachineInstanceMigration, now time.Time) time.Duration {
 	var most failures
 	for _, f := range failuresOf(ofVMI) {

@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 )
 
-// handOver has both nodes' virt-handlers work on the migration from now on.
+// handOver hands the migration over to both nodes' virt-handlers.
 func (d *decision) handOver() {
 	o := &d.o
 	d.p.VMI.Begin = &Begin{
@@ -21,8 +21,7 @@ func (d *decision) handOver() {
 	d.requeueAt(o.Now.Add(preparationLimit))
 }
 
-// stop ends a handed-over migration: at once if nothing of the guest has been sent, else by a request to the source's
-// virt-handler.
+// stop ends a handed-over migration: at once before anything was sent, else by a request to the source's virt-handler.
 func (d *decision) stop(reason string) {
 	reason = objectevent.Fit(reason)
 	ms := d.state()
@@ -35,8 +34,8 @@ func (d *decision) stop(reason string) {
 	d.p.VMI.Abort = !ms.AbortRequested
 }
 
-// Orphaned returns the VMI's facts about a handed-over migration whose object is gone: anybody who may migrate can
-// remove the finalizer. They are zero if the migration has ended or its abort was requested.
+// Orphaned returns the VMI's facts about a handed-over migration whose object is gone: users can remove the finalizer.
+// They are zero if the migration has ended or its abort was requested.
 func Orphaned(vmi *v1.VirtualMachineInstance, migration types.UID) Told {
 	ms := vmi.Status.MigrationState
 	switch {

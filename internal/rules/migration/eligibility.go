@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// immovable begins the reason why a VMI can't be migrated, as in messages of the condition LiveMigratable.
+// immovable begins the reasons, as in messages of the condition LiveMigratable.
 const immovable = "cannot migrate VMI: "
 
 // CanMigrate returns why a migration of a VMI can't begin now, nil if it can.
@@ -64,8 +64,8 @@ func migrationObstacle(vmi *v1.VirtualMachineInstance) error {
 	return nil
 }
 
-// Reason returns " (REASON)" of the condition LiveMigratable if that keeps the guest on its node, else "". Clients look
-// for KubeVirt's word in a refusal.
+// Reason returns " (REASON)" of the condition LiveMigratable if that keeps the guest on its node, else "". Clients search
+// refusals for KubeVirt's reason.
 func Reason(vmi *v1.VirtualMachineInstance) string {
 	if c := notMigratable(vmi); c != nil && c.Reason != "" && (Starts(vmi) || outOfReach(vmi) == nil) {
 		return " (" + c.Reason + ")"

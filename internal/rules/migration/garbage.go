@@ -11,13 +11,11 @@ import (
 )
 
 const (
-	// keptPerVMI is KubeVirt's number of ended migrations.
-	keptPerVMI = 5
-	// keptAfterVMI is how long they are kept when the VMI is gone.
-	keptAfterVMI = 10 * time.Minute
+	keptPerVMI   = 5                // ended migrations, as in KubeVirt
+	keptAfterVMI = 10 * time.Minute // when the VMI is gone
 )
 
-// Garbage returns which migrations of one VMI's name to delete. after is the requeue delay, zero for none.
+// Garbage returns the migrations of one VMI's name to delete. after is the requeue delay, zero for none.
 func Garbage(migrations []*v1.VirtualMachineInstanceMigration, vmiExists bool, now time.Time) (garbage []*v1.VirtualMachineInstanceMigration, after time.Duration) {
 	var ended []*v1.VirtualMachineInstanceMigration
 	for _, m := range migrations {

@@ -1,9 +1,9 @@
-// Package migration decides about live migrations: virt-controller's next actions for one
-// VirtualMachineInstanceMigration (plan.go), which of the waiting ones may start (startqueue.go), which guests can
-// migrate (eligibility.go), the configuration (policy.go), and which ended migrations are deleted (garbage.go).
+// Package migration decides about live migrations: virt-controller's actions for one VirtualMachineInstanceMigration
+// (plan.go), which waiting ones start (startqueue.go), which guests can migrate (eligibility.go), the configuration
+// (policy.go), and which ended migrations are deleted (garbage.go).
 //
-// It must not import a client or read the clock. It does not decide the handover of guest and disks between the
-// two QEMUs: the virt-handlers do (package switchover), and report the result in the VMI's status.migrationState.
+// It must not import a client or read the clock. The virt-handlers decide the handover of guest and disks between the two
+// QEMUs (package switchover), and report the result in the VMI's status.migrationState.
 //
 //	Pending ──> Scheduling ──> Scheduled ──> PreparingTarget ──> TargetReady ──> Running ──> Succeeded
 //	  │            │               │               │                 │              │
@@ -15,13 +15,13 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final phase never changes.
-//   - No QEMU starts for a migration before one patch has written migrationState and the target pod into
-//     activePods. So a target pod may be created twice before, but not after.
-//   - virt-controller may end a migration by itself before the source's virt-handler writes startTimestamp.
-//     Both patch on condition of the VMI's resourceVersion: one of them wins. Afterwards virt-controller only
-//     requests an abort (abortRequested), and the source's virt-handler reports the result.
-//   - A target pod is deleted only when no guest can run in it: the VMI does not name it (as proved by the API
-//     server, never a cache), or reports that the migration has failed, or has ended.
+//   - No QEMU starts for a migration before one patch has written migrationState, and the target pod into activePods.
+//     A target pod may be created twice before that, but not after.
+//   - Before the source's virt-handler writes startTimestamp, virt-controller may end a migration by itself. Both patch
+//     on condition of the VMI's resourceVersion: one of them wins. Afterwards virt-controller only requests an abort
+//     (abortRequested), and the source's virt-handler reports the result.
+//   - A target pod is deleted only when no guest can run in it: the API server's VMI (not a cache's) does not name it,
+//     reports that the migration has failed, or has ended.
 //   - The finalizer stays until the target pod is gone or has ended, or the guest runs in it.
 package migration
 
@@ -54,7 +54,7 @@ type Observed struct {
 	Target      *corev1.Pod // with the name TargetName, nil if none is known
 	TargetAsked bool
 	TargetName  string
-	// Refusal is the error of the last attempt to create the target pod: it is reported, and there is no new attempt.
+	// Refusal is the error of the last attempt to create the target pod. There is no new attempt.
 	Refusal string
 	// Choice is the result of Choose. It only counts before the target pod exists.
 	Choice        Choice
@@ -69,7 +69,7 @@ type Observed struct {
 	Now               time.Time
 }
 
-// Question is one that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
 // The questions.
@@ -82,12 +82,12 @@ const (
 	NeedDestinations Question = "the claims that disks are copied to"
 )
 
-// Plan has actions in this order: create the target pod, patch the VMI, patch the migration's status, delete the
-// target pod, patch the migration's finalizers. A failure ends it, and a new decision follows.
+// Plan has actions in this order: create the target pod, patch the VMI, patch the migration's status, delete the target
+// pod, patch the migration's finalizers. A failure ends the plan, and a new decision follows.
 type Plan struct {
 	// Needs must be answered first; then another plan is made.
 	Needs Question
-	// CreateTarget may be repeated: a second creation fails, since the pod's name is taken.
+	// CreateTarget may be repeated: a second creation fails by the pod's name.
 	CreateTarget bool
 	// VMI is for one patch on condition of the VMI's resourceVersion. Zero means none.
 	VMI Told
@@ -97,11 +97,11 @@ type Plan struct {
 	After        time.Duration // the requeue delay, zero for none
 }
 
-// Told has facts that package vmistatus applies to a VMI's status. Package vmicontroller removes the remains of a
-// failed migration: the label and the pod in activePods.
+// Told has facts that package vmistatus applies to a VMI's status. Package vmicontroller removes the remains of a failed
+// migration: the label and the pod in activePods.
 type Told struct {
-	// Begin hands the VMI over to the virt-handlers of both nodes; nil if not now. It replaces
-	// migrationState, adds the target pod to activePods, and sets the label v1.MigrationTargetNodeNameLabel.
+	// Begin hands the VMI over to the virt-handlers of both nodes; nil if not now. It replaces migrationState, adds the
+	// target pod to activePods, and sets the label v1.MigrationTargetNodeNameLabel.
 	Begin *Begin
 	Abort bool // sets abortRequested
 	// Failure is why the migration failed, "" for none. It must not be written once startTimestamp is.
@@ -212,7 +212,7 @@ func (d *decision) state() *v1.VirtualMachineInstanceMigrationState {
 
 func (d *decision) handedOver() bool { return d.state() != nil }
 
-// hindrance returns why the migration can't be done, "" if it can or may be possible at its turn.
+// hindrance returns why the migration is impossible, "" if it is or may become possible.
 func (d *decision) hindrance() string {
 	if m := d.o.Migration; m.Spec.SendTo != nil || m.Spec.Receive != nil {
 		return NotBetweenClusters
@@ -227,8 +227,8 @@ func (d *decision) hindrance() string {
 	return ""
 }
 
-// awaitsStart reports whether the migration waits for the guest's start. If it has a pod, its VMI was replaced by
-// another one of that name.
+// awaitsStart reports whether the migration waits for the guest's start. One with a pod belongs to an earlier VMI of that
+// name.
 func (d *decision) awaitsStart() bool {
 	return Starts(d.o.VMI) && d.o.Target == nil && !d.o.Migration.TargetIsCreated()
 }
@@ -249,7 +249,7 @@ func (d *decision) decideStart() {
 	switch {
 	case !d.ready():
 	case d.o.Choice == Choice{}:
-		// Choose did not see the migration, or saw an older version of its VMI.
+		// Choose has not seen the migration, or has seen an older version of its VMI.
 		d.enter(v1.MigrationPending)
 	case !d.o.Choice.May:
 		d.wait(d.o.Choice.Reason, d.o.Choice.Message)
@@ -295,8 +295,8 @@ func (d *decision) decideHandedOver() {
 	case d.silence() != "" && !d.o.VMIAsked:
 		d.p.Needs = NeedVMI
 	case d.silence() != "" && d.targetIsOut():
-		// The guest stays at the silent source, whose virt-handler keeps migrationState: only it knows whether the guest
-		// stands still. Until it is back, no other migration begins.
+		// The guest stays at the silent source. Its virt-handler keeps migrationState, since only it knows whether the
+		// guest stands still: no other migration begins until it is back.
 		d.fail("%s (the guest has not run on node %s, and stays on node %s)", d.wholeReason(d.silence()), ms.TargetNode, ms.SourceNode)
 	case d.asksForObstacle():
 		d.p.Needs = NeedObstacle
@@ -382,7 +382,7 @@ func (d *decision) deleteRemains() {
 	}
 	switch {
 	case !slices.Contains(o.Migration.Finalizers, v1.VirtualMachineInstanceMigrationFinalizer):
-		// It has been tidied up, or somebody removed the finalizer.
+		// Its remains are gone, or somebody removed the finalizer.
 		d.deleteTarget()
 	case d.p.Migration.Status.Phase == v1.MigrationSucceeded:
 		d.dropFinalizer()
@@ -396,7 +396,7 @@ func (d *decision) deleteRemains() {
 	}
 }
 
-// Until the VMI's end, nothing else deletes a target pod that ended before a guest arrived.
+// Nothing else deletes a target pod that ended before a guest arrived, until the VMI's end.
 func (d *decision) deleteEnded() {
 	o, ms := &d.o, d.state()
 	read := ms == nil || ms.Failed || d.targetIsOut()
@@ -408,7 +408,8 @@ func (d *decision) targetAlive() bool {
 	return o.Target != nil && !podstatus.Terminal(o.Target) && d.isTargetOurs() && !d.guestIsThere()
 }
 
-// isTargetOurs reports whether the pod was made for this migration. Labels can be lost, so the bond to the VMI suffices.
+// isTargetOurs reports whether the pod was made for this migration. The bond to the VMI suffices, since labels can be
+// lost.
 func (d *decision) isTargetOurs() bool {
 	o := &d.o
 	return o.Target.Labels[v1.MigrationJobLabel] == string(o.Migration.UID) ||

@@ -16,8 +16,8 @@ type Configuration struct {
 }
 
 // Effective returns a VMI's configuration: the cluster's, which has every field set, overridden by the best matching
-// policy. A guest with a liveness probe over the network is neither stopped nor moved by post-copy: the probe would
-// fail, and the kubelet would end the pod with a guest that is not elsewhere yet.
+// policy. It excludes pause and post-copy for a guest with a liveness probe over the network: the probe would fail, and
+// the kubelet would end the pod before the guest is elsewhere.
 func Effective(cluster v1.MigrationConfiguration, policies []migrationsv1alpha1.MigrationPolicy,
 	vmi *v1.VirtualMachineInstance, namespaceLabels map[string]string) Configuration {
 	c := Configuration{VMIMConfigurationOptions: options(cluster.DeepCopy())}
@@ -58,8 +58,7 @@ func override[T any](field **T, value *T) {
 	}
 }
 
-// best returns the matching policy with the most labels, then by the labels' names in alphabetical order, then by its
-// own name, nil for none.
+// best returns the matching policy with the most labels, then by the labels' names, then by its own; nil for none.
 func best(policies []migrationsv1alpha1.MigrationPolicy, vmi, namespace map[string]string) *migrationsv1alpha1.MigrationPolicy {
 	var found *migrationsv1alpha1.MigrationPolicy
 	var its []string
@@ -77,8 +76,8 @@ func before(keys []string, name string, others []string, other string) bool {
 	return cmp.Or(cmp.Compare(len(others), len(keys)), slices.Compare(keys, others), cmp.Compare(name, other)) < 0
 }
 
-// matched returns the sorted keys that a policy requires, and whether all match. A policy without keys matches
-// nothing: it would replace the cluster's configuration unnoticed.
+// matched returns a policy's sorted keys, and whether all match. A policy without keys matches nothing: it would replace
+// the cluster's configuration unnoticed.
 func matched(selectors *migrationsv1alpha1.Selectors, vmi, namespace map[string]string) (keys []string, fits bool) {
 	if selectors == nil {
 		return nil, false

@@ -19,8 +19,8 @@ const (
 	unheardLimit = time.Hour
 )
 
-// silentAt returns when the source's silence has lasted too long. The time of the last report is the difference of two
-// times of virt-handler's clock, so that no two clocks are compared.
+// silentAt returns when the source's silence has lasted too long. It compares no two clocks: the last report's time is a
+// difference of two times of virt-handler's clock.
 func (d *decision) silentAt() time.Time {
 	since := d.o.Now
 	for _, t := range d.p.Migration.Status.PhaseTransitionTimestamps {
@@ -55,8 +55,8 @@ func (d *decision) awaitAnswer() {
 	}
 }
 
-// targetIsOut reports whether the target of an unfinished migration has ended without running the
-// guest, and never will (package switchover).
+// targetIsOut reports whether the target of an unfinished migration has ended without running the guest, for good
+// (package switchover).
 func (d *decision) targetIsOut() bool {
 	return !switchover.RecordOf(d.o.VMI, d.o.Migration.UID).TargetNamed
 }

@@ -33,9 +33,8 @@ type Cluster struct {
 	Now           time.Time
 }
 
-// Choose decides by UID for each waiting migration whether it may begin: by priority, then by the fewest running in
-// the namespace, then by age. One that waits for its node delays no other node's. A choice holds until a migration
-// begins or ends.
+// Choose decides by UID which waiting migrations may begin: by priority, then by the fewest running in the namespace, then
+// by age. One that waits for its node delays no other node's. A choice holds until a migration begins or ends.
 func Choose(c Cluster) map[types.UID]Choice {
 	q := newQueue(c)
 	for len(q.waiting) > 0 {

@@ -21,7 +21,7 @@ const ConditionWaiting v1.VirtualMachineInstanceMigrationConditionType = layout.
 // Reasons of ConditionWaiting, besides the scheduler's and the kubelet's.
 const (
 	ReasonStarting         = "GuestStarting"
-	ReasonAnotherMigration = "AnotherMigration" // goes on or goes first
+	ReasonAnotherMigration = "AnotherMigration" // is under way or precedes
 	ReasonEarlierMigration = "EarlierMigration" // has a pod that has not ended
 	ReasonClusterLimit     = "ClusterLimit"
 	ReasonNodeLimit        = "NodeLimit"
@@ -85,7 +85,7 @@ func (d *decision) end(phase v1.VirtualMachineInstanceMigrationPhase) {
 	}
 }
 
-// wholeReason adds how the migration stopped to the reason for stopping it.
+// wholeReason adds how the migration stopped to the reason why.
 func (d *decision) wholeReason(said string) string {
 	abort := condition.Find(d.p.Migration.Status.Conditions, v1.VirtualMachineInstanceMigrationAbortRequested)
 	switch {
@@ -97,11 +97,11 @@ func (d *decision) wholeReason(said string) string {
 	return abort.Message + "; " + said
 }
 
-// fail ends a migration that was not handed over, or of which the VMI will report nothing more.
+// fail ends a migration that was not handed over, or about which the VMI will report nothing more.
 func (d *decision) fail(because string, args ...any) {
 	o := &d.o
 	if o.VMI != nil && !o.VMIAsked && d.state() == nil {
-		// A failure is final, but the VMI may have been handed over since, or its guest started.
+		// A failure is final, but the VMI may have been handed over, or its guest started, since.
 		d.p.Needs = NeedVMI
 		return
 	}
@@ -143,7 +143,7 @@ func Unschedulable(m *v1.VirtualMachineInstanceMigration) string {
 	return c.Message
 }
 
-// waitForKubelet keeps the first message about a sandbox: every attempt names another one.
+// waitForKubelet keeps the first message about a sandbox: each attempt names another one.
 func (d *decision) waitForKubelet(reason, message string) {
 	said := condition.Find(d.p.Migration.Status.Conditions, ConditionWaiting)
 	if reason == vmistatus.ReasonSandbox && said != nil && said.Reason == reason {

@@ -18,11 +18,9 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Time limits of a waiting migration (decision 284). KubeVirt's annotations for its own tests
-// shorten the first two for one migration.
+// Time limits of a waiting migration (decision 284). KubeVirt's annotations for its own tests shorten the first two.
 const (
-	// unschedulableLimit is for a target pod that the scheduler can't place, or whose container the
-	// kubelet can't start.
+	// unschedulableLimit is for a target pod that the scheduler can't place or the kubelet can't start.
 	unschedulableLimit = 5 * time.Minute
 	// pendingLimit is for a target pod that does not run. A node that pulls large images reports nothing.
 	pendingLimit = 15 * time.Minute
@@ -30,8 +28,8 @@ const (
 	preparationLimit = 5 * time.Minute
 )
 
-// preparationPatience is how long a node may take to start the target pod's container before the
-// pod's events are read, every preparationInterval.
+// preparationPatience is how long a node may take to start the target pod's container before the pod's events are read,
+// every preparationInterval.
 const (
 	preparationPatience = 10 * time.Second
 	preparationInterval = 20 * time.Second
@@ -125,7 +123,7 @@ func (d *decision) awaitContainer() {
 		d.requeueAt(d.o.Now.Add(preparationInterval))
 		d.expire(limit, slow, target.Name, target.Spec.NodeName)
 	default:
-		// Anybody can write events: they are reported, but don't shorten the limit.
+		// Users can write events, so they don't shorten the limit.
 		d.waitForKubelet(d.o.Warning.Reason, d.o.Warning.Message)
 		d.requeueAt(d.o.Now.Add(preparationInterval))
 		d.expire(limit, slow+": %s", target.Name, target.Spec.NodeName, d.o.Warning.Message)
@@ -155,8 +153,8 @@ func (d *decision) expire(limit time.Duration, because string, args ...any) {
 	d.fail("%s, %v after it was made", fmt.Sprintf(because, args...), limit)
 }
 
-// limit returns the usual limit, or a shorter one from an annotation in whole seconds. A longer one would let a user
-// delay other migrations at will (decision 284).
+// limit returns the usual limit, or a shorter one from an annotation in whole seconds. A longer one could delay other
+// users' migrations (decision 284).
 func (d *decision) limit(annotation string, usual time.Duration) time.Duration {
 	seconds, err := strconv.Atoi(strings.TrimSpace(d.o.Migration.Annotations[annotation]))
 	if err != nil || seconds < 1 || seconds >= int(usual/time.Second) {

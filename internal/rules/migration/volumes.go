@@ -10,8 +10,8 @@ import (
 
 const destinationInterval = 5 * time.Second
 
-// fits reports whether the disks can be copied to their new claims, and waits if not. placed means that a target pod
-// binds these.
+// fits reports whether the disks can be copied to their new claims, and waits if not. placed means that a target pod binds
+// the claims.
 func (d *decision) fits(placed bool) bool {
 	if len(volumemigration.Of(d.o.VMI)) == 0 {
 		return true
@@ -40,7 +40,7 @@ func (d *decision) unattached() string {
 	return hotplug.Unattached(d.o.VMI)
 }
 
-// patientUntil returns when an obstacle of the volumes is worth a question.
+// patientUntil returns when to ask for an obstacle of the volumes.
 func (d *decision) patientUntil() time.Time {
 	handedOver := d.preparedUntil().Add(-preparationLimit)
 	return handedOver.Add(preparationPatience)

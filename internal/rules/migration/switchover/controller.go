@@ -7,8 +7,8 @@ type PodState uint8
 const (
 	PodRuns PodState = iota // exists and has not ended, whatever its container does
 	PodGoes                 // is being deleted, or is gone and its processes may still run
-	// PodEnded means that no process of the pod runs: its phase is final, or it is gone, its grace period is over and
-	// its node responds, or its node is out of service.
+	// PodEnded means that no process of the pod runs: its phase is final; or it is gone, its grace period is over and its
+	// node responds; or its node is out of service.
 	PodEnded
 )
 
@@ -18,7 +18,7 @@ type Pod struct {
 	Exit  Exit // for a pod that has ended
 }
 
-// ControllerFacts is the input of DecideController. Package migration handles cancellation and the time limit.
+// ControllerFacts is the input of DecideController. Package migration handles cancellation and time limits.
 type ControllerFacts struct {
 	Record         Record
 	Source, Target Pod
@@ -30,15 +30,15 @@ type ControllerAction string
 // The actions of virt-controller.
 const (
 	Nothing ControllerAction = "nothing"
-	// ControllerRecordFailed writes failed, the reason and endTimestamp, and for an abort that it
-	// succeeded. It is valid only while startTimestamp is not recorded.
+	// ControllerRecordFailed writes failed, the reason, endTimestamp, and an abort's success. It is valid only while
+	// startTimestamp is not recorded.
 	ControllerRecordFailed ControllerAction = "record the failure"
 	RecordAbort            ControllerAction = "request the abort" // writes abortRequested
-	// DropSource removes the source pod from activePods. Before completed is recorded, this
-	// releases the guest to the target.
+	// DropSource removes the source pod from activePods. Before completed is recorded, this releases the guest to the
+	// target.
 	DropSource ControllerAction = "take the source out of activePods"
-	// DropTarget removes the target pod from activePods, and its label from the VMI. Before failed
-	// is recorded, this tells the source that the target has never run.
+	// DropTarget removes the target pod from activePods, and its label from the VMI. Before failed is recorded, this tells
+	// the source that the target has never run.
 	DropTarget  ControllerAction = "take the target out of activePods"
 	SwitchNode  ControllerAction = "switch the VMI to the target"
 	EndAsSource ControllerAction = "end the VMI as the source pod ended" // by its exit
@@ -59,7 +59,7 @@ const (
 	lostPostCopy = "the source ended during the post-copy, before all of the guest's memory was at the target"
 )
 
-// DecideController returns virt-controller's next step. The target pod may be deleted once failed is recorded, or the
+// DecideController returns virt-controller's next step. The target pod may be deleted when failed is recorded, or the
 // record is another migration's.
 func DecideController(f ControllerFacts) ControllerStep {
 	r := f.Record
@@ -116,7 +116,7 @@ func (f *ControllerFacts) afterFailed() ControllerStep {
 	return ControllerStep{Action: Nothing}
 }
 
-// sent is also true of a source that was removed from activePods, which required it.
+// sent is also true of a source that was removed from activePods, which requires it.
 func (f *ControllerFacts) sent() bool { return f.Source.Exit.sent() || !f.Record.SourceNamed }
 
 func (f *ControllerFacts) sourceEnded() ControllerStep {

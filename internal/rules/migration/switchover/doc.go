@@ -1,12 +1,12 @@
 // Package switchover decides which of two QEMUs runs a guest during a migration: when the source
-// releases it, when the target may run it, and which conclusions are safe when a virt-handler, a
-// pod or a node fails.
+// releases it, when the target may run it, and what follows when a virt-handler, a pod or a node
+// fails.
 //
 // It owns three decisions: DecideSource and DecideTarget for the virt-handlers, and
 // DecideController for virt-controller. It must not import a client or read the clock. Package
 // migration decides which migrations begin, and owns their target pods.
 //
-// M is a migration, named by the UID of its VirtualMachineInstanceMigration. The source:
+// M is the UID of a VirtualMachineInstanceMigration. The source:
 //
 //	        Begin           (QEMU)            Continue         (QEMU)
 //	runs ───────────> copies ────> pre-switchover ────> device ────> sent
@@ -20,16 +20,16 @@
 // post-copy ──> sent). QEMU gets the marker left before Released is sent then, since it reports an
 // error at the end of the post-copy like one before the first page (decision 362):
 //
-//	post-copy, not left   the guest has run nowhere else. Withdraw brings it back as long as
+//	post-copy, not left   the guest has run nowhere else. Withdraw brings it back while
 //	                      virt-handler has QEMU's stream, which it keeps open when the other end
 //	                      breaks; after the first page, a stream that QEMU sees broken leads to left
 //	post-copy, left       the target may run the guest: there is no way back
 //
-// left is set when QEMU has sent the first page, and the target has Loaded the guest. So a guest
-// whose target does not read can be withdrawn. QEMU 10 resumes a guest by itself whose post-copy
-// fails at its very end: the guest is stopped before the switch, and QEMU leaves it stopped then.
+// left is set when QEMU has sent the first page and the target has Loaded the guest, so that a
+// guest can be withdrawn whose target does not read. QEMU 10 resumes a guest whose post-copy fails
+// at its very end, unless the guest was stopped before the switch: virt-handler stops it.
 //
-// The time for which a guest is stopped is bounded in every state in which it can come back:
+// The guest's time in each stopped state that it can come back from is bounded:
 //
 //	copies, stopped for it  as long as it may be copied while it runs, at least 150 s
 //	pre-switchover          switchoverPatience
@@ -37,11 +37,11 @@
 //	not left                writes: the stream is discarded first, so that it hears a command
 //	sent; post-copy, left   none: only the target's facts end it
 //
-// A virt-handler measures the time for which it has seen the guest stopped. The next one has no
-// stream, and ends the migration in all these states without a measurement.
+// A virt-handler measures this time itself. The next virt-handler has no stream, and ends the
+// migration in all these states without a measurement.
 //
-// Disks whose content is in the pod move with the guest, copied (Mirrors) by jobs of QEMU at the
-// source, to exports of QEMU at the target:
+// Disks whose content is in the pod move with the guest: jobs of QEMU at the source (Mirrors) copy
+// them to exports of QEMU at the target:
 //
 //	         MirrorDisks        (QEMU)              FinishMirrors
 //	missing ───────────> copy ────────> ready ─────────────────> finished
@@ -49,7 +49,7 @@
 //	                      └─── (QEMU) ────┴──> failed, or ended by EndMirrors
 //
 // Begin waits until they are ready. They are finished in pre-switchover, while the guest is stopped.
-// So the disks of a sent guest are the same on both sides, and those at the source always complete.
+// So a sent guest's disks are the same on both sides, and those at the source are always complete.
 //
 // The target:
 //
@@ -58,8 +58,8 @@
 //	                            │             │
 //	                            └─── Kill ────┴──> ended, never having run
 //
-// The sides exchange facts about M. A fact stays true, so it may arrive late, twice, or from a
-// process that has ended since:
+// The sides exchange facts about M. A fact stays true: it may arrive late, twice, or from a process
+// that has ended since:
 //
 //	Ready     target: QEMU listens for the guest's state
 //	Loaded    target: QEMU has loaded the guest, whose memory follows (post-copy)
@@ -70,8 +70,8 @@
 // The exploration proves these rules:
 //
 //   - A guest is never stopped for good because QEMU at the target does not read.
-//   - The target runs the guest only with Released. A complete load is not enough: its last reply may
-//     be lost, and then the source resumes (decision 280).
+//   - The target runs the guest only with Released. A complete load is not enough: the source resumes
+//     if the last reply is lost (decision 280).
 //   - The source resumes from sent only with Never, not after any time, a missing pod or an abort. It
 //     records failed first, so that the VMI is not ended as lost.
 //   - If the source has sent the guest and the target is gone without an exit, the VMI is Failed, and
@@ -84,16 +84,16 @@
 //	                    that stay after their end
 //	QEMU at the target  the ran marker, set before the guest runs, so that the next
 //	                    virt-handler does not kill it as unused; the doomed marker, set before
-//	                    a kill, so that it is not run any more; and the exports of the disks,
-//	                    which end before the guest runs
+//	                    a kill, so that it is never run; and the exports of the disks, which
+//	                    end before the guest runs
 //	virt-launcher       whether QEMU has sent or run the guest, in its exit (Exit)
 //	VMI                 startTimestamp, failed (source's virt-handler), completed (target's):
 //	                    written once, conditional on the resourceVersion that was read
 //	VMI                 activePods (virt-controller), the pods that may run the guest. A pod's
 //	                    UID is listed before its QEMU starts. Until failed or completed is
-//	                    recorded, the source is removed only when it is known to have ended
-//	                    after sent, and the target only when it is known never to have run:
-//	                    this replaces Released and Never when nobody is left to send them
+//	                    recorded, the source is removed only if it has ended after sent, and
+//	                    the target only if it has never run: this replaces Released and Never
+//	                    when nobody is left to send them
 //
 // Failures:
 //

@@ -19,8 +19,7 @@ const (
 	Never    Fact = "Never"
 )
 
-// Record is the VMI's record of a migration. Every write that follows from it is conditional on the
-// resourceVersion that it was read from.
+// Record is the VMI's record of a migration. Each write that follows from it is conditional on its resourceVersion.
 type Record struct {
 	Current bool // migrationState is this migration's
 
@@ -36,7 +35,7 @@ type Record struct {
 // Completed reports whether the guest has arrived. KubeVirt's field is also true of a failed migration.
 func Completed(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Completed && !m.Failed }
 
-// Open reports whether a migration has neither completed nor failed; none is not open. See InFlight for the time until
+// Open reports whether a migration has neither completed nor failed, false for none. InFlight also covers the time until
 // the VMI's node is switched.
 func Open(m *v1.VirtualMachineInstanceMigrationState) bool {
 	return m != nil && !m.Completed && !m.Failed
@@ -86,16 +85,16 @@ const (
 
 // Exit is the end of a QEMU, from virt-launcher or the container's termination message.
 type Exit struct {
-	// Known means that virt-launcher reported it. A killed virt-launcher does not, and the report is lost with its pod.
+	// Known means that virt-launcher reported it. A killed virt-launcher reports nothing, and a report is lost with its
+	// pod.
 	Known bool
 	// Sent means that QEMU completed an outgoing migration (event MIGRATION) and has not run again since (RESUME).
 	Sent bool
 	Ran  bool // QEMU has run its guest (event RESUME, or started without -S)
 }
 
-// ExitOf converts virt-launcher's report, nil for none. arrives means that this QEMU is a target: only whether the
-// guest has run counts. A source whose monitor was lost is unknown unless it reported the migration, since it may have
-// sent the guest.
+// ExitOf converts virt-launcher's report, nil for none. arrives means that this QEMU is a target, for which only Ran
+// counts. A source that lost its monitor before it reported the migration is unknown: it may have sent the guest.
 func ExitOf(exit *launch.Exit, arrives bool) Exit {
 	if exit == nil {
 		return Exit{}

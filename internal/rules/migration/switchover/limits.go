@@ -9,9 +9,9 @@ import (
 
 // Limits are a migration's limits, and its means to converge.
 type Limits struct {
-	// Completion limits the copying of memory, Stall the time without a transfer; 0 means no limit.
+	// Completion bounds the copying of memory, Stall the time without a transfer; 0 means no limit.
 	Completion, Stall time.Duration
-	// Bandwidth is in bytes a second, 0 for no limit. It and AutoConverge are fixed at the beginning.
+	// Bandwidth is in bytes per second, 0 for no limit. It and AutoConverge are fixed at the beginning.
 	Bandwidth       int64
 	AutoConverge    bool
 	Downtime        time.Duration // the maximum of AllowedDowntime
@@ -27,8 +27,7 @@ const (
 // mostDowntime is the default limit for the last of the guest's memory (decision 305). KubeVirt's own is 900 ms.
 const mostDowntime = 100 * time.Millisecond
 
-// LimitsOf returns the limits for size bytes of memory and disks. Whether the nodes can do post-copy is the caller's
-// check.
+// LimitsOf returns the limits for size bytes of memory and disks. The caller checks whether the nodes support post-copy.
 func LimitsOf(config *v1.VMIMConfigurationOptions, size int64) Limits {
 	if config == nil {
 		config = &v1.VMIMConfigurationOptions{}
@@ -73,8 +72,8 @@ const (
 	patientRounds    = 3         // before the downtime is raised
 )
 
-// AllowedDowntime returns QEMU's downtime-limit for the given round (dirty-sync-count of
-// query-migrate, 1 for the first). A guest that writes much would never reach the shortest one.
+// AllowedDowntime returns QEMU's downtime-limit for a round (dirty-sync-count of query-migrate, 1 for the first). A guest
+// that writes much would never reach the shortest limit.
 func (l *Limits) AllowedDowntime(round int64) time.Duration {
 	limit := firstDowntime
 	for r := int64(patientRounds); r < round && limit < l.Downtime; r++ {

@@ -11,8 +11,8 @@ const (
 	MirrorsMissing                     // at least one has no job
 	MirrorsCopy                        // at least one is not ready
 	MirrorsReady                       // only the guest's new writes are left to copy
-	// MirrorsFinished means that all ended without an error after they were ready. Both sides are
-	// the same until the guest runs.
+	// MirrorsFinished means that all ended without an error after they were ready: both sides are equal until the guest
+	// runs.
 	MirrorsFinished
 	MirrorsFailed // at least one ended with an error
 )
@@ -20,7 +20,7 @@ const (
 // Mirrors is the state of all copies.
 type Mirrors struct {
 	State MirrorState
-	Begun bool   // this migration has begun a copy; a disk is copied only once in it
+	Begun bool   // this migration has begun a copy; it copies a disk only once
 	Left  bool   // QEMU has jobs of this or an earlier migration
 	Error string // the volume and QEMU's error, for MirrorsFailed
 	// Done and Total are in bytes; Total grows with the guest's writes.
@@ -74,7 +74,7 @@ func (m *Mirror) state() MirrorState {
 	return MirrorsCopy
 }
 
-// broken returns why the copies stop a migration before the guest is stopped for the switchover, "" for none.
+// broken returns why the copies end a migration before the guest is stopped for the switchover, "" for none.
 func (m *Mirrors) broken() string {
 	switch m.State {
 	case MirrorsFailed:

@@ -45,8 +45,8 @@ type Convergence struct {
 	Reason string // the cause and the remedy, for GiveUp
 }
 
-// DecideConvergence decides how a migration that copies memory continues. stopped is the time for which the guest has
-// been seen stopped for it, 0 if it runs.
+// DecideConvergence decides how a migration that copies memory continues. stopped is how long the guest has been stopped
+// for it, 0 if it runs.
 func DecideConvergence(p Progress, l Limits, stopped time.Duration) Convergence {
 	stalled := p.Last.Elapsed - p.Moved
 	switch {

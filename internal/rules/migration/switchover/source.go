@@ -16,43 +16,36 @@ type SourceFacts struct {
 
 	Process Process
 	Exit    Exit
-	// Status is the result of query-migrate, PostCopyBytes its ram.postcopy-bytes. RunState is the
-	// result of query-status, asked after it: otherwise a migration could be recorded as failed
-	// that has just sent the guest.
+	// Status is the result of query-migrate, PostCopyBytes its ram.postcopy-bytes. RunState is the result of query-status,
+	// which is sent after it: a migration that has just sent the guest must not count as failed.
 	RunState      string
 	Status        migrationstatus.Status
 	PostCopyBytes int64
 	Error         string // query-migrate's error-desc, unfiltered
-	// Begun means that QEMU has this migration's begun marker. It is set before QEMU begins, and no
-	// decision is made between the two.
+	// Begun means that QEMU has this migration's begun marker. No decision is made between marker and begin.
 	Begun bool
-	// Left means that QEMU has the marker of an irrevocable post-copy, set before Released is sent:
-	// the guest never resumes here.
+	// Left means that QEMU has the marker of an irrevocable post-copy, set before Released is sent: the guest never
+	// resumes here.
 	Left        bool
 	Streams     bool   // this virt-handler began the migration and forwards its stream
 	Cause       string // the reason of this virt-handler's Cancel
 	Settled     bool   // no hotplug is under way
 	Mirrors     Mirrors
 	Convergence Convergence
-	// Stopped is the time for which this virt-handler has seen the guest stopped for its switchover (pre-switchover,
-	// device, and post-copy until it is Left). Downtime is the limit of the guest's downtime; QEMU gets
-	// handoverPatience more.
-	Stopped, Downtime time.Duration
-	// Canceling is the time for which it has seen QEMU cancel the migration.
-	Canceling time.Duration
-	// Switching is the time for which it has seen the guest stopped while its memory is copied, since QEMU was told to
-	// switch to post-copy.
-	Switching time.Duration
-	// Continued means that this virt-handler has told QEMU to hand the guest over. Status may be older: QEMU does
-	// not answer while the target does not read.
+	// This virt-handler has observed these times. Stopped is that of a guest stopped for its switchover (pre-switchover,
+	// device, and post-copy until it is Left), Canceling that of a migration that QEMU cancels, Switching that of a guest
+	// stopped while its memory is copied, since QEMU was told to switch to post-copy.
+	Stopped, Canceling, Switching time.Duration
+	// Downtime is the limit of the guest's downtime. QEMU gets handoverPatience more.
+	Downtime time.Duration
+	// Continued means that this virt-handler has told QEMU to hand the guest over. Status may be older: QEMU does not
+	// answer while the target does not read.
 	Continued bool
-	// StreamLost means that QEMU's stream does not reach the target any more, and that this virt-handler keeps QEMU from
-	// noticing it.
+	// StreamLost means that QEMU's stream no longer reaches the target, and that this virt-handler hides it from QEMU.
 	StreamLost bool
 
-	// Connected means that there is a control connection to the target's virt-handler. The facts came over
-	// any. Loaded is also true if that virt-handler never sends it.
-	Connected                 bool
+	Connected bool // to the target's virt-handler
+	// The facts came over any connection. Loaded is also true if the target's virt-handler never sends it.
 	Ready, Loaded, Ran, Never bool
 }
 
@@ -64,8 +57,7 @@ const (
 	SourceWait  SourceAction = "wait"             // until a fact changes
 	RecordStart SourceAction = "record the start" // writes startTimestamp and the mode PreCopy
 	MirrorDisks SourceAction = "mirror the disks" // that move with the guest
-	// FinishMirrors ends the copies with all of the guest's writes. The source's disks stay, so
-	// that the guest can resume here.
+	// FinishMirrors ends the copies with all of the guest's writes. The source's disks stay for a guest that resumes.
 	FinishMirrors SourceAction = "finish the mirrors"
 	EndMirrors    SourceAction = "end the mirrors" // which are not needed any more
 	// Begin sets the begun marker, then capabilities and parameters, and starts the migration.
@@ -77,10 +69,10 @@ const (
 	ContinueSwitchover SourceAction = "continue the switchover" // migrate-continue
 	// Cancel cancels the migration (migrate_cancel). QEMU decides whether it comes in time.
 	Cancel SourceAction = "cancel"
-	// Withdraw ends the stream of a post-copy to the target, reads the rest of it, and answers QEMU that it could not be
-	// loaded. Then the migration has failed.
+	// Withdraw ends a post-copy's stream to the target, reads its rest, and answers QEMU that it could not be loaded: the
+	// migration fails.
 	Withdraw SourceAction = "withdraw the guest"
-	// RecordFailed writes failed, the reason and endTimestamp, and for an abort that it succeeded.
+	// RecordFailed writes failed, the reason, endTimestamp, and an abort's success.
 	RecordFailed      SourceAction = "record the failure"
 	RecordAbortFailed SourceAction = "record that the abort failed" // it came too late (abortStatus Failed)
 	// Resume runs a sent guest here again (cont). failed is recorded first.
@@ -99,8 +91,7 @@ type SourceStep struct {
 	Reason string
 }
 
-// switchoverPatience limits how long a guest is stopped before its switchover, as in virt-launcher without a
-// virt-handler.
+// switchoverPatience bounds the guest's stop before its switchover, as virt-launcher does without a virt-handler.
 const switchoverPatience = migrationstatus.Unattended
 
 // DecideSource returns the next step at the source.
@@ -143,8 +134,8 @@ func (f *SourceFacts) decide() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// canceledTooLate reports whether a virt-handler of an older version has canceled a post-copy whose stream broke: QEMU 7.2
-// stays in that state. Nothing was released, so the target has not run the guest either.
+// canceledTooLate reports whether an older virt-handler has canceled a post-copy whose stream broke: QEMU 7.2 stays in
+// that state. Nothing was released, so the target has not run the guest.
 func (f *SourceFacts) canceledTooLate() bool {
 	return f.Status == migrationstatus.Canceling && f.Record.PostCopy && !f.Record.Final && !f.Left && !f.here() &&
 		f.Canceling >= handoverPatience
@@ -312,11 +303,11 @@ func (f *SourceFacts) beforeSwitchover() SourceStep {
 	return SourceStep{Action: SourceWait}
 }
 
-// handoverPatience is how much longer than its downtime a guest may stand still while it is handed over. A
-// silent connection breaks earlier, but one to a QEMU that does not read stays.
+// handoverPatience is how much longer than its downtime a guest may be stopped in the handover. A silent connection breaks
+// earlier, but one to a QEMU that does not read stays.
 const handoverPatience = time.Minute
 
-// handingOver handles a guest that QEMU hands over. Nothing was released, so the target cannot run it yet.
+// handingOver handles a guest that QEMU hands over. Nothing was released, so the target can't run it yet.
 func (f *SourceFacts) handingOver() SourceStep {
 	if reason := cmp.Or(f.unwanted(), f.lost(), f.standsTooLong("the last of its memory had not been sent")); reason != "" {
 		return SourceStep{Action: Cancel, Reason: reason}
@@ -367,9 +358,9 @@ func (f *SourceFacts) inPostCopy() SourceStep {
 }
 
 // beforeLeft handles a post-copy before the marker Left is set: nothing was released, so the guest has not run at the
-// target. It comes back as long as this virt-handler has the stream, or if that breaks before the first page, which fails
-// the migration. If it breaks later, there is no way back. An error at the very end fails the migration, too, when the
-// target may run the guest: Left tells it apart from the first.
+// target. It comes back while this virt-handler has the stream, and if the stream breaks before the first page, which fails
+// the migration. If it breaks later, there is no way back. An error at the very end also fails the migration, when the
+// target may run the guest: Left distinguishes the two.
 func (f *SourceFacts) beforeLeft() SourceStep {
 	if !f.Status.Revocable() {
 		return SourceStep{Action: MarkLeft}
@@ -415,7 +406,7 @@ func (f *SourceFacts) ended() SourceStep {
 	case r.Completed, r.Final:
 		return SourceStep{Action: SourceWait}
 	case !f.Exit.Known && r.Current && r.Started && !r.Failed:
-		// It may have sent the guest: virt-controller, which sees both ends, decides.
+		// It may have sent the guest: virt-controller decides, which sees both ends.
 		return SourceStep{Action: SourceWait}
 	}
 	return SourceStep{Action: ReportEnd}

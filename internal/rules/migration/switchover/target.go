@@ -8,7 +8,7 @@ import (
 // TargetFacts is the input of DecideTarget.
 type TargetFacts struct {
 	Record Record
-	// Named means that activePods has the pod's UID. Another pod of its name is not this migration's.
+	// Named means that activePods has the pod's UID: another pod may have its name.
 	Named       bool
 	Terminating bool // the pod is being deleted, or is gone
 
@@ -19,8 +19,8 @@ type TargetFacts struct {
 	Status   migrationstatus.Status
 	Marked   bool // QEMU has the ran marker: the guest may run at any time
 	Doomed   bool // a virt-handler has set the doomed marker, and begun to kill QEMU
-	// Unmarked means that this virt-handler has had the monitor to itself since the ran marker was
-	// not set, and has not begun to set it. It stays true after QEMU's end.
+	// Unmarked means that only this virt-handler has used the monitor since it saw no ran marker, and that it has not begun
+	// to set the marker. It stays true after QEMU's end.
 	Unmarked bool
 	Released bool // over any control connection
 }
@@ -57,7 +57,7 @@ func DecideTarget(f TargetFacts) TargetStep {
 	case f.Process == ProcessUnknown:
 		return TargetStep{Action: TargetWait}
 	case !ours:
-		// It sends no fact: one pod's QEMU shows nothing about another's.
+		// It sends no fact: one pod's QEMU says nothing about another's.
 		if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
 			return TargetStep{Action: Kill}
 		}
@@ -92,8 +92,8 @@ func (f *TargetFacts) wanted() bool {
 	return !r.Failed && !r.Completed && !r.Final && (f.sourceDecides() || !f.Terminating && !r.AbortRequested && !r.Deleting)
 }
 
-// sourceDecides reports whether QEMU's end may cost the guest: in a post-copy, a source of an older version cannot resume
-// it once the stream has broken. So the source withdraws an unwanted guest, and records the failure.
+// sourceDecides reports whether QEMU's end may cost the guest: in a post-copy, an older source can't resume it after the
+// stream has broken. So the source withdraws an unwanted guest, and records the failure.
 func (f *TargetFacts) sourceDecides() bool {
 	return (f.Record.PostCopy || f.Status.PostCopy()) && f.Record.SourceNamed && !f.Released
 }
@@ -104,8 +104,8 @@ func (f *TargetFacts) mayHaveRun() bool {
 
 func (f *TargetFacts) runs() bool { return runstate.Of(f.RunState).Outlook == runstate.Runs }
 
-// arrived means that QEMU has all that the guest needs to run. It leaves the run state inmigrate before the migration
-// is completed.
+// arrived reports whether QEMU has everything that the guest needs to run. QEMU leaves the run state inmigrate before the
+// migration is completed.
 func (f *TargetFacts) arrived() bool {
 	return f.RunState != runstate.InMigrate && (f.Status == migrationstatus.Completed || f.Status.PostCopy())
 }
@@ -120,15 +120,15 @@ func (f *TargetFacts) incoming() TargetStep {
 	return TargetStep{Action: TargetWait, Tell: Ready}
 }
 
-// loaded handles a guest that has arrived and has not run. Released wins over an abort: the source
-// has let the guest go. In a post-copy the source must first be told that the guest is Loaded.
+// loaded handles a guest that has arrived and has not run. Released wins over an abort: the source has released the guest.
+// In a post-copy the source must first be told that the guest is Loaded.
 func (f *TargetFacts) loaded() TargetStep {
 	r := f.Record
 	switch {
 	case r.Failed, r.Final:
 		return TargetStep{Action: Kill}
 	case f.sourceDecides() && (f.Terminating || r.Deleting || r.AbortRequested):
-		// The source withdraws it. It must not let the guest go to a pod that ends.
+		// The source withdraws it: it must not release the guest to a pod that ends.
 		return TargetStep{Action: TargetWait}
 	case f.sourceDecides():
 		return TargetStep{Action: TargetWait, Tell: Loaded}
@@ -148,7 +148,7 @@ func (f *TargetFacts) run() TargetStep {
 	stopped := runstate.Of(f.RunState).Outlook == runstate.Waits
 	switch {
 	case r.Final, r.Completed && stopped:
-		// The migration is over: its user may have paused the guest.
+		// The migration is over, and a user may have paused the guest.
 		return TargetStep{Action: TargetWait}
 	case stopped:
 		return TargetStep{Action: Run}

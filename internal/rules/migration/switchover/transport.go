@@ -1,7 +1,7 @@
 package switchover
 
-// Transport is the configuration of the migration stream, the same for both QEMUs: the source's virt-handler offers
-// one, and the target accepts as much as its QEMU supports. All versions support the zero value.
+// Transport configures the migration stream, for both QEMUs alike: the source's virt-handler offers one, and the target
+// accepts the part that its QEMU supports. All versions support the zero value.
 type Transport struct {
 	// Channels is the number of multifd connections; 0 sends memory on the main connection.
 	Channels int
@@ -18,8 +18,8 @@ const (
 	smallMemory    = 512 * mib // is sent while several connections are set up
 )
 
-// OfferOf returns the source's offer for a guest with memory bytes, if virt-handler may use cpus
-// CPUs. It has several connections only where one is the bottleneck.
+// OfferOf returns the source's offer for a guest with memory bytes and a virt-handler with cpus CPUs: several connections
+// only where one is the bottleneck.
 func OfferOf(l Limits, memory int64, cpus int) Transport {
 	t := Transport{PostCopy: l.PostCopy}
 	if memory > smallMemory && (l.Bandwidth <= 0 || l.Bandwidth > oneIsEnough) {
@@ -28,13 +28,13 @@ func OfferOf(l Limits, memory int64, cpus int) Transport {
 	return t
 }
 
-// Accepted returns the part of an offer that a target with cpus CPUs for virt-handler accepts. QEMU itself shows
-// whether it supports post-copy.
+// Accepted returns the part of an offer that a target with cpus CPUs for virt-handler accepts. QEMU shows whether it
+// supports post-copy.
 func (t Transport) Accepted(cpus int) Transport {
 	return Transport{Channels: channels(t.Channels, cpus), PostCopy: t.PostCopy}
 }
 
-// Tries returns the configurations for QEMU at the target, of which the first that works is used.
+// Tries returns the configurations for QEMU at the target: the first that works is used.
 func (t Transport) Tries() []Transport {
 	if t.PostCopy {
 		return []Transport{{PostCopy: true}, {Channels: t.Channels}}
