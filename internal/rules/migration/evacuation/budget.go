@@ -17,7 +17,7 @@ import (
 // BudgetName is the name of a namespace's PodDisruptionBudget.
 const BudgetName = "drydock-guests"
 
-// idle is how long an unneeded budget stays, so that restarting a VM does not cost two writes.
+// idle is how long an unneeded budget stays: restarting a VM must not cost two writes.
 const idle = 5 * time.Minute
 
 // Budget returns the budget that protects a namespace's launcher pods while virt-api does not answer. Only
@@ -37,7 +37,7 @@ func Budget(namespace string) *policyv1.PodDisruptionBudget {
 	}
 }
 
-// NeedsBudget reports whether the VMI has, or is to have, a guest that the budget protects.
+// NeedsBudget reports whether the VMI has or will have a guest that the budget protects.
 func NeedsBudget(vmi *v1.VirtualMachineInstance) bool {
 	return launcherpod.Kept(vmi) && !vmi.IsFinal() && vmi.DeletionTimestamp == nil
 }
@@ -53,8 +53,8 @@ const (
 	BudgetDelete
 )
 
-// DecideBudget plans for a namespace. budget is nil if it does not exist; idleSince is when it was first seen
-// unneeded. after is the requeue delay, zero for none.
+// DecideBudget plans for a namespace. budget is nil if it does not exist; idleSince is when it was first unneeded. after
+// is the requeue delay, zero for none.
 func DecideBudget(needed bool, budget *policyv1.PodDisruptionBudget, idleSince, now time.Time) (step BudgetStep, after time.Duration) {
 	switch {
 	case budget == nil && needed:

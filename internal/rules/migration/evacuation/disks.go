@@ -14,9 +14,8 @@ func Marked(vmi *v1.VirtualMachineInstance) bool {
 	return node != "" && node == vmi.Status.NodeName
 }
 
-// DiskMoves returns the moves of node-local disks that let a guest leave its node, if its VM allows them
-// (decision 342). There are none if one can't be moved, something else keeps the guest there, or a user has requested
-// other claims.
+// DiskMoves returns the moves of node-local disks that let a guest leave its node, if its VM allows them (decision 342).
+// It returns none if one can't be moved, something else keeps the guest there, or a user has requested other claims.
 func DiskMoves(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) []volumemigration.Move {
 	if vm == nil || vm.DeletionTimestamp != nil || vm.Spec.Template == nil || !metav1.IsControlledBy(vmi, vm) {
 		return nil

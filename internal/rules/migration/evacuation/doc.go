@@ -1,5 +1,5 @@
-// Package evacuation decides what happens to a guest when its launcher pod is to be evicted: the
-// answer to the eviction (Judge), and the actions for a marked VMI (Decide).
+// Package evacuation decides about evictions of launcher pods: the answer to the eviction (Judge),
+// and the actions for a marked VMI (Decide).
 //
 //	            eviction: Judge                     migrated
 //	not marked ─────────────────> evacuationNodeName ─────────> not marked, on another node
@@ -17,9 +17,9 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// CordonAnnotation names, on a marked VMI, the node that was cordoned at the eviction. Only such an evacuation
-// ends when the node is schedulable again: evictions also come from nodes that were never cordoned. KubeVirt has no
-// field for it. Who may change the VMI can change it, and so keep the guest on its node, as by a node selector.
+// CordonAnnotation names, on a marked VMI, the node that was cordoned at the eviction. Only such an evacuation ends when
+// the node is schedulable again: evictions also come from nodes that were never cordoned. KubeVirt has no field for it. A
+// user who can change the VMI can change it, and so keep the guest on its node, as by a node selector.
 const CordonAnnotation = "drydock.dev/evacuation-of-cordoned-node"
 
 // Strategy returns a VMI's eviction strategy, which defaults to the cluster's.

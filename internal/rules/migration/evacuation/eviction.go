@@ -16,9 +16,9 @@ import (
 // Eviction is a request to evict a pod, with the API server's objects.
 type Eviction struct {
 	Pod *corev1.Pod // nil if it does not exist
-	// VMI is the one that the pod names, nil if it does not exist. Everybody who creates pods can name one.
+	// VMI is the one that the pod names, nil if it does not exist. A user's pod can name one, too.
 	VMI *v1.VirtualMachineInstance
-	// VM is the VMI's, nil if it has none. It is read only where migration.HeldByDisks is true.
+	// VM is the VMI's, nil if it has none. It is read only if migration.HeldByDisks.
 	VM      *v1.VirtualMachine
 	Cluster v1.EvictionStrategy
 }
@@ -32,19 +32,19 @@ type Answer struct {
 
 var allowed = Answer{Allowed: true}
 
-// Triggered is in the message, in KubeVirt's words, by which the descheduler recognizes an evacuation.
+// Triggered is KubeVirt's text by which the descheduler recognizes an evacuation.
 const Triggered = "Eviction triggered evacuation of VMI"
 
-// Judge decides about an eviction. Only a pod that the VMI names by its UID is protected: a guest
-// runs in no other, and tenants can't write the VMI's status.
+// Judge decides about an eviction. It protects only a pod that the VMI's status names by its UID: a guest runs in no
+// other, and tenants can't write the status.
 //
 //	pod of the guest    None: allowed; External, LiveMigrateIfPossible: marked
 //	                    LiveMigrate: marked, or refused with the reason why it can't be migrated
 //	pod of the target   refused, unless the strategy is None
 //	any other           allowed
 //
-// Budget must allow the same evictions of pods that are neither ending nor left: otherwise the answers with and
-// without virt-api would differ.
+// Budget must allow the same evictions of pods that are neither ending nor left, so that the answers with and without
+// virt-api are the same.
 func Judge(e Eviction) Answer {
 	pod, vmi := e.Pod, e.VMI
 	switch {

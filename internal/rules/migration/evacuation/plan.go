@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 )
 
-// Question is one that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question int
 
 // The questions.
@@ -24,9 +24,9 @@ const (
 // Observed is the observed state of a VMI.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// VM is the VMI's, nil if it has none or it was not read: it counts only where migration.HeldByDisks is true.
+	// VM is the VMI's, nil if it has none or it was not read: it counts only if migration.HeldByDisks.
 	VM *v1.VirtualMachine
-	// Node is the one that the VMI is marked for, nil for none. NodeAsked means that it comes from the API server.
+	// Node is the one for which the VMI is marked, nil for none. NodeAsked means that it comes from the API server.
 	Node      *corev1.Node
 	NodeAsked bool
 	// Migrations are for the VMI's name. Asked means that they, the VMI and the VM come from the API server.
@@ -61,7 +61,7 @@ func Decide(o Observed) Plan {
 	case Strategy(vmi, o.Cluster) == v1.EvictionStrategyNone:
 		return o.end()
 	case uncordoned && !o.NodeAsked:
-		// A cache may show the node as it was before the drain.
+		// A cache may show the node before the drain.
 		return Plan{Needs: NeedNode}
 	case uncordoned:
 		return o.end()
@@ -85,12 +85,12 @@ func (o *Observed) end() Plan {
 	return p
 }
 
-// evacuate migrates the VMI, by one migration at a time. It stops a guest that can't be migrated, if its VMI asks for
-// that; one whose disks are being moved to other claims can be migrated soon.
+// evacuate migrates the VMI, by one migration at a time. It stops a guest that can't be migrated, if its VMI asks for that,
+// except while its disks are being moved to other claims.
 func (o *Observed) evacuate() Plan {
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if migration.InFlight(o.VMI) || slices.ContainsFunc(o.Migrations, pending) {
-		return Plan{} // Their changes cause the next look.
+		return Plan{} // their changes cause the next decision
 	}
 	if migration.Movable(o.VMI) != nil {
 		switch {
@@ -110,7 +110,7 @@ func (o *Observed) evacuate() Plan {
 	return Plan{Create: o.next()}
 }
 
-// No event tells that a VM no longer allows its disks to migrate with the guest.
+// No event says that a VM no longer allows its disks to migrate with the guest.
 const disksInterval = 20 * time.Second
 
 func (o *Observed) next() *v1.VirtualMachineInstanceMigration {

@@ -1,8 +1,8 @@
-// Package migrationrequired decides whether a VMI needs a migration to get the state that its VM's
-// template requests, and the content of its condition MigrationRequired.
+// Package migrationrequired decides whether a VMI needs a migration to follow its VM's template, and the content of its
+// condition MigrationRequired.
 //
-// Code that needs another launcher pod to change a running guest passes a Need. Package workloadupdate decides whether
-// and when a migration is created. This package must not import a client, read the clock or know a field of a VMI's spec.
+// Code that needs another launcher pod for a change passes a Need. Package workloadupdate decides whether and when a
+// migration is created. This package must not import a client, read the clock or know a field of a VMI's spec.
 //
 //	            a need                      more than ten seconds          the guest has arrived
 //	no condition ────────────> False, pending ────────────────────> True ──────────────────────> no condition
@@ -10,8 +10,8 @@
 //	     └───────────── nothing is needed any more ─────┴─────────────┘
 //
 // The ten seconds are for changes of the current pod (an attacher of interfaces, a resize). They begin
-// with the condition, not with each need, so that successive changes do not postpone it. True does not
-// become False while there is a need: a migration may be under way.
+// with the condition, so that successive needs do not postpone it. True does not become False while
+// there is a need: a migration may be under way.
 //
 // A need that a migration has not met is futile: it keeps the condition False with the reason.
 package migrationrequired
@@ -30,7 +30,7 @@ const patience = 11 * time.Second
 
 const maxMessage = 1024
 
-// manual is appended if a migration is required and the cluster creates none.
+// manual is appended if the cluster does not create a required migration.
 const manual = "the cluster makes no migration for that (LiveMigrate is not among spec.workloadUpdateStrategy.workloadUpdateMethods of the KubeVirt object): migrate the VM"
 
 // Need is a difference between a guest's launcher pod and the desired one.
@@ -46,8 +46,8 @@ type Guest struct {
 	Stays     bool  // a need does not cause a migration by itself
 }
 
-// Decide returns the desired condition without its times, nil for none, and when to look again, 0 for only after a
-// change. current is nil for none.
+// Decide returns the desired condition without its times, nil for none, and the delay until the next decision, 0 for after
+// a change. current is nil for none.
 func Decide(needs []Need, current *v1.VirtualMachineInstanceCondition, guest Guest, now time.Time) (*v1.VirtualMachineInstanceCondition, time.Duration) {
 	if len(needs) == 0 {
 		return nil, 0

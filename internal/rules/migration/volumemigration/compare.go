@@ -11,9 +11,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// Compare returns the moves from a running VMI's claims to a template's, or the reasons why volumes can't be
-// moved: a change of several volumes is one change. Volumes that are hotpluggable in only one of the two are
-// not compared.
+// Compare returns the moves from a running VMI's claims to a template's, or the reasons why volumes can't be moved: all
+// move or none. It skips volumes that are hotpluggable in only one of the two.
 func Compare(vmi *v1.VirtualMachineInstance, wanted *v1.VirtualMachineInstanceSpec) (moves []Move, refusals []string) {
 	running := &vmi.Spec
 	for i := range wanted.Volumes {
@@ -102,8 +101,8 @@ func unfitDisk(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	return "it has no disk"
 }
 
-// Alike returns started, the spec that the VMI was started from, with those claims of wanted that
-// need no restart: the VMI has them, or is being moved to them.
+// Alike returns started, the spec from which the VMI was started, with the claims of wanted that need no restart: the VMI
+// has them, or is being moved to them.
 func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move) *v1.VirtualMachineInstanceSpec {
 	out := *started
 	out.Volumes = nil
@@ -128,8 +127,8 @@ func settled(running *v1.VirtualMachineInstanceSpec, to *v1.Volume) bool {
 	return written && machine.Hotpluggable(from) == machine.Hotpluggable(to)
 }
 
-// Rename gives the VMI's volumes the template's source if it is the same claim, which a DataVolume
-// names as well, and reports a change.
+// Rename gives the VMI's volumes the template's source if both name the same claim, as claim or DataVolume, and reports a
+// change.
 func Rename(running, wanted *v1.VirtualMachineInstanceSpec) bool {
 	changed := false
 	for i := range wanted.Volumes {

@@ -32,7 +32,7 @@ func SizeOf(vmi *v1.VirtualMachineInstance, volume string) int64 {
 	return 0
 }
 
-// Canceled reports whether the VMI's migratedVolumes are canceled. Without any, a cancellation is over.
+// Canceled reports whether the VMI's migratedVolumes are canceled, false without any.
 func Canceled(vmi *v1.VirtualMachineInstance) bool {
 	if len(vmi.Status.MigratedVolumes) == 0 {
 		return false

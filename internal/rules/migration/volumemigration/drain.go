@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// When a node is drained, disks that only this node reaches are moved to new claims in the same way
-// as to a user's: the VM's template names them (decision 342).
+// A drain moves disks that only the node reaches to new claims as a user would: the VM's template names them (decision
+// 342).
 
 const (
 	// DrainAnnotation on a VM lets a drain move its disks to other claims, if the value is DrainMigrate.
@@ -36,8 +36,8 @@ func DrainAllowed(vm *v1.VirtualMachine) bool {
 	return ByMigration(&vm.Spec) && vm.Annotations[DrainAnnotation] == DrainMigrate
 }
 
-// Exits returns the move off the node for each volume that could be migrated, needed or not. The claim's
-// name changes with the guest's pod: it was never a guest's disk before.
+// Exits returns the move off the node for each volume that could be migrated, needed or not. The new claim's name follows
+// from the guest's pod, so that it was never a guest's disk before.
 func Exits(vmi *v1.VirtualMachineInstance) []Move {
 	var moves []Move
 	for i := range vmi.Spec.Volumes {
@@ -69,7 +69,7 @@ func Local(vmi *v1.VirtualMachineInstance) (moves []Move, refusals []string) {
 	return moves, refusals
 }
 
-// judgeLocal reports whether the volume keeps the guest on its node until it is moved, or why it can't be moved.
+// judgeLocal reports whether the volume keeps the guest on its node, or why it can't be moved.
 func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why string) {
 	claim, onClaim := volumeclaim.Of(&v.VolumeSource)
 	info := claimInfo(vmi, v.Name)
@@ -94,8 +94,8 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 	return why == "", why
 }
 
-// Left returns why the moves are impossible: the claim of another volume keeps the guest on its node. It returns "" if none
-// is known to. KubeVirt's clients match the sentence.
+// Left returns why the moves are in vain: another volume's claim keeps the guest on its node. It returns "" if none is
+// known. KubeVirt's clients match the sentence.
 func Left(vmi *v1.VirtualMachineInstance, moves []Move) string {
 	if len(moves) == 0 {
 		return ""
@@ -139,15 +139,14 @@ func (m Move) Names(template *v1.VirtualMachineInstanceSpec) bool {
 	return claimOf(template, m.Volume) == m.To
 }
 
-// Open reports whether the template has each volume on one of its move's two claims: no user wants another.
+// Open reports whether the template has each volume on one of its move's two claims: no user has chosen another.
 func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
 	return !slices.ContainsFunc(moves, func(m Move) bool {
 		return !m.Names(template) && claimOf(template, m.Volume) != m.From
 	})
 }
 
-// Name writes the new claims into the VM's template, and their names into its dataVolumeTemplates: each of
-// these must be a volume's.
+// Name writes the new claims into the VM's template and its dataVolumeTemplates, each of which must be a volume's.
 func Name(vm *v1.VirtualMachine, moves []Move) {
 	for _, m := range moves {
 		if v := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
@@ -157,7 +156,7 @@ func Name(vm *v1.VirtualMachine, moves []Move) {
 	}
 }
 
-// TakeBack writes the VMI's current claims back into the VM's template where that names the moves' new ones.
+// TakeBack replaces the moves' new claims in the VM's template by the VMI's current ones.
 func TakeBack(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Move) {
 	for _, m := range moves {
 		v, is := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume), volumeclaim.Named(vmi.Spec.Volumes, m.Volume)
@@ -176,8 +175,7 @@ func renameTemplate(vm *v1.VirtualMachine, from, to string) {
 	}
 }
 
-// NewDestination returns the DataVolume of a new claim that is like the old one and as large. owned
-// makes the VM its owner.
+// NewDestination returns the DataVolume of a new claim like the old one, of the same size. owned makes the VM its owner.
 func NewDestination(vm *v1.VirtualMachine, move Move, old *corev1.PersistentVolumeClaim, owned bool) *cdiv1.DataVolume {
 	size := old.Spec.Resources.Requests.Storage()
 	if given := old.Status.Capacity.Storage(); given.Cmp(*size) > 0 {

@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// If the claim of a hotpluggable volume changes, the old disk is unplugged and another one plugged.
-// Where changes are made by migration, the disk is copied instead and stays plugged (decision 343).
+// If a hotpluggable volume's claim changes, the old disk is unplugged and another one plugged. With
+// changes by migration, the disk is copied and stays plugged (decision 343).
 
 // Exchange is a hotpluggable volume of a template whose claim changes and can't be copied.
 type Exchange struct {
@@ -57,8 +57,8 @@ func unready(vmi *v1.VirtualMachineInstance, m Move) string {
 	return ""
 }
 
-// Held returns the template for plugging the VMI's hotpluggable volumes: without the new claims of disks
-// that are to be copied. These are all that change if byMigration, else those of unfinished moves.
+// Held returns the template for plugging the VMI's hotpluggable volumes, without the new claims of disks that will be
+// copied: all that change if byMigration, else those of unfinished moves.
 func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, byMigration bool, unfinished []Move) *v1.VirtualMachineInstanceSpec {
 	drift := hotplugspec.ReadDrift(vmi.Annotations)
 	out := *template
@@ -75,7 +75,7 @@ func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpe
 		case m.From == m.To || !byMigration && !slices.Contains(unfinished, m):
 			out.Volumes = append(out.Volumes, v)
 		case drift.Added(v.Name):
-			// Without a volume in the template, it stays the VMI's alone.
+			// A volume that the template lacks stays the VMI's own.
 		default:
 			v.VolumeSource = from.VolumeSource
 			out.Volumes = append(out.Volumes, v)

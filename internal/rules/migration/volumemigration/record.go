@@ -15,8 +15,7 @@ func Recorded(status *v1.VirtualMachineStatus) []Move {
 	return Read(status.VolumeUpdateState.VolumeMigrationState.MigratedVolumes)
 }
 
-// Record writes the moves into a VM's status, unless they are there already. It returns the new entries, which
-// Describe completes.
+// Record writes the moves into a VM's status, unless it has them. It returns the new entries, which Describe completes.
 func Record(status *v1.VirtualMachineStatus, moves []Move) []v1.StorageMigratedVolumeInfo {
 	switch {
 	case slices.Equal(moves, Recorded(status)) && (len(moves) > 0 || status.VolumeUpdateState == nil):
@@ -30,8 +29,8 @@ func Record(status *v1.VirtualMachineStatus, moves []Move) []v1.StorageMigratedV
 	return nil
 }
 
-// Kept returns the undecided moves: their disk is, as far as known, on the old claim, and the template names the copy
-// or the VMI is about to make it. vmi is nil if it is gone.
+// Kept returns the undecided moves: the disk is on the old claim, as far as known, and the template names the copy or the
+// VMI will make it. vmi is nil if it is gone.
 func Kept(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) []Move {
 	return slices.DeleteFunc(slices.Clone(recorded), func(m Move) bool {
 		named := claimOf(template, m.Volume) == m.To

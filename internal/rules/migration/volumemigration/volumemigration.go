@@ -1,6 +1,6 @@
-// Package volumemigration holds the rules of storage migration: which changes of a VM's volumes are
-// made by copying disks to other claims while the guest runs, who has which claims during that, and
-// which claims a VM may start with if it was not completed.
+// Package volumemigration has the rules of storage migration: which changes of a VM's volumes are
+// made by copying disks to other claims of a running guest, which claims count meanwhile, and which
+// ones a VM may start with after an unfinished copy.
 //
 //	template names other claims ──> VM's record ──> VMI's migratedVolumes ──> migration ──> VMI's spec
 //	         (Compare)               (Kept)             (Of, Target)           (Misplaced)    (Arrive)
@@ -69,8 +69,7 @@ func Write(moves []Move) []v1.StorageMigratedVolumeInfo {
 	return list
 }
 
-// Describe completes entries of Write by what is known about their claims: of the source by the VMI's status, of the
-// destination by the claim.
+// Describe completes entries of Write: the source from the VMI's status, the destination from its claim.
 func Describe(list []v1.StorageMigratedVolumeInfo, vmi *v1.VirtualMachineInstance, claims map[string]*corev1.PersistentVolumeClaim) {
 	for i := range list {
 		entry := &list[i]
@@ -100,8 +99,8 @@ func Of(vmi *v1.VirtualMachineInstance) []Move {
 	})
 }
 
-// Target returns the VMI for the target of its migration: with the new claims in its spec and in
-// the status of plugged volumes, whose other information has to be looked up. Without moves it returns vmi.
+// Target returns the VMI for the target of its migration: with the new claims in its spec and in the status of plugged
+// volumes, whose other information the caller must look up. Without moves it returns vmi.
 func Target(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	moves := Of(vmi)
 	if len(moves) == 0 {
@@ -145,7 +144,7 @@ func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	}}
 }
 
-// Misplaced returns why a target pod has other claims than the VMI needs, "" if it has not.
+// Misplaced returns why a target pod's claims are not those that the VMI needs, "" if they are.
 func Misplaced(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	wanted := Target(vmi)
 	for i := range wanted.Spec.Volumes {

@@ -1,5 +1,5 @@
-// Package workloadupdate decides which guests are moved to a pod of the newest image, and how: by a
-// migration, or by an eviction of the pod, which stops its guest.
+// Package workloadupdate decides which guests move to a pod of the newest image: by a migration, or
+// by an eviction of the pod, which stops the guest.
 //
 //	             another image,
 //	             MigrationRequired or VolumesChange
@@ -112,8 +112,8 @@ func (p *planning) planVMI(vmi *v1.VirtualMachineInstance) {
 	}
 }
 
-// busy reports whether a guest must wait: it is starting or stopping, is already being moved to a newer pod, or its
-// node does not answer. Its eviction would take another guest's place.
+// busy reports whether a guest must wait: it is starting or stopping, is already moving to a newer pod, or its node does
+// not answer. Its eviction would take another guest's place in a batch.
 func busy(vmi *v1.VirtualMachineInstance) bool {
 	return vmi.Status.Phase != v1.Running || vmi.IsMarkedForEviction() || migration.InFlight(vmi) ||
 		vmistatus.Interrupted(vmi) || vmistatus.Unanswered(vmi)
@@ -138,7 +138,7 @@ func (p *planning) by(method v1.WorkloadUpdateMethod) bool {
 	return slices.Contains(p.Strategy.WorkloadUpdateMethods, method)
 }
 
-// protected reports whether an eviction of an unmigratable guest would be refused: it would take a place in every batch.
+// protected reports whether an unmigratable guest's eviction would be refused: it would take a place in every batch.
 func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool {
 	switch evacuation.Strategy(vmi, cluster) {
 	case v1.EvictionStrategyNone, v1.EvictionStrategyLiveMigrateIfPossible:
@@ -147,13 +147,13 @@ func protected(vmi *v1.VirtualMachineInstance, cluster v1.EvictionStrategy) bool
 	return true
 }
 
-// migrate creates a migration unless one is pending or has just ended, and no more than may run: waiting guests need no
-// object. volumes means that it copies disks to other claims: KubeVirt's clients find it by its label.
+// migrate creates a migration unless one is pending or has just ended, or as many run as may. volumes means that it copies
+// disks to other claims: KubeVirt's clients find it by its label.
 func (p *planning) migrate(vmi *v1.VirtualMachineInstance, volumes bool) {
 	of := p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}]
 	pending := func(m *v1.VirtualMachineInstanceMigration) bool { return !m.IsFinal() }
 	if p.underway >= p.MostMigrations || slices.ContainsFunc(of, pending) {
-		return // Their end causes the next look.
+		return // their end causes the next decision
 	}
 	if left := migration.Pause(of, p.Now); left > 0 {
 		p.plan.After = backoff.Sooner(p.plan.After, left)
@@ -176,7 +176,7 @@ func volumesLabel(vmi *v1.VirtualMachineInstance) string {
 	return vmi.Name
 }
 
-// cancel is for a reverted change. A migration that was handed over goes on.
+// cancel is for a reverted change. A migration that was handed over continues.
 func (p *planning) cancel(vmi *v1.VirtualMachineInstance) {
 	for _, m := range p.of[types.NamespacedName{Namespace: vmi.Namespace, Name: vmi.Name}] {
 		begun := m.TargetIsHandedOff() || vmi.Status.MigrationState != nil && vmi.Status.MigrationState.MigrationUID == m.UID

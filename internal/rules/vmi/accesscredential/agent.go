@@ -16,7 +16,7 @@ const (
 	maxUserKeys = 1 << 20
 )
 
-// Delivery is the credentials that the guest agent is to set.
+// Delivery has the credentials for the guest agent.
 type Delivery struct {
 	Keys      map[string][]string // the complete authorized_keys lines of each user
 	Passwords map[string]string
@@ -63,8 +63,8 @@ func passwordsByAgent(c *v1.AccessCredential) bool {
 	return c.UserPassword != nil && c.UserPassword.PropagationMethod.QemuGuestAgent != nil
 }
 
-// ForAgent returns the credentials for the agent; read returns the files of a Secret. A user gets the keys of all
-// Secrets that name him. A Secret of passwords has a file for each user.
+// ForAgent returns the credentials for the agent; read returns the files of a Secret. A user gets the keys of all Secrets
+// with the user's name. A Secret of passwords has a file for each user.
 func ForAgent(spec *v1.VirtualMachineInstanceSpec, read func(Source) ([]File, error)) (Delivery, error) {
 	d := Delivery{Keys: map[string][]string{}, Passwords: map[string]string{}}
 	for i := range spec.AccessCredentials {

@@ -1,7 +1,7 @@
 // Package implied adds the devices that a spec implies without naming them: a disk for each volume, the pod network,
 // the input device of autoattachInputDevice. It must not choose models or buses.
 //
-// Admission uses it for VMIs, and package instancetype for VMs, since preferences are also about those devices.
+// Admission uses it for VMIs, and package instancetype for VMs, because preferences apply to those devices.
 package implied
 
 import (

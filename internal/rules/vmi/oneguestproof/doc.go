@@ -1,8 +1,8 @@
-// Package oneguestproof proves that a virtual machine never has two guests, as far as Drydock's decisions go: it
-// explores every state that they reach together with all other participants in a VM's life.
+// Package oneguestproof proves that Drydock's decisions never give a VM two guests: it explores every state that they
+// reach together with all other participants in a VM's life.
 //
 // It owns that exploration, which is a test. It must not have a rule of its own: it calls packages vmicontroller,
-// vmcontroller, launcherpod and vmihandler, which decide for virt-controller and virt-handler.
+// vmcontroller, launcherpod and vmihandler.
 //
 // The participants:
 //
@@ -16,11 +16,10 @@
 //	                 removes owner references and finalizers, and labels as far as the
 //	                 policy config/rbac/pod-policy.yaml lets an editor
 //
-// At most one QEMU of the VM runs in every state (G1). The model can get from every state to one in which the VM runs
-// and no pod of an earlier VMI is left (G2); the user's only help is to bring a node back. At most one of two VMs
-// with a disk on one claim has a guest (G3); a separate, smaller model covers this.
+// In every state, at most one QEMU of the VM runs (G1). From every state the model can reach one in which the VM runs
+// and no pod of an earlier VMI is left (G2); the user helps only by bringing a node back. At most one of two VMs with a
+// disk on one claim has a guest (G3), in a separate, smaller model.
 //
-// The model has time as far as the rules depend on it: the grace period of a guest whose pod's object is gone passes
-// only when the kubelet of a responsive node has ended the pod's processes. That kubelets keep this time is assumed,
-// not proven.
+// Time: the grace period of a guest whose pod object is gone passes only when the kubelet of a responsive node has ended
+// the pod's processes. That kubelets keep this time is assumed, not proven.
 package oneguestproof

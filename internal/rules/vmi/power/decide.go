@@ -1,8 +1,8 @@
 // Package power decides about the CPUs of a running guest: users' requests (pause, unpause, reset, reboot), when
 // virt-handler resumes a guest by itself, and whether a guest may be sent to another node.
 //
-// A request gets two decisions: Queue's when it arrives, by the requests that wait, and Decide's when its turn comes,
-// by the state that QEMU reports then. The package must not know how requests arrive, nor how QEMU is asked.
+// A request gets two decisions: Queue's at its arrival, by the waiting requests, and Decide's in its turn, by QEMU's
+// current state. The package must not know how requests arrive, nor how QEMU is asked.
 package power
 
 import "drydock.dev/drydock/internal/qemu/runstate"
@@ -19,8 +19,8 @@ type Guest struct {
 // Action is an action on the guest.
 type Action string
 
-// The actions. DecideStopped follows on Stop, Proceed also removes the marker of a pause, and Mark adds it to a
-// stopped guest.
+// The actions. DecideStopped follows Stop, Proceed also removes the marker of a pause, and Mark adds it to a stopped
+// guest.
 const (
 	Refuse      Action = "refuse"
 	Stop        Action = "stop"
@@ -55,7 +55,7 @@ func (d Decision) Refusal() error {
 
 func refused(message string) Decision { return Decision{Refuse, message} }
 
-// Decide decides on a request in its turn. A reboot that is not refused is up to the guest's agent.
+// Decide decides on a request in its turn. The guest's agent makes an accepted reboot.
 func Decide(r Request, g Guest) Decision {
 	switch r {
 	case Pause:
@@ -83,7 +83,7 @@ func decidePause(g Guest) Decision {
 	case g.State.Outlook != runstate.Runs && g.State.Name != runstate.IOError:
 		return refusePause(g.State)
 	case g.Migrating:
-		// The target could not know that the guest has to stay paused (decision 297).
+		// The target could not know that the guest must stay paused (decision 297).
 		return refused("VMI cannot be paused while it is migrated")
 	}
 	return Decision{Action: Stop}
@@ -91,13 +91,13 @@ func decidePause(g Guest) Decision {
 
 const refusedHeld = "VMI cannot be paused while its disks are being snapshotted; try again"
 
-// DecideStopped decides by the state after Stop: an error of a disk or of QEMU may have come first.
+// DecideStopped decides by the state after Stop: a disk's or QEMU's error may have come first.
 func DecideStopped(state runstate.State) Decision {
 	switch {
 	case state.Name == runstate.IOError:
 		return Decision{Action: Mark}
 	case state.Name == runstate.Held:
-		// virt-launcher was faster, or will resume the guest that was stopped here.
+		// virt-launcher was faster, or will resume the guest.
 		return refused(refusedHeld)
 	case state.Reason != runstate.ReasonPausedByUser:
 		return refusePause(state)
@@ -112,7 +112,7 @@ func refusePause(state runstate.State) Decision {
 	return refused("VMI cannot be paused: " + state.Message)
 }
 
-// It does not matter what has stopped the guest.
+// The cause of the guest's stop does not matter.
 func decideUnpause(g Guest) Decision {
 	switch {
 	case g.Halted && !g.Paused:
@@ -129,7 +129,7 @@ func decideUnpause(g Guest) Decision {
 	return Decision{Action: Proceed}
 }
 
-// A guest that its user has paused stays paused; one that only an I/O error has stopped runs.
+// A guest that a user has paused stays paused; one that only an I/O error has stopped runs.
 func decideReset(g Guest) Decision {
 	switch {
 	case g.State.Outlook != runstate.Runs && g.State.Outlook != runstate.Waits:

@@ -35,7 +35,7 @@ type entry struct {
 	users int // who wait for the result
 }
 
-// most bounds the users who wait and the requests in work: any user of the namespace may ask, as often as they like.
+// most bounds the waiting users and the taken requests: users may ask without limit.
 const most = 64
 
 // Queue has the requests without a result: waiting in the order of their arrival, or taken. The zero value is open
@@ -49,10 +49,10 @@ type Queue struct {
 	closed         string // why all requests are refused, "" for none
 }
 
-// Add adds a request. The ticket is that of the result, reason that of a refusal.
+// Add adds a request. The ticket is for the result, reason for a refusal.
 //
-// Two resets or reboots in one moment are one. So is a reboot after a taken one, which may wait long for the guest's
-// agent. A second pause is not ignored: its answer depends on whether the first succeeds.
+// Two waiting resets or reboots are one, and so is a reboot after a taken one, which may wait long for the guest's agent.
+// A second pause is not ignored: its answer depends on the first one's success.
 func (q Queue) Add(r Request) (next Queue, of Ticket, answer Answer, reason string) {
 	if q.closed != "" {
 		return q, Ticket{}, Refused, q.closed
@@ -86,7 +86,7 @@ func withUsers(list []entry, at, more int) []entry {
 	return list
 }
 
-// A taken request counts even when its users have gone.
+// A taken request counts also when its users have gone.
 func (q Queue) load() (n int) {
 	for i := range q.waiting {
 		n += q.waiting[i].users
@@ -97,8 +97,8 @@ func (q Queue) load() (n int) {
 	return n
 }
 
-// Drop removes a user who does not wait any more. dropped means that nobody waits for the request and that it is not
-// acted on. A request that was taken is never dropped.
+// Drop removes a user who no longer waits. dropped means that nobody waits for the request, which has no effect. A taken
+// request is never dropped.
 func (q Queue) Drop(of Ticket) (next Queue, dropped bool) {
 	next = q
 	if at := find(q.taken, of); at >= 0 {
@@ -117,7 +117,7 @@ func (q Queue) Drop(of Ticket) (next Queue, dropped bool) {
 	return next, true
 }
 
-// Take returns all requests that wait. They stay until Finish.
+// Take returns all waiting requests. They stay until Finish.
 func (q Queue) Take() (next Queue, turn []Ticket) {
 	for i := range q.waiting {
 		turn = append(turn, q.waiting[i].Ticket)
@@ -133,7 +133,7 @@ func (q Queue) Finish(of Ticket) Queue {
 	return q
 }
 
-// Close refuses later requests. The caller takes those that wait.
+// Close refuses later requests. The caller takes the waiting ones.
 func (q Queue) Close(reason string) Queue {
 	q.closed = reason
 	return q

@@ -21,12 +21,12 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// failurePause is how long a VMI that failed before its guest ran is kept before it is replaced, so that a permanent
-// cause costs a few VMIs a minute and not hundreds.
+// failurePause is how long a VMI that failed before its guest ran keeps its place: a permanent cause must cost few VMIs a
+// minute.
 const failurePause = 10 * time.Second
 
-// A turn creates and deletes at most batch VMIs each, so that the number of a spec, which nothing bounds, costs no
-// memory and holds up no other replica set. batchPause is how long the next turn waits for an event.
+// A turn creates and deletes at most batch VMIs each: the unbounded number in a spec must cost no memory and delay no
+// other replica set. batchPause is how long the next turn waits for an event.
 const (
 	batch      = 25
 	batchPause = time.Second
@@ -41,8 +41,8 @@ type Plan struct {
 
 // Decide returns the plan. vmis are all VMIs of the namespace, whoever owns them.
 //
-// Replicas' names are derived from the replica set's UID and the lowest free numbers. So a creation that is repeated
-// because of a late cache meets the first one's name, and there are never more replicas than requested.
+// Replicas' names follow from the replica set's UID and the lowest free numbers. So a creation that is repeated because of
+// a late cache fails by the name, and there are never more replicas than requested.
 func Decide(rs *v1.VirtualMachineInstanceReplicaSet, selector labels.Selector, vmis []*v1.VirtualMachineInstance, now time.Time) Plan {
 	var p Plan
 	active := p.sort(rs, selector, vmis, now)
@@ -129,7 +129,7 @@ func pauseLeft(vmi *v1.VirtualMachineInstance, now time.Time) time.Duration {
 	return max(0, failed.Add(failurePause).Sub(now))
 }
 
-// dispensable orders VMIs by how little their removal costs: first those that are not ready, then the youngest.
+// dispensable orders VMIs for removal: first those that are not ready, then the youngest.
 func dispensable(a, b *v1.VirtualMachineInstance) int {
 	if ra, rb := isReady(a), isReady(b); ra != rb {
 		if rb {

@@ -14,12 +14,9 @@ import (
 
 // Plan has a verb's changes of a VirtualMachine, in this order.
 type Plan struct {
-	// GracePeriod is written to the running VMI if a stop is to be shorter than the VM's own.
-	GracePeriod *int64
-	// Requests replace status.stateChangeRequests; nil leaves them.
-	Requests []v1.VirtualMachineStateChangeRequest
-	// RunStrategy is the VM's new one, "" leaves it.
-	RunStrategy v1.VirtualMachineRunStrategy
+	GracePeriod *int64                                // for the running VMI, if shorter than the VM's own
+	Requests    []v1.VirtualMachineStateChangeRequest // replace status.stateChangeRequests; nil leaves them
+	RunStrategy v1.VirtualMachineRunStrategy          // the VM's new one; "" leaves it
 }
 
 // Apply edits the VM's spec and status. A VM with the deprecated field running keeps using it.

@@ -1,7 +1,7 @@
-// Package verb decides the effect of users' verbs (start, stop, pause, console, …) in the present state of a VM or of
-// its guest, and refuses them with the status codes and messages of the KubeVirt API.
+// Package verb decides the effect of users' verbs (start, stop, pause, console, …) by the state of a VM or its guest, and
+// refuses them with the status codes and messages of the KubeVirt API.
 //
-// It must not decide how virtual machines change by themselves (package vmcontroller), or which verbs a user may use.
+// It must not decide how VMs change by themselves (package vmcontroller), or which verbs a user may use.
 package verb
 
 import (

@@ -15,8 +15,8 @@ type Event struct {
 	Type, Reason, Action, Message string
 }
 
-// EventsOf returns events for a wait that may need the owner's help, and for a failure. Transient problems are in the
-// conditions only, the launcher pod's creation in status.activePods.
+// EventsOf returns events for a wait that may need the owner's help, and for a failure. Transient problems are only in
+// the conditions, the launcher pod's creation in status.activePods.
 func EventsOf(from, to *v1.VirtualMachineInstance) []Event {
 	var out []Event
 	if c := condition.Find(to.Status.Conditions, v1.VirtualMachineInstanceSynchronized); c != nil && c.Status == corev1.ConditionFalse {

@@ -16,9 +16,9 @@ import (
 // ReasonMaintenance is Synchronized's reason for a VMI whose VM is locked.
 const ReasonMaintenance = "Maintenance"
 
-// MaintainerOn reports whether a maintenance pod may write to one of the claims. of is the VM that the pod names, or
-// the VMI without a VM, read from the API server after the pod. A gated pod does not write, but one with the lock may
-// lose its gate at any moment. Every later read shows it, like a launcher pod with a node.
+// MaintainerOn reports whether a maintenance pod may write to one of the claims. of is the VM that the pod names, or the
+// VMI without a VM, read from the API server after the pod. A gated pod does not write, but one with the lock may lose its
+// gate at any moment. Every later read shows it, as it does a launcher pod with a node.
 func MaintainerOn(claims []string, pod *corev1.Pod, of lock.Machine) (Rival, bool) {
 	r := Rival{Pod: pod.Name, Maintains: lock.For(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time, Claim: writtenOf(claims, pod)}
 	holder := of != nil && lock.HeldBy(of, pod) && !lock.Ended(pod)
@@ -33,7 +33,7 @@ func (d *decision) locked() bool {
 	return locked
 }
 
-// The VMI of a VM to be halted is deleted. A pod with the lock that does not run yet gives way.
+// The VMI of a VM to be halted is deleted. A locked pod that does not run yet gives way.
 func (d *decision) awaitUnlock() {
 	l, _ := lock.Of(d.o.VM)
 	d.p.After = rivalPause
@@ -62,7 +62,7 @@ func (d *decision) maintain() {
 	d.facts.Maintain = m
 }
 
-// The deletion lets virt-launcher press the power button and wait up to the VMI's grace period. A migration ends
+// After the pod's deletion virt-launcher presses the power button, and waits for the VMI's grace period. A migration ends
 // first.
 func (d *decision) shutDown() {
 	o := &d.o
@@ -70,8 +70,8 @@ func (d *decision) shutDown() {
 		o.Pod != nil && o.Pod.DeletionTimestamp == nil && !podstatus.Terminal(o.Pod)
 }
 
-// decideAnew resets an ended VMI once the API server has confirmed that its pods are gone: the next guest's pod has
-// the first one's name. It returns false while a pod has not ended.
+// decideAnew resets an ended VMI when the API server has confirmed that its pods are gone: the next guest's pod has the
+// same name. It returns false while a pod has not ended.
 func (d *decision) decideAnew() bool {
 	o := &d.o
 	other := d.migrated()

@@ -111,7 +111,7 @@ func (s *side) end(vmi *v1.VirtualMachineInstance) *vmistatus.End {
 	return vmistatus.EndOfPod(vmi, s.pod)
 }
 
-// While status.activePods has both pods, the guest may be in either. With one it costs no more API reads than others.
+// While status.activePods has both pods, the guest may be in either. A VMI with one pod costs no extra API reads.
 func (d *decision) migrated() bool { return launcherpod.OtherName(d.o.VMI) != "" }
 
 func (d *decision) arrived() bool { return launcherpod.Arrived(d.o.VMI) }
@@ -193,8 +193,8 @@ func (d *decision) switchNode(target *corev1.Pod) {
 	delete(d.p.VMI.Annotations, evacuation.CordonAnnotation)
 }
 
-// arriveVolumes sets the spec's volumes to the claims that the guest has written to at the target, in the write of
-// the arrival, as hotplug.Arrive does for the status. Copies requested afterwards belong to the next migration.
+// arriveVolumes sets the spec's volumes to the claims that the guest writes to at the target, in the write of the arrival,
+// as hotplug.Arrive does for the status. Later requests for copies belong to the next migration.
 func (d *decision) arriveVolumes() {
 	d.p.VMI.Spec = volumemigration.Arrive(&d.o.VMI.Spec, volumemigration.Of(d.o.VMI))
 }
@@ -224,8 +224,7 @@ func (d *decision) reportCurrent(current *side) {
 	}
 }
 
-// otherEnded reports whether the VMI has no other pod that may run; settled, whether the API server need not be
-// asked.
+// otherEnded reports whether the VMI has no other pod that may run. settled is false if the API server must be asked.
 func (d *decision) otherEnded() (ended, settled bool) {
 	if launcherpod.OtherName(d.o.VMI) == "" {
 		return true, true

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// decideRequired plans changes that a running guest's pod can take; others set MigrationRequired. It waits while the
+// decideRequired plans the changes that a running guest's pod can take; others set MigrationRequired. It waits while the
 // guest may be in either of two pods.
 func (d *decision) decideRequired() {
 	o := &d.o

@@ -11,18 +11,18 @@
 //
 // Invariants:
 //   - The phase never goes back, and a final phase never changes, unless the VMI must have no guest for
-//     now: it starts over once its guest has ended and its pods are gone (maintenance.go).
+//     now: it starts over when its guest has ended and its pods are gone (maintenance.go).
 //   - A VMI starts in at most one launcher pod, whose name follows from the VMI's UID. The pod with that
 //     name is the VMI's, whatever its owner (launcherpod.BondOf). A migrating VMI has a second one
 //     (migration.go).
 //   - No guest runs before Scheduled is written: virt-handler starts QEMU only in a pod in
-//     status.activePods. So a pod that vanishes before is created again. One that vanishes after is the
-//     end of the VMI, but not at once: a pod deleted by force vanishes while its guest runs (podlost.go).
+//     status.activePods. So a pod that vanishes before is created again. One that vanishes later ends
+//     the VMI, but not at once: a pod deleted by force vanishes while its guest runs (podlost.go).
 //   - Only the API server, never a cache, proves that a pod is absent.
 //   - The finalizers stay until no guest can run: virt-handler has reported that, or the processes of
 //     both pods have ended, or their time is over on a node that answers.
 //   - No pod is created or handed over while a guest may run that excludes this one (rivals.go).
-//   - No VMI is handed over while its VM is locked for a maintenance pod. The VM is read once the VMI
+//   - No VMI is handed over while its VM is locked for a maintenance pod. The VM is read when the VMI
 //     exists, and the locking side looks for the VMI after taking the lock (maintenance.go). A VMI that
 //     is or may be locked itself gets no pod and is not handed over.
 package vmicontroller
@@ -45,18 +45,18 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// handlerPatience is virt-handler's time to end a guest before the pod is deleted, which is as graceful and only
-// covers for a virt-handler that does not run.
+// handlerPatience is virt-handler's time to end a guest before the pod is deleted, which is as graceful: virt-handler may
+// not run.
 const handlerPatience = 10 * time.Second
 
-// schedulerPatience is how long a pod may have no node before the VMI reports it. Its creation time has whole
+// schedulerPatience is how long a pod may have no node before the VMI reports it. The pod's creation time has whole
 // seconds, so less than two could mean none.
 const schedulerPatience = 2 * time.Second
 
 // Observed is the input of a decision.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance
-	// Pod has the name launcherpod.CurrentName. One whose processes had ended stays after its object is gone.
+	// Pod has the name launcherpod.CurrentName. An ended one stays when its object is gone.
 	Pod *corev1.Pod
 	// An Asked field means that its value, even nil, is from the API server.
 	PodAsked bool
@@ -72,8 +72,7 @@ type Observed struct {
 	VMAsked        bool
 	Node           *corev1.Node
 	NodeAsked      bool
-	// ClaimsConfirmed means that Claims and Topologies are from the API server. A VMI whose guest may run needs
-	// neither.
+	// ClaimsConfirmed means that Claims and Topologies are from the API server. A VMI whose guest may run needs neither.
 	Claims          []placement.Claim
 	ClaimsConfirmed bool
 	Topologies      []placement.Topology
@@ -88,7 +87,7 @@ type Observed struct {
 // Warning is a warning about the launcher pod.
 type Warning = objectevent.Warning
 
-// Question is one that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
 // The questions.
@@ -108,13 +107,13 @@ const (
 // Plan has actions in this order: the disks, create the claim of the VM's state, create the launcher pod, open the
 // gate, annotate the launcher pod, patch the VMI, resize the pod, delete pods.
 type Plan struct {
-	// Needs must be answered before any action: then this is no plan.
+	// Needs must be answered first; then another plan is made.
 	Needs       Question
 	Disks       placement.Plan
 	CreateState bool
 	CreatePod   bool
-	// VMI is the desired VMI, never nil. It shares an unchanged status with the observed VMI, and the spec except for
-	// the claims to which a migration has brought the guest.
+	// VMI is the desired VMI, never nil. It shares an unchanged status with the observed VMI, and the spec except the
+	// claims of an arrived guest.
 	VMI    *v1.VirtualMachineInstance
 	Resize bool // give the pod Observed.Resources
 	// DeletePod and DeleteOther do not act if the patch conflicts with a newer VMI.
@@ -131,7 +130,7 @@ type decision struct {
 	o          Observed
 	p          Plan
 	facts      vmistatus.Facts
-	unreported time.Duration            // for so long a VMI without a phase need not report the facts
+	unreported time.Duration            // how long a VMI without a phase need not report the facts
 	noRoom     []migrationrequired.Need // changes for which the pod's node has no room
 }
 
@@ -196,8 +195,8 @@ func waits(vmi *v1.VirtualMachineInstance) bool {
 	return vmistatus.StageOf(vmi.Status.Phase) == vmistatus.Waiting
 }
 
-// dropReplacedPod ignores a pod with the right name that is not the VMI's. It returns false if a cache has another
-// pod than the one of the handover.
+// dropReplacedPod ignores a pod with the right name that is not the VMI's. It returns false if a cache has another pod
+// than the handover's.
 func (d *decision) dropReplacedPod() bool {
 	o := &d.o
 	if o.Pod == nil {
@@ -213,7 +212,7 @@ func (d *decision) dropReplacedPod() bool {
 	case !o.PodAsked:
 		return false
 	}
-	// The VMI's own pod is gone. A former leader with a stale view has created this one, unless it is Foreign.
+	// The VMI's own pod is gone. A former leader with an outdated cache has created this one, unless it is Foreign.
 	d.p.DeletePod = bond != launcherpod.Foreign && !podstatus.Terminal(o.Pod) && o.Pod.DeletionTimestamp == nil
 	o.Pod = nil
 	return true
@@ -237,7 +236,7 @@ func (d *decision) decideWaiting() {
 	}
 }
 
-// virt-handler decides all but the pod's end and its container's start.
+// virt-handler decides everything but the pod's end and its container's start.
 func (d *decision) decideHandedOver() {
 	o := &d.o
 	d.shutDown()
@@ -268,8 +267,8 @@ func (d *decision) decideHandedOver() {
 	d.decideRequired()
 }
 
-// A network plugin routes the traffic of guests that keep their address on the pod network by this label. OpenGate
-// adds it for every guest that has migrated.
+// By this label a network plugin routes the traffic of guests that keep their address on the pod network. OpenGate adds
+// it for every migrated guest.
 func (d *decision) labelNode() {
 	pod := d.o.Pod
 	if _, reads := d.o.VMI.Annotations[v1.AllowPodBridgeNetworkLiveMigrationAnnotation]; !reads || pod == nil {

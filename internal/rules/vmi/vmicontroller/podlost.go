@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// The kubelet has this time beyond the grace period to end a pod whose object is gone.
+	// kubeletMargin is the kubelet's time beyond the grace period to end a pod whose object is gone.
 	kubeletMargin = 15 * time.Second
 	nodePause     = 15 * time.Second         // requeue interval for a node that does not answer
 	gateIsClosed  = "ReadinessGatesNotReady" // the kubelet's reason for an unready pod with ready containers
@@ -28,9 +28,9 @@ func MarksNodeLost(pod *corev1.Pod) bool {
 		containers != nil && containers.Status == corev1.ConditionTrue
 }
 
-// decideVanished gives the kubelet the grace period to end a pod that was deleted by force while its guest may run.
-// Then the VMI has failed, if its node answers. A node that does not may run the guest forever: the VMI waits until
-// it answers, is declared out of service, or is deleted.
+// decideVanished gives the kubelet the grace period to end a pod that was deleted by force while its guest may run. Then
+// the VMI has failed, if its node answers. A silent node may run the guest forever: the VMI waits until the node answers,
+// is declared out of service, or is deleted.
 func (d *decision) decideVanished() {
 	o := &d.o
 	if !o.NodeAsked {

@@ -30,8 +30,8 @@ func firstPhase(vmi *v1.VirtualMachineInstance) v1.VirtualMachineInstancePhase {
 }
 
 // A node may prepare a pod for preparationPatience before the pod's events are read, every preparationInterval. Only
-// events report a volume that can't be mounted or a network that can't be set up, and watching all events of a
-// cluster would cost more than the controller's other work.
+// events report a volume that can't be mounted or a network that can't be set up, and a watch of all events of a cluster
+// would cost more than the controller's other work.
 const (
 	preparationPatience = 10 * time.Second
 	preparationInterval = 20 * time.Second

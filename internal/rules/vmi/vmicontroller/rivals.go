@@ -28,21 +28,21 @@ const rivalPause = 10 * time.Second
 
 // Rival is a launcher pod whose guest may run and excludes the VMI's own.
 //
-// A pod with a node is visible to every later read of the API server. A VMI is handed over only if such a read, made
-// after its own pod got a node, finds no rival. So at least one of two guests sees the other. If both do, the VMI
-// with the younger pod deletes it and waits before it creates another.
+// Every later read of the API server shows a pod with a node. A VMI is handed over only if such a read, after its own pod
+// got a node, finds no rival. So at least one of two guests sees the other. If both do, the VMI with the younger pod
+// deletes it, and waits before it creates another.
 type Rival struct {
 	Pod, VMI  string
 	Claim     string // to which both write; "" for a pod of an earlier VMI with the same name
 	Maintains string // the machine of a maintenance pod, "" for a launcher pod
-	// Filling describes a pod or DataVolume that fills one of the claims now or later. It has precedence over a guest
-	// that does not run yet: it waits for the pods that use its claim.
+	// Filling describes a pod or DataVolume that fills one of the claims now or later. It waits for the pods that use its
+	// claim, so it precedes a guest that does not run yet.
 	Filling string
 	UID     types.UID
 	Created time.Time
 }
 
-// RivalOf ignores a pod without a node: it has no guest, and gets no node while a rival has one.
+// RivalOf ignores a pod without a node, which has no guest, and gets no node while a rival has one.
 func RivalOf(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	if launcherpod.MadeFor(pod) == vmi.UID || pod.Name == launcherpod.Name(vmi) {
 		return Rival{}, false
@@ -63,8 +63,8 @@ func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	return r, r.Claim != ""
 }
 
-// HolderOf reports whether another VMI's guest, which writes to one of the claims, may run or start in its launcher
-// pod. The spec tells its claims even if the pod's labels have been changed.
+// HolderOf reports whether another VMI's guest that writes to one of the claims may run or start in its launcher pod. The
+// claims are the spec's, since the pod's labels may have been changed.
 func HolderOf(claims []string, other *v1.VirtualMachineInstance, pod *corev1.Pod) (Rival, bool) {
 	r := Rival{Pod: pod.Name, VMI: other.Name, Claim: WrittenBy(claims, other), UID: pod.UID, Created: pod.CreationTimestamp.Time}
 	runs := launcherpod.BondOf(pod, other) != launcherpod.Foreign && !podstatus.Terminal(pod) && pod.Spec.NodeName != ""
@@ -89,9 +89,8 @@ func writtenOf(claims []string, pod *corev1.Pod) string {
 	return ""
 }
 
-// Abandoned reports whether a launcher pod has outlived its VMI and the garbage collector, which follows owner
-// references, does not delete it. instance, read after the pod from the API server, is the UID of the VMI with the
-// name now.
+// Abandoned reports whether a launcher pod has outlived its VMI and has no owner reference by which the garbage collector
+// would delete it. instance is the UID of the VMI with the name, read from the API server after the pod.
 func Abandoned(pod *corev1.Pod, instance types.UID) bool {
 	of, owner := launcherpod.MadeFor(pod), metav1.GetControllerOf(pod)
 	return launcherpod.IsLauncher(pod) && of != instance && pod.DeletionTimestamp == nil && (owner == nil || owner.UID != of)

@@ -100,7 +100,7 @@ func nothing(*decision) {}
 
 func (d *decision) bond() launcherpod.Bond { return launcherpod.BondOf(d.o.Pod, d.o.VMI) }
 
-// A stale view does no harm: a second creation fails, since the pod's name is taken.
+// An outdated cache does no harm: a second creation fails by the pod's name.
 func (d *decision) createPod() {
 	d.p.CreatePod = true
 	d.disksReady()

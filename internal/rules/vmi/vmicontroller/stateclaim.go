@@ -39,7 +39,7 @@ func (d *decision) awaitState() {
 	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonStateClaim, Message: d.facts.Wait.For})
 }
 
-// A stale view does no harm: a second creation fails, since the claim's name is taken.
+// An outdated cache does no harm: a second creation fails by the claim's name.
 func (d *decision) createState() {
 	d.p.CreateState = true
 	d.facts.Wait.Phase = firstPhase(d.o.VMI)
