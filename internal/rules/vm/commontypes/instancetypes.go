@@ -20,8 +20,8 @@ type series struct {
 	class, display string
 	attributes     func(*instancetypev1.VirtualMachineInstancetypeSpec)
 	sizes          []size
-	// pages are the huge page sizes on offer. The first gets the plain name, the others are appended to it in
-	// lower case. Without any, the guest has ordinary pages.
+	// pages are the sizes of huge pages; without any, the guest has ordinary pages. The first size gets the plain name, the
+	// others are appended to it in lower case.
 	pages []string
 }
 

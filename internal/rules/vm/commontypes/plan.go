@@ -21,13 +21,12 @@ import (
 //	no             anything else                    nothing
 //	any            being deleted                    nothing: its end starts a new plan
 //
-// A disabled bundle is empty. An object without Drydock's vendor label is somebody else's. A changed object
-// differs from its digest, which covers the name too: a copy under another name is not Drydock's. Labels and
-// annotations that Drydock does not write count for nothing (decision 580).
+// A disabled bundle is empty. An object without Drydock's vendor label is somebody else's. A changed object differs from
+// its digest, which covers the name: a copy under another name is not Drydock's. Labels and annotations that Drydock does
+// not write don't count (decision 580).
 type Plan[T metav1.Object] struct {
 	Create, Update, Delete []T
-	// Changed and Others are names of the bundle whose objects somebody has changed, or created, and which stay
-	// as they are.
+	// Changed and Others are names of the bundle whose objects somebody has changed or created. They stay as they are.
 	Changed, Others []string
 }
 
@@ -55,8 +54,7 @@ func names(all []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:named], ", "), len(all)-named)
 }
 
-// PlanInstancetypes plans for the cluster's instance types and may change those in there. enabled means that
-// the bundle is wanted.
+// PlanInstancetypes plans for the cluster's instance types, and may modify those in there.
 func PlanInstancetypes(enabled bool, there []*instancetypev1.VirtualMachineClusterInstancetype) Plan[*instancetypev1.VirtualMachineClusterInstancetype] {
 	return plan(wanted(enabled, Instancetypes), there,
 		func(object *instancetypev1.VirtualMachineClusterInstancetype) any { return &object.Spec },

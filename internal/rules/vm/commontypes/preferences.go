@@ -30,8 +30,7 @@ const (
 // OSAnnotation of a template or a VMI names its guest operating system.
 const OSAnnotation = "vm.kubevirt.io/os"
 
-// dpdkCPUs is the minimum for packet processing: enough sockets, cores and threads to leave some to the system
-// itself.
+// dpdkCPUs is the minimum for packet processing, which leaves some CPUs to the system.
 const dpdkCPUs = 8
 
 var (

@@ -45,8 +45,8 @@ func seal(object metav1.Object, spec any) {
 	object.GetAnnotations()[ContentAnnotation] = digest(object, spec)
 }
 
-// digest covers the name and everything that Drydock writes, encoded by the API's types: an API server may return a
-// quantity in another notation. spec points to the spec.
+// digest covers the name and everything that Drydock writes, encoded by the API's types: an API server may change a
+// quantity's notation. spec is a pointer.
 func digest(object metav1.Object, spec any) string {
 	text, err := json.Marshal([]any{object.GetName(), written(object.GetLabels()), written(object.GetAnnotations()), spec})
 	if err != nil {

@@ -1,9 +1,8 @@
 // Package instancetype decides the effect of an instance type and a preference on a VM.
 //
 // It owns a VM's references (reference.go) and their inference from a volume (infer.go), the validation of types and
-// preferences (check.go), the resulting VM (Expand), the conflicts of a VM's fields with its type, and the revisions
-// that keep a VM's type while the original changes (revision.go). It must not import a client, or validate the
-// expanded VM.
+// preferences (check.go), the resulting VM and its conflicts with the type (Expand), and the revisions that keep a VM's
+// type while the original changes (revision.go). It must not import a client, or validate the expanded VM.
 //
 //	              the VM does not set a field    the VM sets it
 //	type          the type's value               refused by the field's path

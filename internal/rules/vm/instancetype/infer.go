@@ -27,7 +27,7 @@ func (b Bearer) String() string { return fmt.Sprintf("the %s %s/%s", b.Kind, b.N
 // Uninferable is the error for a volume from which nothing can be inferred.
 type Uninferable struct {
 	why string
-	// Silent means that the labels are missing, which the policy Ignore permits, not that they can't be read.
+	// Silent means that the labels are missing, which the policy Ignore permits, rather than unreadable.
 	Silent bool
 }
 
@@ -111,8 +111,8 @@ func (r *Reference) Unlabeled(b Bearer) error {
 	return silent("the %s can't be inferred from the volume %s: %s has no label %s", r.what, r.InferFromVolume, b, r.label)
 }
 
-// Inferred replaces the VM's reference to a volume with the inferred one, nil for none. A VM that
-// ignores failures has a guest memory for the case without a type; the type's replaces it.
+// Inferred replaces the VM's reference to a volume by the inferred one, nil for none. The type's memory replaces that of a
+// VM that ignores failures, which is for the case without a type.
 func (r *Reference) Inferred(vm *v1.VirtualMachine, to *Reference) {
 	var matcher *v1.InstancetypeMatcher
 	if to != nil {

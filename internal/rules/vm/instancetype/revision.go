@@ -61,14 +61,14 @@ func SourceOf(object metav1.Object) *Source {
 	return s
 }
 
-// Placeholder is a type in place of one that does not exist yet: it has what each type has.
+// Placeholder replaces a type that does not exist yet, with the fields that each type has.
 func Placeholder(r *Reference) *Source {
 	return &Source{Kind: r.KindOf(), Name: r.Name, Type: &instancetypev1.VirtualMachineInstancetypeSpec{
 		CPU: instancetypev1.CPUInstancetype{Guest: 1}, Memory: instancetypev1.MemoryInstancetype{Guest: resource.MustParse("1Gi")},
 	}}
 }
 
-// WithoutShape returns a preference without what concerns the type's CPUs and memory.
+// WithoutShape returns a preference without the fields about the type's CPUs and memory.
 func (s *Source) WithoutShape() *Source {
 	out := *s
 	out.Preference = s.Preference.DeepCopy()
@@ -130,8 +130,7 @@ func labels(s *Source) map[string]string {
 	}
 }
 
-// Label adds missing labels, and reports whether there were any. KubeVirt made revisions without the label of the
-// version, and rewrites those.
+// Label adds missing labels, and reports whether there were any. Old revisions of KubeVirt lack the label of the version.
 func Label(revision *appsv1.ControllerRevision, s *Source) bool {
 	lacked := false
 	for key, is := range labels(s) {

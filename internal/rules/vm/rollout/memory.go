@@ -12,11 +12,11 @@ import (
 const memoryPath = templatePath + ".domain.memory.guest"
 
 const (
-	// leastWithRoom is the minimum memory of a guest that gets room by default: Linux reserves 64 MiB at boot
-	// if there may later be memory above 4 GiB (decision 397).
+	// leastWithRoom is the minimum memory of a guest that gets room by default: Linux reserves 64 MiB at boot if memory
+	// above 4 GiB is possible (decision 397).
 	leastWithRoom = 1 << 30
-	// mostWithRoom bounds the room by default. A CPU model with only QEMU's own address bits can address 1 TiB,
-	// of which QEMU uses a part for devices.
+	// mostWithRoom bounds the room by default. A CPU model with only QEMU's own address bits can address 1 TiB, with a
+	// part for devices.
 	mostWithRoom = 512 << 30
 )
 
@@ -89,8 +89,8 @@ func fixedMemory(spec *v1.VirtualMachineInstanceSpec) string {
 
 const sameRequest = 1 << 20
 
-// Two requests that differ by less than a millionth are the same: releases round the request for overcommitted memory
-// differently, and a guest need not restart for that.
+// Requests that differ by less than a millionth are the same: releases round the request for overcommitted memory
+// differently, for which no guest must restart.
 func levelMemoryRequest(from, to *v1.VirtualMachineInstanceSpec) {
 	before, after := from.Domain.Resources.Requests, to.Domain.Resources.Requests
 	was, requested := before[corev1.ResourceMemory]

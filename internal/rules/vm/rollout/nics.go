@@ -35,7 +35,7 @@ type nics struct {
 	wantedNetworks []v1.Network
 }
 
-// planNICs compares a VMI's interfaces with its VM's template. why is why the VMI does not follow it now.
+// planNICs compares a VMI's interfaces with its VM's template. why is the reason why the VMI does not follow it now.
 //
 // An interface's index determines its PCI address: interfaces are added and removed only at the end of the list, and
 // an absent one keeps its place.
@@ -154,7 +154,7 @@ func (n *nics) remove(name, why string, aligned bool) {
 	}
 }
 
-// add returns why the interfaces after it can't be added: they would get its PCI address.
+// add returns why the next interfaces can't be added: they would get this one's PCI address.
 func (n *nics) add(iface *v1.Interface, running *v1.VirtualMachineInstanceSpec, blocked string, aligned bool) string {
 	why, network := blocked, networkOf(n.wantedNetworks, iface.Name)
 	switch {
@@ -199,8 +199,8 @@ func (n *nics) onMultus(name string) bool {
 	return of != nil && of.Multus != nil
 }
 
-// level reduces two templates to the interfaces that VMI and template have in common. An interface that was added
-// after the VMI's start counts as the VMI has it.
+// level reduces two templates to the interfaces that VMI and template share. An interface that was added after the VMI's
+// start counts as the VMI has it.
 func (n *nics) level(started, template, running *v1.VirtualMachineInstanceSpec) {
 	was, wasOn := started.Domain.Devices.Interfaces, started.Networks
 	started.Domain.Devices.Interfaces, started.Networks = nil, nil

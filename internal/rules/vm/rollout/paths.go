@@ -14,8 +14,7 @@ import (
 
 const templatePath = "spec.template.spec"
 
-// Paths returns the sorted paths at which two templates differ. A list element is identified by its name if it has
-// one.
+// Paths returns the sorted paths at which two templates differ. A list element's name identifies it, if it has one.
 func Paths(from, to *v1.VirtualMachineInstanceSpec, vmName string) []string {
 	if equality.Semantic.DeepEqual(from, to) {
 		return nil

@@ -1,9 +1,9 @@
 // Package rollout decides how changes of a VM's template reach its running VMI: at once, by a migration, or by a
 // restart.
 //
-// It owns that decision (Compare), the parts of a template that are copied into a VMI's spec (Carry), and the room
-// for growth that a guest starts with (Prepare). Packages hotplugspec and volumemigration decide how volumes follow
-// the template. It must not import a client.
+// It owns that decision (Compare), the copies of a template's parts in a VMI's spec (Carry), and a new guest's room for
+// growth (Prepare). Packages hotplugspec and volumemigration decide how volumes follow the template. It must not import a
+// client.
 //
 //	field of the template                       Stage      LiveUpdate
 //	hotpluggable volumes and their disks        live       live
@@ -80,7 +80,7 @@ type Change struct {
 type Input struct {
 	Strategy v1.VMRolloutStrategy
 	VMName   string
-	// Started is the template that the VMI was created from. If it is unknown, Compare finds only changes that Carry
+	// Started is the template from which the VMI was created. If it is unknown, Compare finds only the changes that Carry
 	// copies.
 	Started  *v1.VirtualMachineInstanceSpec
 	VMI      *v1.VirtualMachineInstance

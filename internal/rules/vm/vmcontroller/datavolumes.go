@@ -93,8 +93,7 @@ func (d *decision) classifyDataVolume(dv *cdiv1.DataVolume) {
 	}
 }
 
-// No DataVolume is created while claims are being restored, nor before the first start of a VM that wants them only
-// then.
+// DataVolumes wait while claims are being restored, and for the first start of a VM that asks for that.
 func (d *decision) postponeDisks() {
 	if d.VM.Status.RestoreInProgress != nil {
 		d.CreateDataVolumes = nil

@@ -12,7 +12,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
-// DrainDisk is a disk of the VM's VMI that a drain might bring to another claim.
+// DrainDisk is a disk of the VM's VMI that a drain may move to another claim.
 //
 //	the VMI is marked and movable   DataVolume is missing                          create it
 //	                                DataVolume exists, template has the old claim  set the new claim

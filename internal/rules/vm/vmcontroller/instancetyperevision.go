@@ -15,8 +15,7 @@ import (
 //	no                        yes, of another type   the current type; the other revision is released
 //	yes                       –                      the named revision, kept as long as the VM exists
 //
-// A VM whose type can't be found does not start. A running one continues, and only follows the
-// volumes of its template.
+// A VM whose type can't be found does not start. A running one continues, and follows only its template's volumes.
 type Referred struct {
 	Source  *instancetype.Source
 	Missing string // why Source can't be found
@@ -83,7 +82,7 @@ func (d *decision) expandVM() {
 	d.expanded = expanded
 }
 
-// expandsForGood reports whether the VM is to store the expanded spec and drop its references.
+// expandsForGood reports whether the VM stores the expanded spec and drops its references.
 func (d *decision) expandsForGood(references ...*instancetype.Reference) bool {
 	if !instancetype.Refers(d.VM) {
 		return false
@@ -113,7 +112,7 @@ func (d *decision) keepRevision(to *instancetype.Reference, is *Referred, before
 	name := to.Revision()
 	switch {
 	case name == "" && d.expanded == nil:
-		// It does not fit the VM. What its owner makes of it counts.
+		// It does not fit the VM. Its owner may change it.
 		return before
 	case name == "":
 		revision := instancetype.NewRevision(d.VM, is.Source)

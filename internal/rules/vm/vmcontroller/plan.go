@@ -12,7 +12,7 @@
 // grows with each consecutive failure (status.startFailure).
 //
 // Requests (status.stateChangeRequests) come first: Stop deletes the VMI that it names, Start creates one. A request
-// leaves the list when it is done, so an interrupted one is resumed.
+// leaves the list when it is done, so that an interrupted one is resumed.
 //
 // Invariants:
 //   - A VMI is created only if none with the VM's name is known.
@@ -26,8 +26,8 @@
 //   - A VM that is locked for a maintenance pod gets no VMI (package maintenance).
 //   - No VMI is created from a template whose claims are known to be incomplete copies (volumemigration.go).
 //
-// DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, again if somebody deletes them.
-// The VMI is created when each is filled or waits for its first consumer, which the VMI brings (package placement).
+// DataVolumes are created from the VM's dataVolumeTemplates as soon as the VM exists, and again if somebody deletes them.
+// The VMI is created when each is filled or waits for its first consumer, the VMI (package placement).
 package vmcontroller
 
 import (
@@ -73,7 +73,7 @@ type Observed struct {
 	Now              time.Time
 }
 
-// Question is one that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
 // The questions.
@@ -92,7 +92,7 @@ const (
 // sync, create and delete the destinations of a drain, patch the status, delete the VMI. The status comes before the
 // deletion, since it holds the next steps.
 type Plan struct {
-	// Needs must be answered before any action: then this is no plan.
+	// Needs must be answered first; then another plan is made.
 	Needs Question
 	// VM is the desired VM, never nil. Apart from the status, only the finalizers and a missing firmware UUID differ,
 	// with NeedStored, or a drain's claims, with NeedTemplate.
@@ -105,8 +105,7 @@ type Plan struct {
 	CreateDataVolumes, AdoptDataVolumes []*cdiv1.DataVolume
 	Create                              *v1.VirtualMachineInstance
 	Revision                            *appsv1.ControllerRevision // the record of Create's template
-	// Sync is the VMI with the template's changes that reach a running guest, and with the disks to copy in its
-	// status.
+	// Sync is the VMI with the template's changes that reach a running guest, and with the disks to copy in its status.
 	Sync                                   *v1.VirtualMachineInstance
 	CreateDestinations, DeleteDestinations []*cdiv1.DataVolume
 	Delete                                 bool
@@ -139,7 +138,7 @@ func Decide(o Observed) Plan {
 		d.decideVMI()
 		d.drainDisks()
 		d.syncTemplate()
-		// A VM that is deleted with --cascade=orphan has released its guest and disks, and would delete them.
+		// A VM that is deleted with --cascade=orphan has released its guest and disks: it would delete what it adopts.
 		if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
 			d.needs(NeedVM)
 		}
@@ -287,8 +286,8 @@ func (d *decision) keepOrEnd(requested bool) {
 	}
 	d.Delete = true
 	if d.strategy == v1.RunStrategyRerunOnFailure && !requested {
-		// Without its VMI, only this request records that the VM is to run again. The failure of a VMI that is long
-		// gone must not add another one.
+		// Without its VMI, only this request records that the VM must run again. An old VMI's failure must not add
+		// another.
 		if !d.o.VMIAsked {
 			d.needs(NeedVMI)
 		}
@@ -297,7 +296,7 @@ func (d *decision) keepOrEnd(requested bool) {
 	}
 }
 
-// changedStrategy reports whether the run strategy starts a VM when it is set, and has not done so yet.
+// changedStrategy reports whether the run strategy starts a VM when it is set, and has not yet.
 func (d *decision) changedStrategy() bool {
 	switch d.strategy {
 	case v1.RunStrategyOnce, v1.RunStrategyRerunOnFailure:

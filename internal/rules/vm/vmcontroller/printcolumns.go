@@ -8,8 +8,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// Conditions whose messages are columns of `kubectl get vm -o wide`, which can only read the VM itself. They cause no
-// write of their own, as annotations would, and the API module's types keep them, unlike a field of Drydock's own.
+// Conditions whose messages are columns of `kubectl get vm -o wide`, which can only read the VM itself. They need no
+// separate write, as annotations would, and the API module's types keep them, unlike a field of Drydock's own.
 const (
 	ConditionNode    v1.VirtualMachineConditionType = "drydock.dev/Node"
 	ConditionAddress v1.VirtualMachineConditionType = "drydock.dev/Address"

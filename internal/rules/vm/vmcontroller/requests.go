@@ -6,8 +6,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// The delay before the n-th start after consecutive failures is n² times backOffStep, at most backOffLimit. A cause
-// that takes a minute to mend (an image pull, a node's return) costs two or three starts.
+// The delay before the n-th start after consecutive failures is n² times backOffStep, at most backOffLimit. A cause that
+// lasts a minute (an image pull, a node's return) costs two or three starts.
 const (
 	backOffStep  = 10 * time.Second
 	backOffLimit = 5 * time.Minute

@@ -49,8 +49,8 @@ func (d *decision) report() {
 	}
 }
 
-// outdated reports whether the VMI is of another template than the VM has, or waits for a restart: its generation is
-// not known better than before. A change of the labels and annotations reaches no VMI.
+// outdated reports whether the VMI is not of the VM's template, or the VM waits for a restart: the known generation stays.
+// A change of labels and annotations reaches no VMI.
 func (d *decision) outdated() bool {
 	switch {
 	case condition.Find(d.VM.Status.Conditions, v1.VirtualMachineRestartRequired) != nil:
@@ -95,7 +95,7 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 	case d.start && d.expanded != nil:
 		return v1.VirtualMachineStatusStarting
 	}
-	// A VM without its type or preference does not start until somebody makes that.
+	// A VM does not start before its type and preference exist.
 	return v1.VirtualMachineStatusStopped
 }
 
@@ -198,7 +198,7 @@ func sortConditions(vm *v1.VirtualMachine) {
 	})
 }
 
-// Until the guest runs, Ready has fixed words, so that a start costs the VM one write.
+// Before the guest runs, Ready's message is fixed, so that a start costs the VM one write.
 func (d *decision) ready() v1.VirtualMachineCondition {
 	out := v1.VirtualMachineCondition{
 		Type: v1.VirtualMachineReady, Status: corev1.ConditionFalse,

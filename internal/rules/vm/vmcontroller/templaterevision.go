@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/controllerrevision"
 )
 
-// RevisionName returns the name of the ControllerRevision with a VMI's template. It follows from that, so that a
+// RevisionName returns the name of the ControllerRevision with a VMI's template. The name follows from the template: a
 // restart without a change creates no new one (decision 071).
 func RevisionName(vm *v1.VirtualMachine) string {
 	return fmt.Sprintf("revision-start-vm-%s-%s", vm.UID, layout.HexDigest(string(mustMarshal(templateSpec(vm))), 10))
@@ -48,7 +48,7 @@ func StartedFrom(r *appsv1.ControllerRevision) (*v1.VirtualMachineInstanceSpec, 
 	return &spec.Template.Spec, nil
 }
 
-// templateSpec has the UUID that a template without one implies.
+// templateSpec adds the implied UUID to a template without one.
 func templateSpec(vm *v1.VirtualMachine) *v1.VirtualMachineInstanceSpec {
 	spec := vm.Spec.Template.Spec.DeepCopy()
 	if firmware.Missing(spec) {

@@ -12,12 +12,12 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
-// dataPatience limits the wait for volumes from which the guest does not boot. Most take a few seconds; a slower one
-// may never come. It counts from the phase Running in the status, so that a restart of virt-handler changes nothing.
+// dataPatience bounds the wait for volumes from which the guest does not boot. Most take a few seconds; a slower one may
+// never come. It counts from the status's phase Running, which outlives a restart of virt-handler.
 const dataPatience = 30 * time.Second
 
-// Halt is a guest whose CPUs have never been started, because its hotpluggable volumes have to be plugged before the
-// firmware looks for disks, or links of its interfaces have to be switched off.
+// Halt is a guest whose CPUs have never been started, because its hotpluggable volumes must be plugged before the
+// firmware looks for disks, or links of its interfaces switched off.
 //
 //	QEMU's run state and objects                 action of virt-handler
 //	prelaunch, WaitMarker                        plugs; when no volume is missing: boot
@@ -26,10 +26,9 @@ const dataPatience = 30 * time.Second
 //	any other run state, WaitMarker              removes the marker: the guest has run
 //	without WaitMarker                           none
 //
-// The markers are objects in QEMU. WaitMarker exists from QEMU's start and is never added later, so a guest that has
-// run is never taken for one that has not. If virt-handler stops before cont, the next one repeats order and reset:
-// no CPU has run. If it stops after cont, the next one removes the marker before it serves any verb that could bring
-// the guest back to prelaunch.
+// The markers are objects in QEMU. WaitMarker exists from QEMU's start and is never added later, so a guest that has run
+// is never taken for one that has not. If virt-handler ends before cont, the next one repeats order and reset: no CPU has
+// run. If it ends after cont, the next one removes the marker before any verb can bring the guest back to prelaunch.
 type Halt struct {
 	Missing []machine.Awaited
 	// Begin starts the CPUs with the volumes that are plugged.
@@ -37,7 +36,7 @@ type Halt struct {
 	After time.Duration
 }
 
-// DecideHalt decides whether a halted guest begins. QEMU has the plugged volumes.
+// DecideHalt decides whether to start a halted guest's CPUs. QEMU has the plugged volumes.
 func DecideHalt(vmi *v1.VirtualMachineInstance, plugged map[string]bool, now time.Time) Halt {
 	var h Halt
 	boots := false

@@ -71,9 +71,8 @@ var (
 
 // cardsOf returns for each NIC the index of its network card among the guest's interfaces, -1 for none.
 //
-// A card has its NIC's MAC address, unless it belongs to a bond: its cards have the bond's address, and the guest
-// agent does not report their own. If as many cards are in bonds as NICs have no card elsewhere, both are in the
-// guest's order.
+// A card has its NIC's MAC address, unless it belongs to a bond: then it has the bond's address, and the guest agent does
+// not report its own. If as many cards are in bonds as NICs have no card elsewhere, they match in the guest's order.
 func cardsOf(nics []Interface, reported []v1.VirtualMachineInstanceNetworkInterface) []int {
 	var cards, bonded, left []int
 	for i := range reported {

@@ -10,15 +10,15 @@ import (
 )
 
 const (
-	// The bounds of the backoff of a guest that an I/O error has stopped.
+	// They bound the backoff of a guest that an I/O error has stopped.
 	firstResume   = 2 * time.Second
 	longestResume = 30 * time.Second
-	// settled is how long it must run before its disk counts as working, so that repeated failures are one error.
+	// settled is how long the guest must run before its disk counts as working: repeated failures are one error.
 	settled = 5 * time.Second
 )
 
-// Stall is the state of a guest that an I/O error has stopped. The zero value is none. After a restart it is restored
-// from QEMU's run state, and the backoff starts anew.
+// Stall is the state of a guest that an I/O error has stopped. The zero value is none. A new virt-handler restores it from
+// QEMU's run state, with a new backoff.
 //
 //	          io-error               Resume
 //	(none) ───────────> stopped <────────────────────> running
@@ -28,8 +28,7 @@ type Stall struct {
 	active   bool
 	running  bool
 	attempts int
-	// since is the time of the last change or resume.
-	since time.Time
+	since    time.Time // of the last change or resume
 }
 
 // Next returns the state after a run state was observed.
@@ -56,13 +55,13 @@ func (s Stall) AfterResume(now time.Time) Stall {
 	return s
 }
 
-// Active reports whether the VMI is to report the I/O error.
+// Active reports whether the VMI reports the I/O error.
 func (s Stall) Active() bool { return s.active }
 
 // Attempts returns the number of resumes.
 func (s Stall) Attempts() int { return s.attempts }
 
-// Resume reports whether the guest is to be resumed now, or when to look again, 0 for never.
+// Resume reports whether to resume the guest now, or the delay until the next decision, 0 for never.
 func (s Stall) Resume(paused bool, now time.Time) (due bool, after time.Duration) {
 	switch {
 	case !s.active:

@@ -71,7 +71,7 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	return report(o), o.PlugAfter
 }
 
-// NextAtFormer returns the step at the node that the guest has left: only the migration's, until QEMU is gone.
+// NextAtFormer returns the step at the node that the guest has left: the migration's, until QEMU is gone.
 func NextAtFormer(o Observed) (Step, time.Duration) {
 	switch {
 	case o.Launcher.Phase == launch.PhaseExited, o.Link != LinkUp && !reachable(o):
@@ -90,8 +90,8 @@ func NextAtFormer(o Observed) (Step, time.Duration) {
 
 const formerAgain = 2 * time.Second
 
-// StatusOf returns the run state for the status. The stop during a switchover is too short for two writes to a VMI
-// that the other node is about to write.
+// StatusOf returns the run state for the status. It hides the stop of a switchover, which is too short for two writes to a
+// VMI that the other node will soon write.
 func StatusOf(runState string, handsOver bool) string {
 	if handsOver {
 		if outlook := runstate.Of(runState).Outlook; outlook == runstate.Passes || outlook == runstate.Moved {

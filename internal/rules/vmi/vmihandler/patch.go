@@ -19,8 +19,8 @@ type operation struct {
 	Value json.RawMessage `json:"value,omitempty"`
 }
 
-// Patch returns the JSON patch of the VMI's status, nil for no difference. It applies only to the version that was
-// read: after another write the status has to be computed again.
+// Patch returns the JSON patch of the VMI's status, nil for no difference. It applies only to this version: after another
+// write the status must be computed again.
 func Patch(vmi *v1.VirtualMachineInstance, want v1.VirtualMachineInstanceStatus) ([]byte, error) {
 	before, err := fields(vmi.Status)
 	if err != nil {

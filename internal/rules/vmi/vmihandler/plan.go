@@ -1,9 +1,8 @@
-// Package vmihandler decides which steps virt-handler takes for a VirtualMachineInstance on its node, and which
-// status the VMI gets. It must do no I/O and read no clock.
+// Package vmihandler decides virt-handler's steps for a VirtualMachineInstance on its node, and the VMI's status. It must
+// do no I/O and read no clock.
 //
-// Next returns the next step for an observation, Status the status for the facts, and Patch the smallest patch
-// between two statuses. Any observation may be the first one after a restart of virt-handler, so earlier decisions
-// are no input.
+// Next returns the next step for an observation, Status the status for the facts, and Patch the smallest patch between two
+// statuses. Earlier decisions are no input: any observation may be the first after a restart of virt-handler.
 //
 //	            pod bound
 //	Scheduled ──────────> Connect ──hello──> waiting: Start ──┐
@@ -20,7 +19,7 @@
 // At the target of a migration, NextAtDestination decides instead (Role):
 //
 //	Connect ──> Start ──> Attach ──> Report (ready) ──> Plug ──> Take ──> Report (completed)
-//	   a guest that is not to come any more, and has not run: Stop, then Kill
+//	   a guest that will not come, and has not run: Stop, then Kill
 //
 // Invariants:
 //   - Start requires the phase Scheduled, a VMI without deletion, a pod that status.activePods lists
@@ -39,7 +38,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Step is an action, whose effect is another observation.
+// Step is an action. Its effect is another observation.
 type Step string
 
 // The steps.
@@ -69,8 +68,8 @@ type Pod struct {
 	Finished bool // none of its processes runs
 	Ended    bool // virt-launcher's container has, by the kubelet's report
 	Ready    bool // its readiness probe, too
-	// Interrupted means that the pod is being deleted, or marked because its node does not respond: virt-controller
-	// owns Ready then.
+	// Interrupted means that the pod is being deleted, or marked because its node does not respond: then virt-controller
+	// owns Ready.
 	Interrupted   bool
 	Terminating   bool
 	Disruption    vmistatus.Disruption
@@ -91,7 +90,7 @@ const (
 // Observed is the input of Next.
 type Observed struct {
 	VMI *v1.VirtualMachineInstance // nil when it is not this node's any more
-	// Deserted means that VMI is the last version of one that is gone from the API server.
+	// Deserted means that VMI is the last version of one that the API server no longer has.
 	Deserted bool
 	Node     string
 	Pod      *Pod
@@ -116,7 +115,7 @@ type Observed struct {
 	Now           time.Time
 }
 
-// Next returns the next step, and when to look again, 0 for never.
+// Next returns the next step, and the delay until the next decision, 0 for never.
 func Next(o Observed) (Step, time.Duration) {
 	if o.VMI == nil {
 		return Release, 0
@@ -147,7 +146,7 @@ func Next(o Observed) (Step, time.Duration) {
 	return report(o), o.PlugAfter
 }
 
-// begunAnew reports whether the ended guest is one from before the VMI's maintenance.
+// begunAnew reports whether the ended guest precedes the VMI's maintenance.
 func begunAnew(o Observed) bool {
 	_, named := o.VMI.Status.ActivePods[o.ExitedIn]
 	return o.ExitedIn != "" && !named && !o.VMI.IsFinal() && (vmistatus.StageOf(o.VMI.Status.Phase) == vmistatus.Waiting || o.VMI.Status.Phase == v1.Scheduled)
@@ -170,7 +169,7 @@ func advance(o Observed, running bool) Step {
 // The removal of a deleted pod's remains causes no event.
 const remainsAgain = 2 * time.Second
 
-// endDeserted ends the guest of a VMI whose finalizers somebody has removed.
+// endDeserted ends the guest of a VMI without finalizers, which somebody has removed.
 func endDeserted(o Observed, running bool) (Step, time.Duration) {
 	switch {
 	case running:

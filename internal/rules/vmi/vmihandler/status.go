@@ -32,7 +32,7 @@ type Facts struct {
 // Guest is a running guest.
 type Guest struct {
 	RunState string
-	// Stalled means that an I/O error has stopped the guest, until it has settled; FailedDisks may be incomplete.
+	// Stalled means that an I/O error has stopped the guest, until it has settled. FailedDisks may be incomplete.
 	Stalled        bool
 	FailedDisks    []FailedDisk
 	PausedByUser   bool // stays stopped even if its disks work again
@@ -64,8 +64,7 @@ type Interface struct {
 
 // Volume is a volume's disk.
 type Volume struct {
-	// Size is in bytes when QEMU started, Grown as the guest was told later; 0 for none.
-	Size, Grown int64
+	Size, Grown int64 // in bytes: at QEMU's start, and after growth; 0 for none
 	Claim       *v1.PersistentVolumeClaimInfo
 }
 
@@ -102,12 +101,11 @@ func Status(vmi *v1.VirtualMachineInstance, f Facts) v1.VirtualMachineInstanceSt
 	return vmistatus.Project(vmi, vmistatus.HandlerOn(f.Node, &vmi.Status), facts)
 }
 
-// reasonPatience is how long the end of a guest waits for its reason: the kubelet reports the end of a pod within a
-// few seconds, or after ten, when it synchronizes all statuses. One that does not report must not hide that the guest
-// is gone.
+// reasonPatience is how long a guest's end waits for its reason. The kubelet reports a pod's end within a few seconds, or
+// after ten, when it synchronizes all statuses. A silent kubelet must not hide that the guest is gone.
 const reasonPatience = 15 * time.Second
 
-// ReasonAfter returns how long the status waits for the reason of a guest's end, 0 if it does not.
+// ReasonAfter returns how long the status waits for the reason of a guest's end, 0 for not at all.
 func ReasonAfter(vmi *v1.VirtualMachineInstance, f Facts) time.Duration {
 	if !awaitsReason(vmi, f) {
 		return 0

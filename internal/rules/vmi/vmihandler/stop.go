@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/runstate"
 )
 
-// killAfter is the time that virt-launcher has to end QEMU after the grace period.
+// killAfter is virt-launcher's time to end QEMU after the grace period.
 const killAfter = 15 * time.Second
 
 func mustEnd(o Observed) bool {
@@ -33,10 +33,10 @@ func stop(o Observed) (Step, time.Duration) {
 		// The status still needs its facts, and the monitor must be read.
 		return Attach, left
 	case o.Migrate:
-		// The migration has to be canceled, or has succeeded.
+		// The migration must be canceled, or has succeeded.
 		return Migrate, left
 	case o.Resume:
-		// A stopped guest cannot react to the power button.
+		// A stopped guest can't react to the power button.
 		return Resume, left
 	}
 	return report(o), left
@@ -50,7 +50,7 @@ func Grace(o Observed) int64 {
 	return GracePeriod(o.VMI)
 }
 
-// Broken reports whether the guest has to be ended, and the reason of its end; "" keeps virt-launcher's.
+// Broken reports whether the guest must be ended, and the reason of its end; "" keeps virt-launcher's.
 func Broken(o Observed) (ends bool, failure launch.Reason) {
 	if !o.Attached {
 		return false, ""

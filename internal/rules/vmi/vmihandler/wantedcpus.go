@@ -16,8 +16,8 @@ func CanChangeCPUs(vmi *v1.VirtualMachineInstance) bool {
 	return cpu != nil && cpu.MaxSockets != 0
 }
 
-// WantedCPUs returns the number of virtual CPUs to change to, 0 for no change. The pod is to have the resources want.
-// It waits for the VMI's announcement (package podresize) and for the pod's resources. A stopped guest could not
+// WantedCPUs returns the number of virtual CPUs to change to, 0 for no change. want are the pod's wanted resources. It
+// waits for the VMI's announcement (package podresize), for the pod's resources, and for a stopped guest, which could not
 // respond.
 func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bool, pod *Pod, want corev1.ResourceRequirements) int {
 	wanted := machine.VCPUs(machine.Topology(&vmi.Spec))
@@ -32,7 +32,7 @@ func WantedCPUs(vmi *v1.VirtualMachineInstance, has int, runState string, kvm bo
 	return wanted
 }
 
-// A socket counts until all of its CPUs are unplugged, and only once all are plugged.
+// A socket counts from the plugging of its last CPU to the unplugging of its last CPU.
 func topology(vmi *v1.VirtualMachineInstance, has int) *v1.CPUTopology {
 	t := machine.Topology(&vmi.Spec)
 	switch each := int(t.Cores) * int(t.Threads); {

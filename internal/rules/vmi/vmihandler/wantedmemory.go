@@ -13,15 +13,15 @@ import (
 
 // Memory is QEMU's report of plugged memory in bytes, besides the boot memory. The zero value is unknown or no room.
 type Memory struct {
-	Known bool
-	// Requested is the guest's limit; Size is plugged or not released yet.
-	Requested, Size int64
+	Known     bool
+	Requested int64 // the guest's limit
+	Size      int64 // plugged, or not released yet
 }
 
 // MemoryStep is the next step of a change of memory.
 type MemoryStep struct {
-	// Given is, beside the boot memory, the limit for the VMI's status. An increase is written before To is set: virt-controller never takes
-	// memory from the pod that the guest may use.
+	// Given is the limit beside the boot memory, for the VMI's status. An increase is written before To is set: so
+	// virt-controller never takes memory from the pod that the guest may use.
 	Given int64
 	Set   bool
 	To    int64
@@ -32,7 +32,7 @@ func CanChangeMemory(vmi *v1.VirtualMachineInstance) bool {
 	return machine.MemoryRoom(&vmi.Spec, machine.BootMemory(vmi)) > 0
 }
 
-// DecideMemory returns the next step. A guest that is stopped or migrates, and a pod that has no room yet, wait.
+// DecideMemory returns the next step. It waits while the guest is stopped or migrates, and while the pod has no room.
 func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, pod *Pod, want corev1.ResourceRequirements) MemoryStep {
 	step := MemoryStep{Given: has.Requested}
 	if !has.Known || vmi.Status.Memory == nil || !podresize.MemoryAnnounced(vmi) || runState != runstate.Running || migration.InFlight(vmi) {
@@ -52,8 +52,8 @@ func DecideMemory(vmi *v1.VirtualMachineInstance, has Memory, runState string, p
 	return step
 }
 
-// LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 would not send some
-// writes of an emulated guest to a block of memory of whole 256 KiB, such as plugged memory (decisions 302 and 398).
+// LosesWrites reports whether the guest must be stopped before it is migrated: QEMU before 9.0 loses some writes of an
+// emulated guest to a block of memory of whole 256 KiB, such as plugged memory (decisions 302 and 398).
 func LosesWrites(kvm bool, has Memory) bool { return !kvm && (has.Requested > 0 || has.Size > 0) }
 
 func memoryStatus(vmi *v1.VirtualMachineInstance, g *Guest) *v1.MemoryStatus {

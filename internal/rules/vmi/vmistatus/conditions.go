@@ -22,7 +22,7 @@ const (
 )
 
 const (
-	// MessageNotRunning is Ready's message for a guest that is to start on its node.
+	// MessageNotRunning is Ready's message for a guest that will start on its node.
 	MessageNotRunning = "Guest VM is not reported as running"
 	probeNotPassed    = "ReadinessProbeNotPassed"
 )
@@ -147,8 +147,8 @@ func (p *projection) ready() verdict {
 	return unknown
 }
 
-// isReadyOutdated reports whether the container's obstacle is gone, the node answers again, or Ready is about the pod
-// that the guest has left.
+// isReadyOutdated reports whether the container's obstacle is gone, the node answers again, or Ready is about a pod that
+// the guest has left.
 func (p *projection) isReadyOutdated() bool {
 	if p.vmi.Status.Phase != v1.Scheduled {
 		return p.Migration.Arrived != nil && Interrupted(p.vmi)
@@ -299,7 +299,7 @@ func RunsWithKVM(vmi *v1.VirtualMachineInstance) (kvm, known bool) {
 	return c.Status == corev1.ConditionTrue, c.Status == corev1.ConditionTrue || c.Status == corev1.ConditionFalse
 }
 
-// When the guest has arrived, its new pod decides about it again.
+// The new pod of an arrived guest decides anew.
 func (p *projection) migrationRequired() verdict {
 	want, known := p.MigrationRequired.Get()
 	switch {

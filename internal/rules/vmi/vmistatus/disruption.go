@@ -21,8 +21,8 @@ type Disruption struct {
 	Message string
 }
 
-// The kubelet's words for its node's shutdown. A failed pod has both; if virt-launcher has succeeded because its
-// guest has shut down in time, only the condition has the message.
+// The kubelet's texts for its node's shutdown. A failed pod has both. If the guest has shut down in time, virt-launcher
+// succeeds, and only the condition has the message.
 const (
 	shutdownReason  = "Terminated"
 	shutdownMessage = "Pod was terminated in response to imminent node shutdown."
@@ -51,13 +51,13 @@ var disruptions = map[string]string{
 	ReasonLivenessProbe: "The liveness probe failed",
 }
 
-// Unexplained reports whether a guest was ended from outside and nobody has deleted the pod: the reason is not known
-// before the kubelet reports the pod's end.
+// Unexplained reports whether a guest was ended from outside although nobody has deleted the pod: only the kubelet's
+// report of the pod's end has the reason.
 func Unexplained(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) bool {
 	return unwanted(vmi, exit) && by.Reason == ""
 }
 
-// unwanted reports whether a guest was ended from outside although its VMI was to stay.
+// unwanted reports whether a guest was ended from outside although nobody has deleted its VMI.
 func unwanted(vmi *v1.VirtualMachineInstance, exit launch.Exit) bool {
 	outside := exit.Reason == launch.ReasonHostShutdown || exit.Reason == launch.ReasonKilled
 	return outside && StageOf(vmi.Status.Phase) != Ended && vmi.DeletionTimestamp == nil

@@ -33,7 +33,7 @@ func EndOfPodGone() *End {
 	return &End{Failed: true, Reason: ReasonPodGone, Message: "The launcher pod is gone, and the guest has ended with it.", WithoutPod: true}
 }
 
-// EndOfGuestLost returns the end of a guest that is gone without virt-launcher knowing how.
+// EndOfGuestLost returns the end of a guest whose end virt-launcher does not know.
 func EndOfGuestLost() *End {
 	return &End{Failed: true, Reason: ReasonGuestLost, Message: "The guest is gone, and its launcher does not know how it ended."}
 }
@@ -49,7 +49,7 @@ func EndOfQEMU(vmi *v1.VirtualMachineInstance, exit launch.Exit, by Disruption) 
 		return endOfDisruption(vmi, exit.Reason, by)
 	}
 	if exit.Reason == launch.ReasonMigrated {
-		// If the guest is known to run at the target, this is not called.
+		// EndOfQEMU is not called if the guest is known to run at the target.
 		return EndOfMigration("its QEMU had sent it to another node, where it does not run")
 	}
 	e := &End{Failed: exit.Reason.Failed(), Reason: string(exit.Reason), Message: EndMessage(exit.Reason)}

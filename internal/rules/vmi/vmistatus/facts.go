@@ -85,13 +85,11 @@ type PodState int
 const (
 	PodThere PodState = iota
 	PodTerminating
-	// PodGone: the object is gone; the guest may still run.
-	PodGone
+	PodGone // the object is gone; the guest may still run
 	PodSilent
-	// PodUnseen: the node does not answer, and has not reported whether it started the container.
-	PodUnseen
-	// PodReportedByController: the pod is being deleted, or Kubernetes has marked its node as lost. virt-controller,
-	// which can read the node, sets Ready.
+	PodUnseen // the node does not answer, and has not reported whether it started the container
+	// PodReportedByController: the pod is being deleted, or Kubernetes has marked its node as lost. virt-controller sets
+	// Ready, because it can read the node.
 	PodReportedByController
 )
 

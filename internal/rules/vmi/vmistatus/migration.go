@@ -111,7 +111,7 @@ func (p *projection) begin(status *v1.VirtualMachineInstanceStatus) {
 	status.ActivePods[b.TargetPodUID] = b.TargetNode
 }
 
-// The source has sent nothing until it has written StartTimestamp, and that write fails if its view is stale.
+// The source sends nothing before it has written StartTimestamp, and that write fails on an outdated VMI.
 func (p *projection) abort(status *v1.VirtualMachineInstanceStatus) {
 	m := active(status, p.Migration.Of)
 	switch {
@@ -151,7 +151,7 @@ func (p *projection) leave(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// The target's virt-handler owns nothing else until the guest's node is its own.
+// The target's virt-handler owns nothing else before the guest's node is its own.
 func (p *projection) applyTarget(status *v1.VirtualMachineInstanceStatus) {
 	t, known := p.Target.Get()
 	m := active(status, t.UID)

@@ -19,8 +19,8 @@ const (
 	API        Writer = "virt-api"
 	Controller Writer = "virt-controller"
 	Handler    Writer = "virt-handler"
-	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and its QEMU do not affect the
-	// phase or a condition yet.
+	// TargetHandler is virt-handler on the node to which the guest migrates. Its pod and QEMU affect no phase or condition
+	// yet.
 	TargetHandler Writer = "virt-handler of the target"
 )
 
@@ -63,8 +63,7 @@ func StageOf(phase v1.VirtualMachineInstancePhase) Stage {
 // Owner has a field's writers during one stage.
 type Owner struct {
 	Owner Writer
-	// Deputies write it if the owner is unable to. Every write requires that nobody else has written since the
-	// writer's read.
+	// Deputies write it if the owner can't. Every write requires that nobody else has written since the writer's read.
 	Deputies []Writer
 }
 
@@ -74,8 +73,8 @@ type Field struct {
 	Condition bool
 	Owners    [stages]Owner
 	Deputizes string // when a deputy writes it
-	// within restricts writers' changes to a condition of the admission policy. A writer without an entry may change the
-	// field at any time.
+	// within restricts writers' changes by a term of the admission policy. A writer without one may always change the
+	// field.
 	within map[Writer]term
 }
 
@@ -116,8 +115,8 @@ const (
 
 const migrationState = "migrationState."
 
-// whileBegun lets only the source's virt-handler report the failure of a begun migration, and nobody report an
-// arrival before the beginning.
+// whileBegun lets only the source's virt-handler report the failure of a begun migration, and nobody an arrival before the
+// beginning.
 var whileBegun = map[Writer]term{Controller: notBegun, TargetHandler: hasBegun}
 
 // Fields has all fields of a VMI's status and migrationState, and all conditions that Drydock sets.

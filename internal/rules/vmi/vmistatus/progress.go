@@ -17,7 +17,7 @@ const MigrationProgress v1.VirtualMachineInstanceConditionType = layout.Migratio
 // ProgressInterval is the minimum time before the progress is written, and between two writes.
 const ProgressInterval = 5 * time.Second
 
-// ProgressDue reports whether the progress, last written or begun at last, is to be written.
+// ProgressDue reports whether to write the progress, which was last written or begun at last.
 func ProgressDue(last, now time.Time) bool { return now.Sub(last) >= ProgressInterval }
 
 // ProgressStage is the activity of a migration's source, and the reason of MigrationProgress.
@@ -32,7 +32,7 @@ const (
 	GuestSent     ProgressStage = "GuestSent"
 )
 
-// Progress is that of a migration's source, in bytes and bytes per second. QEMU's figures may have any value.
+// Progress is a migration source's, in bytes and bytes per second. QEMU's figures may have any value.
 type Progress struct {
 	Stage                  ProgressStage
 	Total, Remaining, Sent int64         // Sent may exceed Total
@@ -83,7 +83,7 @@ func mebibytes(bytes int64) int64 {
 	return whole
 }
 
-// After a completed migration virt-controller removes it with the switch of the VMI's node, to save a write.
+// virt-controller removes it in the write that switches the VMI's node.
 func (p *projection) migrationProgress() verdict {
 	m := p.next.MigrationState
 	source, _ := p.Source.Get()

@@ -47,11 +47,9 @@ func Project(vmi *v1.VirtualMachineInstance, by Writer, f Facts) v1.VirtualMachi
 
 type projection struct {
 	Facts
-	vmi *v1.VirtualMachineInstance
-	// stage is that of the current status.
-	stage Stage
-	// next is complete except for its conditions.
-	next *v1.VirtualMachineInstanceStatus
+	vmi   *v1.VirtualMachineInstance
+	stage Stage                            // of the current status
+	next  *v1.VirtualMachineInstanceStatus // complete except for its conditions
 }
 
 func (p *projection) current(kind v1.VirtualMachineInstanceConditionType) v1.VirtualMachineInstanceCondition {
@@ -87,7 +85,7 @@ var phases = []v1.VirtualMachineInstancePhase{
 	v1.VmPhaseUnset, v1.Pending, lock.Phase, v1.Scheduling, v1.Scheduled, v1.Running, v1.Succeeded, v1.Failed,
 }
 
-// Pending needs no write of its own: it began with the VMI's creation.
+// Pending needs no separate write: it began with the VMI's creation.
 func enter(status *v1.VirtualMachineInstanceStatus, phase v1.VirtualMachineInstancePhase, created, now time.Time) {
 	if slices.Index(phases, phase) <= slices.Index(phases, status.Phase) {
 		return
@@ -150,7 +148,7 @@ func is(status corev1.ConditionStatus, reason, message string) verdict {
 	return verdict{known: true, want: &v1.VirtualMachineInstanceCondition{Status: status, Reason: reason, Message: message}}
 }
 
-// condition.Set keeps LastProbeTime, so a verdict's own is set afterwards.
+// condition.Set keeps LastProbeTime, so apply sets the verdict's afterwards.
 func (v verdict) apply(list *[]v1.VirtualMachineInstanceCondition, kind v1.VirtualMachineInstanceConditionType, now time.Time) {
 	switch {
 	case !v.known:

@@ -15,7 +15,7 @@ type Volumes struct {
 	Message string
 }
 
-// ReasonDestinationMissing is the reason of VolumesChange while a claim does not exist to which a disk is to be copied.
+// ReasonDestinationMissing is VolumesChange's reason while the claim for a disk's copy does not exist.
 const ReasonDestinationMissing = "DestinationMissing"
 
 func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
@@ -29,7 +29,7 @@ func (p *projection) moveVolumes(status *v1.VirtualMachineInstanceStatus) {
 	}
 }
 
-// volumesChange is True while disks are to be copied, and False while they can't be and after a cancellation.
+// volumesChange is True while disks must be copied, and False while they can't be and after a cancellation.
 func (p *projection) volumesChange() verdict {
 	change, known := p.Volumes.Get()
 	switch {
