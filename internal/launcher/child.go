@@ -12,13 +12,11 @@ import (
 
 // child is QEMU or swtpm. It dies with the launcher.
 type child struct {
-	pid    int
-	ended  <-chan syscall.WaitStatus
-	stderr *stderrtail.Tail
-	// drained is closed when all standard error is in the tail.
-	drained chan struct{}
-	// gone must be closed by the receiver of ended.
-	gone chan struct{}
+	pid     int
+	ended   <-chan syscall.WaitStatus
+	stderr  *stderrtail.Tail
+	drained chan struct{} // closed when all standard error is in the tail
+	gone    chan struct{} // the receiver of ended closes it
 }
 
 const inheritedFD = 3

@@ -16,9 +16,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// virt-freezer is virt-launcher under another name (layout.FreezerBinary). Backup tools run it in the launcher pod,
-// by the pod's annotations, before and after their snapshots. A user who may exec in the pod gets the powers of a
-// user's freeze over that guest, and no others.
+// virt-freezer is virt-launcher under another name (layout.FreezerBinary). Backup tools run it in the launcher pod, by
+// the pod's annotations, before and after their snapshots. A user who may exec in the pod can thereby freeze that guest,
+// and do no more.
 
 // Limits of virt-freezer's request. There is one at a time.
 const (
@@ -29,12 +29,12 @@ const (
 type (
 	freezerRequest struct {
 		Freeze bool `json:"freeze"`
-		// Milliseconds is the time until the guest is thawed without a request.
+		// Milliseconds later the guest is thawed without a request.
 		Milliseconds int64 `json:"milliseconds,omitempty"`
 	}
 	freezerAnswer struct {
 		Error string `json:"error,omitempty"`
-		// Alone means that no guest agent is connected, so nothing can be frozen.
+		// Alone means that no guest agent is connected: nothing can be frozen.
 		Alone bool `json:"alone,omitempty"`
 	}
 )

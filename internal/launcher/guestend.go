@@ -11,23 +11,22 @@ import (
 
 // guest collects the facts about the guest's end. It is pure: the driver passes the events.
 type guest struct {
-	started bool
-	// graceless means no grace period, forced that the launcher has killed the guest.
-	stopping, graceless, forced bool
-	failure                     launch.Reason
+	started   bool
+	stopping  bool
+	graceless bool // without a grace period
+	forced    bool // the launcher has killed the guest
+	failure   launch.Reason
 
 	powerButton bool
 	panicked    bool
 	watchdog    bool
 	shutdown    string
-	// poweredOff means that the guest has powered itself off, whatever ends its QEMU.
-	poweredOff bool
-	// ran means that the CPUs were started after QEMU's monitor had answered.
-	migration migrationstatus.Status
-	ran       bool
+	poweredOff  bool // the guest has powered itself off, whatever ends its QEMU
+	migration   migrationstatus.Status
+	ran         bool // the CPUs were started after QEMU's monitor had answered
 
-	// filling means that the guest runs here while its memory follows by post-copy.
-	incoming, filling bool
+	incoming bool
+	filling  bool // the guest runs here while its memory follows by post-copy
 }
 
 type exitStatus struct {
@@ -67,7 +66,7 @@ func (g *guest) recordEvent(name string, data []byte) {
 	case "POWERDOWN":
 		g.powerButton = true
 	case "RESET":
-		// A guest that reboots did not react to the button; a later shutdown is its own.
+		// A rebooting guest has not obeyed the button; a later shutdown is its own.
 		g.powerButton, g.poweredOff = false, false
 	case "SHUTDOWN":
 		g.shutdown = d.Reason
@@ -89,7 +88,7 @@ func (g *guest) recordEvent(name string, data []byte) {
 	}
 }
 
-// recordResume also notes that a guest that continues at the source has not been migrated.
+// recordResume also records that a guest that continues at the source was not migrated.
 func (g *guest) recordResume() {
 	g.filling = g.filling || g.arriving() && g.migration.PostCopy()
 	g.ran = true

@@ -9,8 +9,7 @@ import (
 )
 
 // holdMain is `virt-launcher hold`, for pods that only hold a resource (claims while they are bound, a volume for a
-// guest). There may be several for every VM, so it has no goroutine and no timer, and the kernel reaps the processes
-// that an exec leaves.
+// guest). A VM may have several, so it has no goroutine and no timer, and the kernel reaps the processes of an exec.
 func holdMain(ctx context.Context) (int, error) {
 	signal.Ignore(syscall.SIGCHLD)
 	signals := make(chan os.Signal, 1)

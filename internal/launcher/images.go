@@ -27,7 +27,7 @@ const (
 	defaultBlock = 4096
 )
 
-// prepare never overwrites a file, so it can be repeated.
+// prepare can be repeated, since it never overwrites a file.
 func prepare(images []launch.Image) ([]launch.PreparedImage, error) {
 	prepared := make([]launch.PreparedImage, 0, len(images))
 	for _, image := range images {
@@ -175,8 +175,8 @@ func within(root, path string) (string, error) {
 	return filepath.Join(root, rel), nil
 }
 
-// absent returns the error for a missing file without virt-launcher's mount point, which the volume's author does not
-// know. Only containerDisks have no format.
+// absent returns the error for a missing file, without virt-launcher's mount point, which users don't know. Only
+// containerDisks have no format.
 func absent(image launch.Image) error {
 	inside := strings.TrimPrefix(image.Source, layout.VolumeDir(image.Name))
 	switch {

@@ -1,9 +1,9 @@
-// Package launcher is virt-launcher: it starts QEMU with the machine that virt-handler sends, shuts it down
-// gracefully, and reports how it ended.
+// Package launcher is virt-launcher: it starts QEMU with virt-handler's machine, shuts it down gracefully, and reports
+// how it ended.
 //
-// It owns the QEMU process and the facts about its end, the inspection of disk images inside the pod, and
-// virt-handler's socket. It lives as long as the guest, and its memory adds to that of every VM: it must not import
-// Kubernetes or API types, nor net/http, and it must not decide anything about the machine.
+// It owns the QEMU process and the facts about its end, the inspection of disk images in the pod, and virt-handler's
+// socket. It lives as long as the guest, and every VM pays for its memory: it must not import Kubernetes or API types,
+// nor net/http, and must not decide anything about the machine.
 package launcher
 
 import (
@@ -24,11 +24,10 @@ import (
 
 // Config has a launcher's paths.
 type Config struct {
-	Dir  string
-	QEMU string
-	TPM  string
-	// TerminationLog is the file in which the kubelet looks for the termination message.
-	TerminationLog string
+	Dir            string
+	QEMU           string
+	TPM            string
+	TerminationLog string // the file with the termination message for the kubelet
 	Log            io.Writer
 }
 
@@ -88,15 +87,15 @@ func Run(ctx context.Context, config Config) (int, error) {
 	l.spawn(func() { l.serveProbes(probes) })
 	exit := l.drive(ctx, signals)
 	if l.tpm != nil {
-		// swtpm's state must be complete when the guest's end is reported. A QEMU that never answered may not be
-		// connected to swtpm, which then does not notice QEMU's end.
+		// swtpm's state must be complete before the guest's end is reported. A QEMU that never answered may not be
+		// connected to swtpm, which does not notice its end then.
 		patience := tpmEndsWithin
 		if !l.guest.started {
 			patience = 0
 		}
 		l.tpm.end(patience)
 	}
-	// The kubelet learns of the end in case there is no virt-handler.
+	// The kubelet gets the end, too: virt-handler may not run.
 	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
 	l.state.Phase, l.state.Exit, l.state.ExitedAt = launch.PhaseExited, &exit, time.Now()
 	l.send(launch.Message{Event: &launch.Event{Exited: &exit, ExitedAt: l.state.ExitedAt}})
@@ -120,19 +119,18 @@ type launcher struct {
 	events   chan func()
 	ended    chan struct{}
 
-	state   launch.State
-	guest   guest
-	qemu    *process
-	tpm     *tpm
-	metrics *metrics
-	grace   time.Duration
-	// starting are the replies to Start until QEMU's monitor answers.
-	starting []func(error)
-	// deadline fires at end, the end of the grace period, once QEMU is asked to end.
+	state    launch.State
+	guest    guest
+	qemu     *process
+	tpm      *tpm
+	metrics  *metrics
+	grace    time.Duration
+	starting []func(error) // replies to Start until QEMU's monitor answers
+	// deadline fires at end, the end of the grace period of a QEMU that was asked to end.
 	deadline <-chan time.Time
 	end      time.Time
-	// abandoned fires when the guest has been stopped for a migration for too long without virt-handler, peer.
-	peer      *peer
+	peer     *peer // virt-handler
+	// abandoned fires when the guest has been stopped for a migration for too long without virt-handler.
 	abandoned <-chan time.Time
 	holdState holdState
 	exit      *launch.Exit
@@ -202,7 +200,7 @@ func (l *launcher) logf(format string, args ...any) {
 	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
 }
 
-// A later start, from another connection, gets the first one's answer.
+// A later start, from another connection, gets the first answer.
 func (l *launcher) start(request *launch.Start, answer func(error)) {
 	switch {
 	case l.guest.started:
@@ -283,8 +281,8 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end within the grace period, but ends QEMU at once without one, or for a guest that has not
-// arrived or has left. The period that ends first counts.
+// stop asks the guest to end within the grace period; of two, the one that ends first counts. Without one, and for a guest
+// that has not arrived or has left, it ends QEMU at once.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
 		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}

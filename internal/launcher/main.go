@@ -12,10 +12,9 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Main is virt-launcher: without a verb the launcher, with one a small program of the image, and virt-freezer by that
-// name.
+// Main is virt-launcher: the launcher without a verb, a small program with one, and virt-freezer by its name.
 func Main(ctx context.Context, name string, args []string) (int, error) {
-	// Every VM has a launcher, which handles few messages: it trades time for memory.
+	// Every VM has a launcher, with little to do: memory matters more than time.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if name == filepath.Base(layout.FreezerBinary) {

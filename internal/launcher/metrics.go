@@ -20,25 +20,21 @@ import (
 
 const (
 	metricsEvery = 5 * time.Second // of writing the disk, as upstream's
-	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at
-	// most ten answers a second. Its kernel can have 4 MiB of writes queued, which are still read soon.
-	metricsRead = 8 << 10
-	readRest    = 10 * time.Millisecond
-	answerRest  = 100 * time.Millisecond
-	// metricsQueue is the kernel's buffer for an unread answer or two, in bytes.
-	metricsQueue = 4 << 10
-	// metricsText limits the reading of a kernel's file, in bytes.
-	metricsText = 32 << 10
+	// metricsRead is in bytes. The next read follows after readRest, or answerRest after an answer: a guest gets at most
+	// ten answers a second, and its kernel's 4 MiB of queued writes are read soon.
+	metricsRead  = 8 << 10
+	readRest     = 10 * time.Millisecond
+	answerRest   = 100 * time.Millisecond
+	metricsQueue = 4 << 10  // bytes in the kernel, for an unread answer or two
+	metricsText  = 32 << 10 // bytes of a kernel's file
 )
 
-// metrics sends figures of host and guest to the guest, by a disk, a channel, or both, with a goroutine for each. The
-// guest can block the channel's forever, and nothing else (decision 603).
+// metrics sends figures of host and guest to the guest, by a disk, a channel, or both, with a goroutine for each. The guest
+// can block only the channel's goroutine (decision 603).
 type metrics struct {
-	hostName string
-	// disk is written by its descriptor, so that QEMU's process can't replace it by its name.
-	disk *os.File
-	// channel is the socket on which QEMU listens, or "".
-	channel    string
+	hostName   string
+	disk       *os.File // the descriptor: QEMU's process can replace the name
+	channel    string   // the socket on which QEMU listens, or ""
 	processors int
 	log        func(string)
 }
@@ -150,8 +146,8 @@ func (m *metrics) serveChannel(ctx context.Context, document func() ([]byte, err
 	}
 }
 
-// answerMetrics answers the guest's requests one at a time: while the guest does not read an answer, no request is
-// read, and QEMU makes the guest wait. Requests that are read together get one answer.
+// answerMetrics answers the guest's requests one at a time: QEMU makes a guest wait that does not read its answer. Requests
+// that are read together get one answer.
 func answerMetrics(ctx context.Context, conn net.Conn, document func() ([]byte, error)) error {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
@@ -202,8 +198,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// document leaves out unreadable figures of the host. It waits for QEMU without a timeout: an abandoned command could
-// end the monitor.
+// document omits unreadable figures of the host. It waits for QEMU without a timeout: an abandoned command could end the
+// monitor.
 func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([]byte, error) {
 	figures := downwardmetrics.Figures{HostName: m.hostName, Processors: m.processors, Time: time.Now()}
 	var version struct{ QEMU downwardmetrics.Version }

@@ -14,7 +14,7 @@ import (
 
 const defaultProbeTimeout = time.Second
 
-// afterthought limits asking the launcher whether a failed probe counts.
+// afterthought bounds the question to the launcher whether a failed probe counts.
 const afterthought = 2 * time.Second
 
 const (
@@ -24,13 +24,12 @@ const (
 
 // guestProbe is a probe that the kubelet runs in the launcher's container.
 type guestProbe struct {
-	kind    string
-	timeout duration
-	// liveness means that the probe succeeds while the guest is away, or stopped by Drydock or its user.
-	liveness bool
-	// agent is the guest agent's port, dir the folder of the launcher's sockets.
-	agent, dir string
-	command    []string
+	kind     string
+	timeout  duration
+	liveness bool   // it succeeds while the guest is away, or stopped by Drydock or its user
+	agent    string // the guest agent's port
+	dir      string // of the launcher's sockets
+	command  []string
 }
 
 const probeKinds = "guest-agent-ping, exec, guest-began"
@@ -118,7 +117,7 @@ func (p *guestProbe) exec(ctx context.Context) (int, error) {
 	return result.ExitCode, nil
 }
 
-// began waits until the guest runs here: the kubelet would emit a warning for each failure of a startup probe.
+// began waits until the guest runs here: the kubelet would warn of each failure of a startup probe.
 func (p *guestProbe) began(ctx context.Context) (int, error) {
 	timer := time.NewTimer(firstLook)
 	defer timer.Stop()

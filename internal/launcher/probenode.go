@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM. A device node proves nothing:
-// with /dev/kvm, the guest may still stop in its first instructions, or crawl.
+// probeNodeMain is `virt-launcher probe-node`: it runs a guest with and without KVM. The device /dev/kvm proves nothing:
+// the guest may stop in its first instructions, or crawl.
 func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("probe-node", flag.ContinueOnError)
 	out := flags.String("out", "", "file to write the result to; standard output if empty")
@@ -53,11 +53,11 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 
 const (
 	starvedPause = 2 * time.Minute
-	// kvmProbes bounds the probes of a node that can emulate: its KVM may hang without using a CPU.
+	// kvmProbes bounds the probes of a node that can emulate: KVM may hang without using a CPU.
 	kvmProbes = 30
 )
 
-// probeUntilJudged probes until no guest was late for want of a CPU, or ctx ends.
+// probeUntilJudged probes until no guest was Starved, or ctx ends.
 func probeUntilJudged(ctx context.Context, probe func() (nodeprobe.Result, error)) error {
 	for probes := 1; ; probes++ {
 		result, err := probe()
@@ -158,7 +158,7 @@ func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, e
 	return found, nil
 }
 
-// machineTypes returns the q35 machines, also by their aliases, and those of them that are deprecated, sorted.
+// machineTypes returns the q35 machines with their aliases, and the deprecated ones among them, sorted.
 func machineTypes(machines []machineInfo) (all, deprecated []string) {
 	for _, m := range machines {
 		for _, name := range []string{m.Name, m.Alias} {
@@ -190,7 +190,7 @@ func isNamedModel(name string) bool {
 	return err != nil
 }
 
-// Each vendor's models are oldest first, and have almost all features of the earlier ones.
+// Each vendor's models are oldest first. They have almost all features of the earlier ones.
 var generations = map[string][]string{
 	"GenuineIntel": {
 		"Conroe", "Penryn", "Nehalem", "Westmere", "SandyBridge", "IvyBridge", "Haswell-noTSX", "Haswell",

@@ -12,13 +12,12 @@ import (
 	"drydock.dev/drydock/internal/launcher/liveness"
 )
 
-// probePatience limits QEMU's answer about its run state. A probe waits a little longer (afterthought).
+// probePatience bounds QEMU's answer about its run state. A probe waits a little longer (afterthought).
 const probePatience = 1500 * time.Millisecond
 
 // probeAnswer is the answer to a probe's process, which connects to the socket layout.ProbeSocket.
 type probeAnswer struct {
-	// Excuse is why a failed liveness probe does not count, empty if it counts.
-	Excuse string `json:"excuse,omitempty"`
+	Excuse string `json:"excuse,omitempty"` // why a failed liveness probe does not count, empty if it counts
 	Began  bool   `json:"began,omitempty"`
 }
 
@@ -70,8 +69,8 @@ func (l *launcher) probeFacts(status *asking) (liveness.Facts, bool) {
 	return facts, true
 }
 
-// asking is the question about the run state that QEMU has not answered. A silent QEMU reads no commands, and a
-// monitor that is full of them is lost: there is one question at a time, however many probes wait for its answer.
+// asking is the unanswered question about the run state. There is one at a time, however many probes wait: a silent QEMU
+// reads no commands, and a monitor that is full of them is lost.
 type asking struct{ answered chan string }
 
 // answer returns the result of ask, "" if that takes too long.

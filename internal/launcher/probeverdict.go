@@ -14,15 +14,14 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// Emulated, the probe's guest takes 0.3 s, and 3 s of CPU time with UEFI; the init container may share its CPUs with
-// twenty others. With KVM it gets two seconds, or twice the time of the preceding emulated run: a slower KVM is of no
-// use.
+// Emulated, the probe's guest takes 0.3 s, and 3 s of CPU time with UEFI; the init container may share its CPUs with twenty
+// others. With KVM it gets two seconds, or twice the time of the emulated run before: a slower KVM is useless.
 const (
 	tcgDeadline  = time.Minute
 	kvmDeadline  = 2 * time.Second
 	uefiDeadline = 2 * time.Minute
 
-	// probeDeadline limits all guests together: virt-handler waits for them.
+	// probeDeadline bounds all guests together, for which virt-handler waits.
 	probeDeadline = 5 * time.Minute
 )
 
@@ -59,7 +58,7 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 		p.withKVM(ctx, &o, &accelerated)
 	}
 	if o.kvm != nil && o.kvm.OK && (o.kvmUEFI == nil || o.kvmUEFI.OK) {
-		// No guest is emulated here, so the result of emulation is not needed.
+		// No guest is emulated here.
 		stop()
 	}
 	emulatedUEFI.Wait()

@@ -22,9 +22,8 @@ type process struct {
 
 // startProcess starts QEMU, which dies with the launcher: a guest without its launcher would have no owner.
 //
-// QEMU inherits the launcher's monitor, which exists from the start and which nobody can take away, beside
-// virt-handler's socket: virt-handler may be away when the pod is deleted, and somebody must still press the power
-// button and learn how the guest ended.
+// QEMU inherits the launcher's own monitor, which exists from the start and which nobody can take away: virt-handler may
+// be away when the pod is deleted, and somebody must press the power button and observe how the guest ends.
 func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
 	ours, theirs, err := qmp.SocketPair()
 	if err != nil {
@@ -42,8 +41,8 @@ func startProcess(program string, args []string, log io.Writer, children *reaper
 	return &process{child: c, monitor: ours, connected: make(chan struct{})}, nil
 }
 
-// watcher has the callbacks of watch: ready when the monitor has answered, event for each event, ended after the
-// process's end. ready may be skipped.
+// watcher has the callbacks of watch: ready when the monitor has answered (not always), event for each event, ended after
+// the process's end.
 type watcher struct {
 	ready func()
 	event func(name string, data []byte)
@@ -70,8 +69,8 @@ func (p *process) watch(w watcher) {
 	w.ended(exitStatus{wait: status, stderr: p.stderr.Sentence(), deaf: deaf})
 }
 
-// pressEvery is the interval of pressing the power button, which a booting guest misses and one that shuts down
-// ignores.
+// pressEvery is the interval of pressing the power button: a booting guest misses it, and a guest that shuts down ignores
+// it.
 const pressEvery = 5 * time.Second
 
 func (p *process) powerButton() {

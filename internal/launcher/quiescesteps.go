@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
-// Timeouts for QEMU, and for the agent: freezing writes back the guest's page cache. Each includes the wait for
-// another conversation with the agent.
+// Timeouts for QEMU and for the agent, including the wait for another conversation with the agent. Freezing writes back
+// the guest's page cache.
 const (
 	monitorPatience = 10 * time.Second
 	freezePatience  = 10 * time.Second
@@ -151,8 +151,8 @@ func (l *launcher) sendFrozen() {
 	}
 }
 
-// holdGuest's steps must be undone also if it fails. It queries QEMU after setting its marker, and virt-handler looks
-// for the marker before it migrates the guest and after it has stopped it: if both act at once, one sees the other.
+// holdGuest's steps must be undone also if it fails. It queries QEMU after setting its marker, and virt-handler reads the
+// marker before it migrates the guest and after it has stopped it: if both act at once, one sees the other.
 func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -181,11 +181,11 @@ func (l *launcher) holdGuest(q *launch.Quiesce) (done holdSteps, err error) {
 	return l.stopCPUs(done)
 }
 
-// freeze returns the number of frozen file systems. If the agent answers with an error, the guest is thawed before
-// freeze returns, unless only the agent may hold it.
+// freeze returns the number of frozen file systems. After an agent's error it thaws the guest, unless only the agent may
+// hold it.
 func (l *launcher) freeze(done *holdSteps, only bool) (frozen int, err error) {
 	err = l.withAgent(freezePatience, func(ctx context.Context, c *agent.Client) (err error) {
-		// An agent that has been silent from the start was not asked to freeze, so nobody waits for it to thaw.
+		// An agent that does not answer is not asked to freeze, so nobody waits for it to thaw.
 		if err = c.Ping(ctx); err != nil {
 			return err
 		}
@@ -294,7 +294,7 @@ func (l *launcher) undoHold(done holdSteps) {
 	}
 }
 
-// The marker goes last: without it virt-handler would take the guest for one that its user has paused.
+// The marker goes last: virt-handler would take a stopped guest without it for one that its user has paused.
 func (l *launcher) runCPUs() {
 	ctx, cancel := context.WithTimeout(context.Background(), monitorPatience)
 	defer cancel()
@@ -308,8 +308,8 @@ func (l *launcher) runCPUs() {
 	l.removeMarker(ctx, launch.StoppedMarker)
 }
 
-// thaw repeats the request until the agent has answered, QEMU has ended, or thawFor is over. An agent that hangs
-// thaws when it continues.
+// thaw repeats the request until the agent has answered, QEMU has ended, or thawFor is over. A hanging agent thaws when it
+// continues.
 func (l *launcher) thaw() {
 	for end := time.Now().Add(thawFor); ; {
 		err := l.withAgent(thawPatience, func(ctx context.Context, c *agent.Client) error { return c.Thaw(ctx) })

@@ -14,7 +14,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 )
 
-// writePatience limits how long virt-handler may block the launcher.
+// writePatience bounds how long virt-handler may block the launcher.
 const writePatience = 5 * time.Second
 
 // maxRequest is in bytes. The longest request has a machine's arguments.

@@ -22,11 +22,10 @@ type tpm struct {
 	status syscall.WaitStatus
 }
 
-// startTPM starts swtpm with its state in a folder of its own. It inherits the socket to which QEMU connects, which
-// listens before QEMU starts.
+// startTPM starts swtpm with its state in its own folder. swtpm inherits QEMU's socket, which listens before QEMU starts.
 func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error) {
 	state := request.State
-	if err := tidyTPMs(request); err != nil {
+	if err := removeOldTPMs(request); err != nil {
 		return nil, err
 	}
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -49,8 +48,8 @@ func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error
 	return &tpm{child: c}, nil
 }
 
-// tidyTPMs removes the folders of TPMs from before a migration, and of failed migrations.
-func tidyTPMs(request *launch.TPM) error {
+// removeOldTPMs removes the folders of TPMs from before a migration, and of failed migrations.
+func removeOldTPMs(request *launch.TPM) error {
 	if request.Current == "" {
 		return nil
 	}

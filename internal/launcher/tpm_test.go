@@ -141,10 +141,10 @@ func TestWhatEarlierTPMsHaveLeftIsRemoved(t *testing.T) {
 		return strings.Join(names, " ")
 	}
 	before := has()
-	if err := tidyTPMs(&launch.TPM{State: filepath.Join(folder, "tpm-now")}); err != nil || has() != before {
+	if err := removeOldTPMs(&launch.TPM{State: filepath.Join(folder, "tpm-now")}); err != nil || has() != before {
 		t.Errorf("beside a TPM that is not kept there is %s, %v; there was %s", has(), err, before)
 	}
-	if err := tidyTPMs(&launch.TPM{State: filepath.Join(folder, "tpm-next"), Current: "tpm-now"}); err != nil {
+	if err := removeOldTPMs(&launch.TPM{State: filepath.Join(folder, "tpm-next"), Current: "tpm-now"}); err != nil {
 		t.Fatal(err)
 	}
 	if got, want := has(), "other tpm-link tpm-next tpm-now tpm.img"; got != want {

@@ -1,8 +1,8 @@
-// Package bootprobe tests whether QEMU can run a guest with an accelerator, by a small guest (folder guest) that goes
-// through the steps of a boot and reports each.
+// Package bootprobe tests whether QEMU can run a guest with an accelerator, by a small guest (folder guest) that reports
+// each step of its boot.
 //
-// It owns that guest, QEMU's command line for it, and the verdict on one run (decision 195). It must not decide the
-// meaning of several runs for a node, nor depend on a host's model or version.
+// It owns that guest, QEMU's command line for it, and the verdict on one run (decision 195). It must not decide what
+// several runs mean for a node, nor depend on a host's model or version.
 package bootprobe
 
 import (
@@ -50,7 +50,7 @@ const (
 )
 
 const (
-	// startPatience limits QEMU's start and first answers, which test only that the accelerator can be opened.
+	// startPatience bounds QEMU's start and first answers, which only show that the accelerator can be opened.
 	startPatience = time.Minute
 	pollInterval  = 50 * time.Millisecond
 	endPatience   = 5 * time.Second
@@ -116,7 +116,7 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	go func() {
 		var kept []byte
 		buffer := make([]byte, 4096)
-		// It reads to the end, so that QEMU never blocks.
+		// Reading to the end keeps QEMU from blocking.
 		for {
 			n, err := files.stages.Read(buffer)
 			kept = append(kept, buffer[:min(n, maxLetters-len(kept))]...)
@@ -144,7 +144,7 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 	return r.seen, nil
 }
 
-// args describes a small VM with two CPUs, and the two debug devices by which the guest reports.
+// args describes a small VM with two CPUs, and the guest's two debug devices.
 func (p Probe) args() []string {
 	accel := p.Accel
 	if accel == TCG {
@@ -278,12 +278,12 @@ func (r *run) watch(ctx context.Context, f *files) {
 		r.failed(err)
 		return
 	}
-	// The run state has the reason of a refusal.
+	// The run state explains a refusal.
 	r.follow(running, client)
 	r.seen.took = time.Since(begin)
 }
 
-// failed records that the monitor has failed. If QEMU has ended, its exit status explains more.
+// failed records the monitor's failure. The exit status of an ended QEMU explains more.
 func (r *run) failed(err error) {
 	r.seen.err = err
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {

@@ -10,13 +10,10 @@ import (
 
 // Outcome is the result of a run.
 type Outcome struct {
-	OK bool
-	// Stage is the last stage that the guest reached, empty for none.
-	Stage string
-	// Reason is where and how it stopped, empty if OK.
-	Reason string
-	// Starved means that QEMU or its guest missed a deadline while QEMU used less than half of that time on a CPU: it
-	// waited for something, or for a CPU.
+	OK     bool
+	Stage  string // the last that the guest reached, empty for none
+	Reason string // where and how it stopped, empty if OK
+	// Starved means that QEMU or its guest missed a deadline while QEMU used a CPU for less than half of that time.
 	Starved bool
 	Took    time.Duration
 }

@@ -33,9 +33,9 @@ type Disk struct {
 	sum uint32
 }
 
-// Replace returns the writes that put a document on the disk, in order. A reader reads the header, the document, and
-// the header again, and accepts the document if the disk was not busy either time and the sum is the same. So a
-// document with the sum of the previous one gets another newline.
+// Replace returns the writes that put a document on the disk, in order. A reader reads the header before and after the
+// document, and accepts the document if the disk was never busy and both sums are equal. So a document with the last
+// one's sum gets another newline.
 func (d *Disk) Replace(document []byte) ([]Write, error) {
 	if sumOf(document) == d.sum {
 		document = append(document[:len(document):len(document)], '\n')

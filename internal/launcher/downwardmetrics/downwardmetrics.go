@@ -1,8 +1,8 @@
-// Package downwardmetrics encodes metrics of the host and of the guest for the guest, in the format of vhostmd.
+// Package downwardmetrics encodes metrics of the host and the guest for the guest, in vhostmd's format.
 //
-// It is pure: it opens nothing and reads no clock. A guest gets only the fields of Figures of a node's data
-// (decision 603). A guest writes the requests, so their memory is limited. It must import only the standard
-// library, and little of that: every VM pays for the code that virt-launcher links.
+// It is pure: it opens nothing and reads no clock. A guest gets only Figures of its node's data (decision 603). The
+// memory for its requests is bounded. The package must import only the standard library, and little of that: every VM
+// pays for the code that virt-launcher links.
 package downwardmetrics
 
 import (
@@ -19,11 +19,10 @@ const systemInfo = "linux"
 
 // Figures are all metrics of the document. Unknown ones (nil or zero) are left out.
 type Figures struct {
-	HostName string
-	QEMU     Version
-	VM       *VM
-	// Processors are physical, not cores.
-	Processors int
+	HostName   string
+	QEMU       Version
+	VM         *VM
+	Processors int // physical, not cores
 	CPUTime    CPUTime
 	Memory     *Memory
 	Paging     *Paging

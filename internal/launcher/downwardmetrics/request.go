@@ -3,7 +3,7 @@ package downwardmetrics
 // request is the only valid request. An empty line ends a request.
 const request = "GET /metrics/XML\n\n"
 
-// MaxRequest limits the kept bytes of a request. A longer request is invalid.
+// MaxRequest bounds a request, in bytes. A longer one is invalid.
 const MaxRequest = 64
 
 // Verdict is the result of reading a guest's text.
@@ -23,7 +23,7 @@ type Requests struct {
 	last   byte
 }
 
-// Read parses text. All requests that end in it have one verdict: Asked, if one of them is valid.
+// Read parses text. The requests that end in it get one verdict: Asked, if one of them is valid.
 func (r *Requests) Read(text []byte) Verdict {
 	all := Incomplete
 	for _, b := range text {

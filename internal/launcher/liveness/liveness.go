@@ -1,5 +1,5 @@
-// Package liveness decides when the kubelet's probes of a guest count: only while the guest is here and may run.
-// Otherwise the kubelet would end a pod whose guest has not arrived, has just been sent, or was stopped by Drydock.
+// Package liveness decides when the kubelet's probes of a guest count: only while the guest is here and may run. The
+// kubelet must not end a pod whose guest has not arrived, has just been sent, or was stopped by Drydock.
 //
 // It is pure: it must not query QEMU. Package runstate owns the meaning of QEMU's run states.
 //
@@ -21,20 +21,17 @@ import (
 
 // Facts are virt-launcher's view of its guest.
 type Facts struct {
-	// Started means that QEMU's monitor has answered, Stopping that the guest is being ended.
-	Started, Stopping bool
-	// Arriving means that QEMU waits for a guest that has not run here, Left that the guest was sent elsewhere.
-	Arriving, Left bool
-	// Ran means that the CPUs were started after QEMU's monitor had answered.
-	Ran bool
-	// Held means that a snapshot's hold lasts, begins or ends.
-	Held      bool
+	Started   bool // QEMU's monitor has answered
+	Stopping  bool // the guest is being ended
+	Arriving  bool // QEMU waits for a guest that has not run here
+	Left      bool // the guest was sent elsewhere
+	Ran       bool // the CPUs were started after QEMU's monitor had answered
+	Held      bool // a snapshot's hold lasts, begins or ends
 	Migration migrationstatus.Status
-	// RunState is QEMU's, "" if unknown.
-	RunState string
+	RunState  string // QEMU's, "" if unknown
 }
 
-// Excuse returns why a liveness probe does not count, "" if it counts, as it does if QEMU does not answer.
+// Excuse returns why a liveness probe does not count, "" if it counts. It counts if QEMU does not answer.
 func Excuse(f Facts) string {
 	switch {
 	case !f.Started:
@@ -59,7 +56,7 @@ func Excuse(f Facts) string {
 	return ""
 }
 
-// Began reports whether the guest has run here, and may report so of a guest that was stopped since.
+// Began reports whether the guest has run here. It may have been stopped since.
 func Began(f Facts) bool {
 	switch {
 	case !f.Started, f.Arriving:

@@ -1,14 +1,13 @@
-// Package quiesce decides how virt-launcher holds its guest still during a snapshot of its disks: who may hold it,
-// for how long, and which events break a hold. It is pure: it must not talk to QEMU or the agent, and gets the time
-// as a value.
+// Package quiesce decides how virt-launcher holds its guest still during a snapshot of its disks: who may hold it, for how
+// long, and which events break a hold. It is pure: it must not talk to QEMU or the agent, and reads no clock.
 //
 //	          Ask: take             Taken                Release, deadline, broken: let go
 //	(none) ────────────> taking ────────────> held ──────────────────────────────────────> letting go
 //	   ^                   │ failed, or ended before: let go                                    │ Free
 //	   '───────────────────┴────────────────────────────────────────────────────────────────────┘
 //
-// A token is valid from Taken until its hold ends: if it is valid after all disks were snapshotted, the guest has
-// stood still since the token was made.
+// A token is valid from Taken until its hold ends: if it is still valid when all disks were snapshotted, the guest has not
+// run since the token was made.
 package quiesce
 
 import (
@@ -44,9 +43,9 @@ const (
 
 // Machine is the hold on one guest. The zero value is a guest without a hold.
 type Machine struct {
-	phase phase
-	// last is the previous hold that was held.
-	hold, last   launch.Hold
+	phase        phase
+	hold         launch.Hold
+	last         launch.Hold // the previous one that was held
 	agent        bool
 	since, until time.Time
 	// still is when the guest was stopped or frozen.

@@ -1,5 +1,5 @@
-// Package stderrtail keeps the end of QEMU's standard error, and turns it into one sentence for messages. It must
-// not decide anything by it.
+// Package stderrtail keeps the end of QEMU's standard error, and formats it as one sentence for messages. It must not
+// decide anything by it.
 package stderrtail
 
 import (
@@ -20,8 +20,7 @@ type Tail struct {
 
 	mu   sync.Mutex
 	kept []byte
-	// cut means that kept starts within a line.
-	cut bool
+	cut  bool // kept starts within a line
 }
 
 // Write never fails.

@@ -1,8 +1,7 @@
 // Package agent is a client of the QEMU guest agent, over QEMU's unix socket for the agent's virtio-serial port.
 //
-// It owns the protocol: the synchronization that a port without connections needs, deadlines for an agent that may be
-// absent, hung or hostile, and the commands. It must not import Kubernetes or API types, nor decide the meaning of an
-// answer for a VMI.
+// It owns the protocol: the synchronization that a port without connections needs, deadlines for an absent, hung or
+// hostile agent, and the commands. It must not import Kubernetes or API types, nor decide what an answer means for a VMI.
 //
 // QEMU serves one connection to the socket at a time; a second one waits. So connect, execute, and close.
 package agent
@@ -25,23 +24,21 @@ import (
 	"drydock.dev/drydock/internal/qemu/wire"
 )
 
-// limits limit the caller's memory: the guest may be hostile. The longest answer of a real agent has the addresses
-// and counters of each network interface, some 600 bytes and 25 values: 400 interfaces fit.
+// limits bound the caller's memory: the guest may be hostile. A real agent's longest answer has some 600 bytes and 25
+// values for each network interface: 400 interfaces fit.
 var limits = wire.Limits{Bytes: 256 << 10, Values: 16 << 10, Depth: 32}
 
 const (
-	// delimiter is in no JSON text. Before a command it makes the agent drop a partly received one; before the answer
-	// to guest-sync-delimited the reader drops earlier answers.
+	// delimiter is in no JSON text. Before a command it makes the agent drop a partly received one; it precedes the answer
+	// to guest-sync-delimited, so that the reader can drop earlier answers.
 	delimiter = 0xff
 )
 
 // Error is the agent's refusal of a command.
 type Error struct {
 	Command string
-	// Class is CommandNotFound or CommandDisabled if the agent lacks or disables the command; otherwise mostly
-	// GenericError.
-	Class string
-	Desc  string
+	Class   string // CommandNotFound or CommandDisabled if the agent lacks the command; mostly GenericError
+	Desc    string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("guest agent: %s: %s", e.Command, e.Desc) }
@@ -52,8 +49,8 @@ func Unsupported(err error) bool {
 	return errors.As(err, &e) && (e.Class == "CommandNotFound" || e.Class == "CommandDisabled")
 }
 
-// Client is one connection to the agent's port. Its methods may be called from several goroutines; the commands are
-// serialized. After a deadline the next command synchronizes again, so that it does not get a late answer.
+// Client is one connection to the agent's port. It is safe for concurrent use, and serializes the commands. After a
+// deadline the next command synchronizes again, so that it gets no late answer.
 type Client struct {
 	conn net.Conn
 
@@ -96,8 +93,8 @@ func (c *Client) Execute(ctx context.Context, command string, args, result any) 
 	return c.execute(ctx, command, args, result, c.syncThenSend)
 }
 
-// executeAtOnce sends the command with the synchronization, so that a guest that stands still answers once. A silent
-// agent may execute the command later, so it must be harmless then.
+// executeAtOnce sends the command with the synchronization, so that a guest that stands still answers once. The command
+// must be harmless later, when a silent agent may execute it.
 func (c *Client) executeAtOnce(ctx context.Context, command string, result any) error {
 	return c.execute(ctx, command, nil, result, c.sync)
 }
@@ -180,8 +177,8 @@ type reply struct {
 	} `json:"error"`
 }
 
-// sync discards all earlier data on the port. An agent that has just started may first answer an earlier caller's
-// commands, so other numbers are skipped. next is a command to send along.
+// sync discards all earlier data on the port. It skips other numbers, since a new agent may first answer an earlier
+// caller's commands. next is a command to send along.
 func (c *Client) sync(next []byte) error {
 	var seed [4]byte
 	if _, err := rand.Read(seed[:]); err != nil {

@@ -50,10 +50,9 @@ type IPAddress struct {
 
 // User is a logged-in user.
 type User struct {
-	Name   string `json:"user"`
-	Domain string `json:"domain"`
-	// LoginTime is in seconds since 1970.
-	LoginTime float64 `json:"login-time"`
+	Name      string  `json:"user"`
+	Domain    string  `json:"domain"`
+	LoginTime float64 `json:"login-time"` // seconds since 1970
 }
 
 // Filesystem is one of the guest's mounted file systems.
@@ -165,8 +164,8 @@ func (c *Client) Thaw(ctx context.Context) error {
 	return c.executeAtOnce(ctx, "guest-fsfreeze-thaw", nil)
 }
 
-// Shutdown asks the guest to end in one of the agent's modes: powerdown, reboot, halt. The agent does not answer on
-// success; nil means only that it was present and did not refuse at once.
+// Shutdown asks the guest to end in one of the agent's modes: powerdown, reboot, halt. nil means only that the agent was
+// present and did not refuse at once: it does not answer on success.
 func (c *Client) Shutdown(ctx context.Context, mode string) error {
 	if err := c.Ping(ctx); err != nil {
 		return err
@@ -194,14 +193,14 @@ type ExecResult struct {
 	Stdout, Stderr []byte
 }
 
-// The interval of polling a program's status, for which the agent has no event, grows from firstPause to lastPause.
+// The interval of polling a program's status grows from firstPause to lastPause: the agent has no event.
 const (
 	firstPause = 50 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// Exec runs a program in the guest and waits for its end. It dials for each question: QEMU serves one connection to
-// the agent's port at a time, and a program may run for long.
+// Exec runs a program in the guest and waits for its end. It dials for each question: QEMU serves one connection to the
+// port at a time, and a program may run for long.
 func Exec(ctx context.Context, dial func(context.Context) (*Client, error), program string, args []string) (ExecResult, error) {
 	var started struct {
 		PID int `json:"pid"`

@@ -1,9 +1,8 @@
 // Package diskhotplug plugs disks into a running QEMU, and unplugs them.
 //
-// A disk is passed as an open file: QEMU gets the descriptor (add-fd) and opens its block nodes on it. So nothing is
-// made inside QEMU's container, and no change of the container's mounts or device rules can remove the disk (decision
-// 115). The descriptor has a Tag, which names its disk. QEMU keeps it, so that virt-handler can read the plugged
-// disks and their progress from QEMU.
+// A disk is passed as an open file: QEMU gets the descriptor (add-fd) and opens its block nodes on it. So nothing is made
+// in QEMU's container, and no change of the container's mounts or device rules can remove the disk (decision 115). QEMU
+// keeps each descriptor's Tag, from which virt-handler reads the plugged disks and their progress.
 //
 //	          add-fd          blockdev-add …       device_add
 //	Absent ───────────> Partial ───────────> Partial ───────────> Plugged
@@ -11,8 +10,8 @@
 //	   └──── remove-fd ────┴──── blockdev-del … ──── DEVICE_DELETED ─┘ when the guest
 //	                                                                  releases it
 //
-// A Partial disk is never completed but cleared: virt-handler died while it plugged the disk, or the guest has
-// released the device.
+// A Partial disk is never completed but cleared: virt-handler died while it plugged the disk, or the guest has released
+// the device.
 //
 // # Taking a disk by force
 //
@@ -33,8 +32,8 @@
 //     cleared in the same way; then it is Detached.
 //   - QEMU: everything ends with it.
 //
-// QEMU waits for the guest's pending writes before it releases the node (qom-set), and flushes it (blockdev-del). So
-// Force is for guests that refuse, not for storage that does not answer.
+// QEMU waits for the guest's pending writes before it releases the node (qom-set), and flushes it (blockdev-del): Force is
+// for guests that refuse, not for silent storage.
 //
 // The package must not know VMIs or decide about them, and must import nothing of Drydock but the monitor's client.
 package diskhotplug

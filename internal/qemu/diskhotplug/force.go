@@ -13,8 +13,8 @@ import (
 
 const peripherals = "/machine/peripheral"
 
-// Force takes a disk from a guest that does not release it. A medium is out of its drive when Force returns. A device
-// stays in the guest, with the node detached behind it; the disk is then Partial. It can be repeated (decision 155).
+// Force takes a disk from a guest that does not release it. It removes a medium from its drive. A device stays in the
+// guest, with the node detached behind it; the disk is then Partial. It can be repeated (decision 155).
 func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	if d.Stage != Plugged {
 		return nil
@@ -31,9 +31,9 @@ func Force(ctx context.Context, m Monitor, d Disk, detached string) error {
 	return m.Execute(ctx, "qom-set", Properties{"path": path.Join(peripherals, d.Device), "property": "drive", "value": detached}, nil)
 }
 
-// insertDetached creates the missing parts of the replacement. Its node has size zero rather than failing: virtio
-// itself answers requests beyond a disk's end, before the disk's error policy, which may stop the guest. A flush
-// succeeds, correctly: nothing was written to this node, and closing the disk's node flushes that.
+// insertDetached creates the missing parts of the replacement. Its node has size zero rather than failing: virtio itself
+// answers requests beyond a disk's end, before the disk's error policy, which may stop the guest. A flush succeeds: nothing
+// was written to this node, and closing the disk's node flushes that one.
 func (d *Disk) insertDetached(ctx context.Context, m Monitor, node string) error {
 	tag := d.Tag
 	tag.Detached, tag.Nodes = true, []string{node}

@@ -26,15 +26,12 @@ type Tag struct {
 	Volume string `json:"volume"`
 	Claim  string `json:"claim"`
 	// Bus and Number are the disk's slot.
-	Bus    string `json:"bus,omitempty"`
-	Number int    `json:"number,omitempty"`
-	// Device is the ID of the disk, or of a medium's drive.
-	Device string `json:"device"`
-	Drive  bool   `json:"drive,omitempty"`
-	// Nodes are the block nodes in the order of their creation.
-	Nodes []string `json:"nodes"`
-	// Detached marks the replacement of a disk taken by force.
-	Detached bool `json:"hollow,omitempty"`
+	Bus      string   `json:"bus,omitempty"`
+	Number   int      `json:"number,omitempty"`
+	Device   string   `json:"device"` // the ID of the disk, or of a medium's drive
+	Drive    bool     `json:"drive,omitempty"`
+	Nodes    []string `json:"nodes"`            // the block nodes in the order of their creation
+	Detached bool     `json:"hollow,omitempty"` // the replacement of a disk taken by force
 }
 
 const prefix = "drydock:"
@@ -57,11 +54,9 @@ const (
 // Disk is the state of a disk in QEMU.
 type Disk struct {
 	Tag
-	Stage Stage
-	// Size is the guest-visible size, in bytes.
-	Size int64
-	// Bare means that QEMU has only the file of a Partial disk.
-	Bare             bool
+	Stage            Stage
+	Size             int64 // guest-visible, in bytes
+	Bare             bool  // QEMU has only the file of a Partial disk
 	TrayOpen, Locked bool
 
 	// sets are the descriptor sets with this Tag's volume. A second one is a dead virt-handler's.

@@ -13,7 +13,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
-// undoTimeout limits undoing a failed step, whose context may have ended.
+// undoTimeout bounds undoing a failed step, whose context may have ended.
 const undoTimeout = 10 * time.Second
 
 // Properties are the arguments of blockdev-add or device_add.
@@ -88,8 +88,8 @@ func CloseTray(ctx context.Context, m Monitor, device string) error {
 	return m.Execute(ctx, "blockdev-close-tray", Properties{"id": device}, nil)
 }
 
-// Ask asks the guest to release a disk. QEMU sends DEVICE_DELETED when it has, or DEVICE_TRAY_MOVED for a medium,
-// after which Ask removes the medium. It can be repeated.
+// Ask asks the guest to release a disk. QEMU sends DEVICE_DELETED when it has. After DEVICE_TRAY_MOVED, for a medium,
+// another Ask removes the medium.
 func Ask(ctx context.Context, m Monitor, d Disk) error {
 	if d.Stage != Plugged && d.Stage != Detached {
 		return nil

@@ -11,11 +11,8 @@ type Monitor interface {
 	Execute(ctx context.Context, command string, args, result any) error
 }
 
-// Sizes are those of a device in bytes.
-type Sizes struct {
-	// Requested is the size that the guest should have, Size the part that it has taken, Most the largest possible.
-	Requested, Size, Most int64
-}
+// Sizes are a device's sizes in bytes: the guest should take Requested, and has taken Size; Most is the largest possible.
+type Sizes struct{ Requested, Size, Most int64 }
 
 // Ask returns a device's sizes, at most most, or nil without the device.
 func Ask(ctx context.Context, m Monitor, device string, most int64) (*Sizes, error) {

@@ -1,6 +1,6 @@
 // Package migrationstatus has the names of QEMU's migration statuses (query-migrate, and the event MIGRATION), and
-// virt-launcher's one rule about them. It must not query QEMU. Package switchover decides the meaning of a status for
-// a migrating guest; virt-launcher can't import that, since every VM pays for the code that it links.
+// virt-launcher's one rule about them. It must not query QEMU. Package switchover decides what a status means for a
+// migrating guest; virt-launcher can't import it, since every VM pays for the code that virt-launcher links.
 package migrationstatus
 
 import "time"
@@ -37,8 +37,7 @@ func (s Status) PostCopy() bool {
 	return false
 }
 
-// Revocable reports whether the guest of a post-copy can be brought back if nobody has run it at the target: its stream
-// is whole.
+// Revocable reports whether a post-copy's stream is whole: the guest can be brought back if it has not run at the target.
 func (s Status) Revocable() bool { return s == PostCopyDevice || s == PostCopyActive }
 
 // UnderWay reports whether the migration has not ended: QEMU will leave the status, or waits in it for a command.
@@ -50,13 +49,13 @@ func (s Status) UnderWay() bool {
 	return true
 }
 
-// Unattended is how long a guest stands still before its switchover without a virt-handler, which needs milliseconds.
-// A new one starts within seconds, or not at all.
+// Unattended is how long a guest waits for its switchover without a virt-handler. A virt-handler needs milliseconds; a new
+// one starts within seconds, or not at all.
 const Unattended = 2 * time.Second
 
-// CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues
-// here: only virt-handler can complete it, and has been away for the duration without, or since QEMU entered the
-// status. QEMU decides whether the cancel is in time.
+// CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues here.
+// Only virt-handler can complete it; without is how long it has been away, or QEMU in the status. QEMU decides whether the
+// cancel is in time.
 func CancelUnattended(s Status, without time.Duration) bool {
 	return s == PreSwitchover && without >= Unattended
 }

@@ -1,7 +1,7 @@
 // Package qcow2 reads the header of a qcow2 image and writes new, empty ones.
 //
-// It owns the check of a header, which anyone may have written, before QEMU or the import worker reads the image. It
-// must not know an image's contents, and must import the standard library only: virt-launcher links it.
+// It checks a header, which anyone may have written, before QEMU or the import worker reads the image. It must not know an
+// image's contents, and must import the standard library only: virt-launcher links it.
 package qcow2
 
 import (

@@ -1,8 +1,7 @@
 // Package qmp is a client of QEMU's monitor protocol (QMP) over a stream.
 //
-// It owns the handshake, the matching of answers to commands and the order of events. It must not know the meaning of
-// a command, and must import only the standard library and package wire: every VM pays for the code that
-// virt-launcher links.
+// It owns the handshake, the matching of answers to commands and the order of events. It must not know what a command
+// means, and must import only the standard library and package wire: every VM pays for the code that virt-launcher links.
 package qmp
 
 import (
@@ -24,21 +23,17 @@ import (
 // Error is QEMU's refusal of a command.
 type Error struct {
 	Command string
-	// Class is QEMU's: GenericError, CommandNotFound, DeviceNotFound, …
-	Class string
-	Desc  string
+	Class   string // QEMU's: GenericError, CommandNotFound, DeviceNotFound, …
+	Desc    string
 }
 
 func (e *Error) Error() string { return fmt.Sprintf("QMP %s: %s", e.Command, e.Desc) }
 
 // Event is one of QEMU's events.
 type Event struct {
-	// Name is QEMU's: SHUTDOWN, STOP, DEVICE_DELETED, …
-	Name string
-	// Data is the event's JSON object, empty without one.
-	Data json.RawMessage
-	// Time is QEMU's timestamp, zero if QEMU had none.
-	Time time.Time
+	Name string          // QEMU's: SHUTDOWN, STOP, DEVICE_DELETED, …
+	Data json.RawMessage // a JSON object, or empty
+	Time time.Time       // QEMU's timestamp, zero for none
 }
 
 // ErrClosed is the cause of all errors after Close.
@@ -50,15 +45,14 @@ var (
 	errFlood = errors.New("QEMU reports more events than can be processed")
 )
 
-// limits limit one message. The longest real one, the schema of QEMU's commands, has some 250 KiB, as have the block
-// nodes of a guest with a hundred disks.
+// limits bound one message. The longest real ones have some 250 KiB: the schema of QEMU's commands, and the block nodes of
+// a guest with a hundred disks.
 var limits = wire.Limits{Bytes: 4 << 20, Values: 64 << 10, Depth: 64}
 
-// Client is one connection to a monitor. Its methods may be called from several goroutines; QEMU executes one command
-// at a time.
+// Client is one connection to a monitor. It is safe for concurrent use; QEMU executes one command at a time.
 //
-// A Client owns two goroutines, which end with the connection: one reads, the other calls the event function, so that
-// a receiver may be slow or execute commands without delaying an answer.
+// A Client owns two goroutines, which end with the connection. One reads; the other calls the event function, which may
+// therefore be slow or execute commands.
 type Client struct {
 	conn io.ReadWriteCloser
 
@@ -111,8 +105,8 @@ func Dial(ctx context.Context, path string, events func(Event)) (*Client, error)
 	return New(ctx, conn, events)
 }
 
-// New performs the handshake on conn, which the Client owns and closes. events, which may be nil, is called in one of
-// the Client's goroutines with every event in order.
+// New performs the handshake on conn, which the Client owns and closes. One of its goroutines calls events with every event
+// in order; events may be nil.
 func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
 	c := &Client{
 		conn:    conn,
@@ -152,8 +146,7 @@ func (c *Client) Execute(ctx context.Context, name string, args, result any) err
 	return c.execute(ctx, nil, Command{name, args, result})
 }
 
-// ExecuteAll runs queries in order. They are sent together, and QEMU executes all of them: the first refusal is the
-// error.
+// ExecuteAll sends queries together. QEMU executes all, in order; the first refusal is the error.
 func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
 	return c.execute(ctx, nil, commands...)
 }

@@ -7,8 +7,8 @@ const maxPending = 2 << 20
 
 const eventCost = 64 // bytes beside the event's text
 
-// queue holds events until their delivery. add never blocks: that would block the reader, and with it the answer for
-// which the receiver of an earlier event may wait.
+// queue holds events until their delivery. add never blocks the reader, for whose answer the receiver of an earlier event
+// may wait.
 type queue struct {
 	mu      sync.Mutex
 	ready   *sync.Cond

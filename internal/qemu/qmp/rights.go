@@ -13,8 +13,8 @@ type rightsWriter interface {
 	WriteMsgUnix(b, oob []byte, addr *net.UnixAddr) (n, oobn int, err error)
 }
 
-// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd), of which QEMU gets a duplicate. Only
-// one such command may be in progress: QEMU holds one file for the command to which it belongs.
+// ExecuteWithFile is Execute for a command that takes a file (add-fd, getfd), of which QEMU gets a duplicate. Only one such
+// command may be in progress: QEMU holds one file at a time.
 func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, file *os.File, result any) error {
 	raw, err := file.SyscallConn()
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package runstate is the table of QEMU's run states: the meaning of each for a guest, the VMI's conditions, and
+// Package runstate is the table of QEMU's run states: what each means for a guest, the VMI's conditions, and
 // virt-handler's action.
 //
 // It owns the table and its texts: it must not query QEMU, and must not know an API type.
@@ -80,24 +80,21 @@ const (
 // PausedToMigrate is not QEMU's: QEMU reports Paused for a guest that is stopped so that its migration ends.
 const PausedToMigrate = "paused-to-migrate"
 
-// Held is not QEMU's: QEMU reports Paused for a guest that virt-launcher has stopped for a snapshot. The VMI's status
-// is that of a running guest (decision 424).
+// Held is not QEMU's: QEMU reports Paused for a guest that virt-launcher has stopped for a snapshot. The VMI's status shows
+// a running guest (decision 424).
 const Held = "held-still"
 
 // State is one of QEMU's run states.
 type State struct {
-	Name    string
-	Outlook Outlook
-	// Reason and Message are those of Ready=False, empty for a ready guest.
-	Reason, Message string
-	// Paused means that the condition Paused is True, with the same reason.
-	Paused bool
-	Action Action
-	// Failure is virt-launcher's reason after virt-handler has ended a guest for this state, empty to use
-	// virt-launcher's own facts.
+	Name            string
+	Outlook         Outlook
+	Reason, Message string // of Ready=False; empty for a ready guest
+	Paused          bool   // the condition Paused is True, with the same reason
+	Action          Action
+	// Failure is virt-launcher's reason after virt-handler has ended a guest for this state, empty to use virt-launcher's
+	// own facts.
 	Failure launch.Reason
-	// Until is the last version of QEMU with the state, empty if QEMU still has it.
-	Until string
+	Until   string // the last version of QEMU with the state, empty if QEMU still has it
 }
 
 // Ready reports whether a VMI whose guest is in the state is Ready.
@@ -183,8 +180,7 @@ func All() []State { return append([]State(nil), table...) }
 // maxName is in bytes: a guest that has taken QEMU over chooses the name.
 const maxName = 64
 
-// Of returns the state with a name, PausedToMigrate and Held included. An unknown one is not Ready, and nothing is
-// done to it.
+// Of returns the state with a name, PausedToMigrate and Held included. An unknown one is not Ready, and has no action.
 func Of(name string) State {
 	for _, s := range table {
 		if s.Name == name {

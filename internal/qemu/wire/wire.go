@@ -1,6 +1,6 @@
-// Package wire limits the messages of QEMU and of guest agents, which a hostile guest can control: the bytes of a
-// message, and the memory for decoding it. A few bytes of JSON ("{},") become a struct of a hundred and more, so a
-// limit of the bytes is not enough (decision 219).
+// Package wire bounds the messages of QEMU and of guest agents, which a hostile guest can control: a message's bytes, and
+// the memory for decoding it. A few bytes of JSON ("{},") become a struct of a hundred and more, so that a bound of the
+// bytes is not enough (decision 219).
 //
 // It must not know the meaning of a message, and must import the standard library only.
 package wire
@@ -11,15 +11,12 @@ import (
 	"fmt"
 )
 
-// Limits are for one message.
-type Limits struct {
-	// Bytes is its length, Values the number of its values (members and elements, at all depths), Depth its deepest
-	// nesting.
-	Bytes, Values, Depth int
-}
+// Limits are for one message: its length, the number of its values (members and elements, at all depths), and its deepest
+// nesting.
+type Limits struct{ Bytes, Values, Depth int }
 
-// ReadLine reads a message, which is one line. An error that is not the reader's means that the message is too long;
-// nothing can be read after it.
+// ReadLine reads a message, which is one line. An error that is not the reader's means that the message is too long: read
+// nothing after it.
 func (l Limits) ReadLine(r *bufio.Reader) ([]byte, error) {
 	var line []byte
 	for {
