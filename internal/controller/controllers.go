@@ -51,8 +51,8 @@ var loops = []loop{
 	{"the KubeVirt object", 1, addKubeVirt},
 }
 
-// workers is the concurrency of each loop of VMs, VMIs, hotplugged volumes and DataVolumes. A step waits for API
-// requests, so more workers than CPUs are right.
+// workers is the concurrency of each loop of VMs, VMIs, hotplugged volumes and DataVolumes. Steps mostly wait for the API
+// server.
 const workers = 16
 
 // migrationWorkers is about the number of concurrent migrations.

@@ -72,9 +72,9 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// newManager returns the manager that runs the loops while this process leads. The API server limits its requests; a
-// client-side limit, which the KubeVirt object can set (pace), would make a hundred VMs that start at once wait for
-// each other. Renewals of the lease are never limited.
+// newManager returns the manager that runs the loops while this process leads. The API server limits its requests: a
+// client-side limit, which the KubeVirt object can set (pace), would delay a hundred VMs that start at once. Renewals of
+// the lease are never limited.
 func newManager(server *rest.Config, o options, pace *process.Pace) (ctrl.Manager, error) {
 	server = rest.CopyConfig(server)
 	server.QPS = -1
@@ -136,8 +136,8 @@ func cached(caches cache.Cache) healthz.Checker {
 	}
 }
 
-// noTimeout lets a loop wait for its kinds without end. With a timeout, a kind that can't be listed, such as one
-// whose definition was deleted, would end the process after two minutes. Readiness reports it.
+// noTimeout lets a loop wait for its kinds without end. Otherwise a kind that can't be listed, for example after the
+// deletion of its definition, would end the process after two minutes. Readiness reports it.
 const noTimeout = 365 * 24 * time.Hour
 
 // The queue is client-go's: controller-runtime's can block forever at shutdown, and the process would hold the lease

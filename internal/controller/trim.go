@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 )
 
-// trimPod keeps the fields of a launcher pod that the loops read. A loop that reads more must keep it here. Whole pods
+// trimPod keeps the fields of a launcher pod that the loops read: a loop that reads another must add it here. Whole pods
 // would be two thirds of virt-controller's memory.
 func trimPod(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)

@@ -1,7 +1,7 @@
-// Package attachmentpods finds the reason why an attachment pod does not run.
+// Package attachmentpods finds out why an attachment pod does not run.
 //
-// It owns the order of the lookups, and must change nothing. hotplugpod reads the pod's status, and objectevent
-// decides which event counts.
+// It owns the order of the lookups, and must change nothing. hotplugpod reads the pod's status, and objectevent decides
+// which event counts.
 package attachmentpods
 
 import (

@@ -35,8 +35,8 @@ type Reconciler struct {
 	Now       func() time.Time
 }
 
-// trustEvery is how often the upload proxy's authorities are read: a new one is published long before it is needed.
-// untilTrusted applies while there is none.
+// trustEvery is the interval of reading the upload proxy's authorities: a new one is published long before it is needed.
+// untilTrusted is the interval while there is none.
 const (
 	trustEvery   = 10 * time.Minute
 	untilTrusted = 5 * time.Second
@@ -106,8 +106,7 @@ func (r *Reconciler) authorities(ctx context.Context) (*string, error) {
 	return nil, nil
 }
 
-// config maintains the CDIConfig, in whose status clients find the upload proxy. wanted is the spec, nil for no
-// change.
+// config maintains the CDIConfig, whose status tells clients the upload proxy. wanted is the spec, nil for no change.
 func (r *Reconciler) config(ctx context.Context, authorities *string, wanted *cdiv1.CDIConfigSpec) error {
 	var config cdiv1.CDIConfig
 	err := r.Client.Get(ctx, client.ObjectKey{Name: datavolume.ConfigName}, &config)

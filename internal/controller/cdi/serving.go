@@ -34,10 +34,10 @@ func Definition() *metav1.PartialObjectMetadata {
 // ownerKind is the kind of the object that controls everything that CDI's operator deploys.
 const ownerKind = "CDI"
 
-// Installed returns CDI's Deployment as "namespace/name", "" if Drydock serves DataVolumes. A user who may create a
-// Deployment chooses its name and its owner references, so it counts only if a CDI object that CDI's operator
-// operates controls it: only an administrator can create that object and write its status. cached has Deployments and
-// definitions; direct asks the API server.
+// Installed returns CDI's Deployment as "namespace/name", "" if Drydock serves DataVolumes. A user can create a Deployment
+// with any name and owner references, so it counts only if a CDI object controls it that CDI's operator operates: only an
+// administrator can create that object and write its status. cached has Deployments and definitions; direct asks the API
+// server.
 func Installed(ctx context.Context, cached, direct client.Reader) (string, error) {
 	err := cached.Get(ctx, client.ObjectKey{Name: definitionName}, Definition())
 	if client.IgnoreNotFound(err) != nil {

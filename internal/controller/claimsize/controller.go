@@ -1,5 +1,5 @@
-// Package claimsize is the loop that reports grown claims in the status of running VMIs: virt-handler, which grows
-// the disks, watches VMIs but no claims.
+// Package claimsize is the loop that reports grown claims in the status of running VMIs. virt-handler grows the disks, but
+// watches no claims.
 //
 // It owns persistentVolumeClaimInfo.capacity and .requests of a running VMI's volume status. It must not touch
 // claims, nor anything else of a VMI.

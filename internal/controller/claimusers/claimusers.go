@@ -1,8 +1,8 @@
-// Package claimusers finds the VMIs and the pods that use a claim, and its fillers.
+// Package claimusers finds the VMIs and pods that use a claim, and its fillers.
 //
-// It owns the index of VMIs by claim, which several loops share, and the requests to the API server that keep a
-// claim's guests and its fillers apart. Packages volumeclaim, stateclaim and datavolume decide which claims a VMI
-// uses and which pods use and fill a claim. It must change nothing.
+// It owns the shared index of VMIs by claim, and the requests to the API server that keep a claim's guests and fillers
+// apart. Packages volumeclaim, stateclaim and datavolume decide which claims a VMI uses, and which pods use and fill a
+// claim. It must change nothing.
 package claimusers
 
 import (
@@ -40,8 +40,8 @@ func claims(object client.Object) []string {
 	return used
 }
 
-// List returns the VMIs that use the claim of a claim's or DataVolume's name and namespace. They belong to the cache
-// and must not be changed.
+// List returns the VMIs that use the claim with the name of a claim or DataVolume. They belong to the cache: do not change
+// them.
 func List(ctx context.Context, cache client.Reader, claim client.Object) ([]v1.VirtualMachineInstance, error) {
 	var list v1.VirtualMachineInstanceList
 	err := cache.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.UnsafeDisableDeepCopy,

@@ -1,8 +1,8 @@
 // Package commontypes is the loop that deploys or removes the instance types and preferences that come with
 // Drydock, as the KubeVirt object configures.
 //
-// It owns those objects as long as nobody else has changed them. The rules' package of that name decides. It must
-// not touch a namespace's types or preferences, nor any VM.
+// It owns those objects until somebody else changes them. The rules' package of that name decides. It must not touch a
+// namespace's types or preferences, nor any VM.
 package commontypes
 
 import (
@@ -45,7 +45,7 @@ type Reconciler struct {
 // theOne is the only request: all objects are handled together.
 var theOne = reconcile.Request{NamespacedName: client.ObjectKey{Name: clusterconfig.Name}}
 
-// SetupWithManager registers the loop, which runs at the start: no object may exist that could wake it.
+// SetupWithManager registers the loop. It runs at the start, since no object may exist that wakes it.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager, pace controller.Options) error {
 	wake := handler.EnqueueRequestsFromMapFunc(func(context.Context, client.Object) []reconcile.Request {
 		return []reconcile.Request{theOne}

@@ -233,7 +233,7 @@ func (r *round) deleteRestored(ctx context.Context) error {
 	return deletion.Once(ctx, r.Client, &r.deletedRestored, r.dv, claim, "the claim that a snapshot was copied from,")
 }
 
-// The pod is deleted last: its existence shows the next round that Service and Secret are to be deleted.
+// The pod is deleted last: while it exists, the next round deletes Service and Secret.
 func (r *round) deleteSecretAndService(ctx context.Context) error {
 	worker := datavolume.WorkerName(r.dv)
 	if worker != datavolume.UploadWorkerName(r.dv) {

@@ -46,8 +46,8 @@ func (r *Reconciler) createSecretAndService(ctx context.Context, worker *datavol
 	return nil
 }
 
-// certify creates the certificate of a worker and replaces an existing one: Secrets in users' namespaces are never
-// read. The kubelet updates the pod's volume, and the worker reads the certificate for each connection.
+// certify creates a worker's certificate, or replaces it unread: virt-controller reads no Secrets in users' namespaces. The
+// kubelet updates the pod's volume, and the worker reads the certificate for each connection.
 func (r *Reconciler) certify(ctx context.Context, c datavolume.Certificate, pod *corev1.Pod) error {
 	authority, err := r.authority(ctx)
 	if err != nil {

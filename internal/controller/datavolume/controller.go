@@ -89,8 +89,7 @@ func (r *Reconciler) ofClaim(ctx context.Context, claim client.Object) []reconci
 	return append(r.ofTarget(ctx, claim), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(claim)})
 }
 
-// ofTarget returns the DataVolume that an object names. In another namespace anybody could name one: there its UID
-// must match, too.
+// ofTarget returns the DataVolume that an object names. In another namespace its UID must match, too: users could name any.
 func (r *Reconciler) ofTarget(ctx context.Context, object client.Object) []reconcile.Request {
 	target, ok := datavolume.Target(object)
 	if !ok || target.Namespace != object.GetNamespace() && !r.madeElsewhere(ctx, object) {

@@ -236,8 +236,8 @@ func (r *Reconciler) observeSnapshot(ctx context.Context, key client.ObjectKey, 
 	return snapshot, nil
 }
 
-// observeContent reads the mode of a snapshot's volume. The content must refer to the snapshot: users may write the
-// snapshot's status, and name another content there.
+// observeContent reads the mode of a snapshot's volume. The content must refer to the snapshot, in whose status users may
+// name another content.
 func (r *Reconciler) observeContent(ctx context.Context, snapshot *unstructured.Unstructured, s *datavolume.Source) error {
 	name, found, _ := unstructured.NestedString(snapshot.Object, "status", "boundVolumeSnapshotContentName")
 	if !found || name == "" {

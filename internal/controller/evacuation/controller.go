@@ -1,10 +1,9 @@
 // Package evacuation is the loop that moves guests away from nodes from which their pods are evicted. Package
 // evacuation of the rules decides.
 //
-// It creates migrations, deletes its own that are not needed any more and have not begun, deletes launcher pods of
-// guests that are to be stopped, and clears the mark of VMIs (status.evacuationNodeName), which virt-api sets.
-// budgets.go has the loop of the namespaces' disruption budgets. It must not choose which migration may begin: the
-// loop of migrations does.
+// It creates migrations, deletes its own that are no longer needed and have not begun, deletes launcher pods of guests to
+// be stopped, and clears the mark of VMIs (status.evacuationNodeName), which virt-api sets. budgets.go has the loop of the
+// namespaces' disruption budgets. It must not choose which migration may begin: the loop of migrations does.
 package evacuation
 
 import (

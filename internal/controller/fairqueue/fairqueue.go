@@ -1,5 +1,4 @@
-// Package fairqueue is a control loop's queue that serves namespaces in turn, so that one tenant's objects don't
-// delay another's.
+// Package fairqueue is a control loop's queue that serves namespaces in turn: one tenant's objects don't delay another's.
 //
 // It must only order requests: the loop decides how they are handled and retried.
 package fairqueue

@@ -39,8 +39,8 @@ import (
 
 const podIndex = "drydock.attachment-pods"
 
-// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, without those whose claims allow only one
-// pod. Each costs a few MiB on the node; with fewer, a pod of many volumes would be replaced with each unplugged one.
+// DefaultMaxAttachmentPods is how many attachment pods a VMI keeps at rest, besides those whose claims allow only one pod.
+// Each costs a few MiB on the node; with fewer, each unplugged volume would replace a pod of many volumes.
 const DefaultMaxAttachmentPods = 4
 
 // Reconciler is the loop. All fields are required.

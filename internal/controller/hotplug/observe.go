@@ -29,10 +29,9 @@ import (
 )
 
 const (
-	// stuckAfter is when an attachment pod that does not run counts as stuck: several times the start time on a busy
-	// node.
+	// stuckAfter is several times a pod's start time on a busy node.
 	stuckAfter = 10 * time.Second
-	// coolingFor is the age at which a pod that ended by itself is replaced: a kubelet may reject each one.
+	// coolingFor is the age at which an ended pod is replaced: a kubelet may reject each one.
 	coolingFor = 10 * time.Second
 	// settleFor must pass without a change before pods are merged.
 	settleFor = 30 * time.Second
@@ -56,8 +55,8 @@ func (s *observation) lookAgain(after time.Duration) {
 	s.after = backoff.Sooner(s.after, max(after, time.Millisecond))
 }
 
-// observe gathers the facts for a decision, nil if the VMI does not exist. With live it asks the API server for the
-// pods before the VMI, which is then at least as new as the record of each pod.
+// observe gathers the facts for a decision, nil if the VMI does not exist. With live it asks the API server, for the pods
+// first: so the VMI is at least as new as the record of each pod.
 func (r *Reconciler) observe(ctx context.Context, key types.NamespacedName, live bool) (*observation, error) {
 	s := &observation{claims: map[string]*corev1.PersistentVolumeClaim{}}
 	reader, vmi := client.Reader(r.Client), &v1.VirtualMachineInstance{}

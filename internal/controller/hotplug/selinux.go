@@ -16,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 )
 
-// selinuxOptions returns the SELinux options of the VMI's attachment pods. While they are unknown, no pod is created:
-// another level would take its volumes' labels away from the guest.
+// selinuxOptions returns the SELinux options of the VMI's attachment pods. No pod is created before they are known: another
+// level would change the labels of the guest's volumes.
 func (r *Reconciler) selinuxOptions(ctx context.Context, s *observation, attachmentPods []hotplug.AttachmentPod) (*corev1.SELinuxOptions, error) {
 	enabled := false
 	reported := s.vmi.Status.SelinuxContext

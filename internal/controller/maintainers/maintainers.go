@@ -1,5 +1,5 @@
-// Package maintainers asks the API server whether a maintenance pod is in the way of a guest, for the loops that
-// start guests and that lock VMs.
+// Package maintainers asks the API server whether a maintenance pod is in the way of a guest, for the loops that start
+// guests and lock VMs.
 //
 // It owns the requests; package vmicontroller decides which pods count. It must change nothing.
 package maintainers
@@ -21,8 +21,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// On reports whether a maintenance pod may write to one of the claims. Pod and reader must be the API server's. The
-// machine's name in the pod is any text of the pod's author.
+// On reports whether a maintenance pod may write to one of the claims. Pod and reader must be the API server's. The pod's
+// author may name any machine.
 func On(ctx context.Context, reader client.Reader, claims []string, pod *corev1.Pod) (vmicontroller.Rival, bool, error) {
 	var of lock.Machine
 	if name := lock.For(pod); lock.Gated(pod) && len(validation.IsDNS1123Subdomain(name)) == 0 {

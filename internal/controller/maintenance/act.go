@@ -139,8 +139,7 @@ func (r *Reconciler) emitEvents(m lock.Machine, pod *corev1.Pod, e *maintenance.
 	}
 }
 
-// warnOfBystanders warns of other pods than Drydock's on the claims, which the lock does not keep from writing. A
-// failure does not affect the lock.
+// warnOfBystanders warns of users' pods on the claims, which the lock does not stop. A failure does not affect the lock.
 func (r *Reconciler) warnOfBystanders(ctx context.Context, m lock.Machine, pod *corev1.Pod) {
 	claims := maintenance.Claims(m, pod)
 	names, err := pagedlist.Collect(ctx, r.Reader, &corev1.PodList{}, func(other *corev1.Pod) (string, bool) {

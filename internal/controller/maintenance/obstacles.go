@@ -25,8 +25,8 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 )
 
-// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits
-// for the answers. Their order does not matter: a running guest is found by its pod, and any other one sees the lock.
+// askForObstacles asks the API server for everything that may be in the pod's way, concurrently, since a pod waits for it.
+// The order does not matter: a running guest is found by its pod, and any other guest sees the lock.
 func (r *Reconciler) askForObstacles(ctx context.Context, m lock.Machine, pod *corev1.Pod) (*maintenance.Look, error) {
 	out, claims := &maintenance.Look{}, maintenance.Claims(m, pod)
 	asking, ctx := errgroup.WithContext(ctx)

@@ -1,8 +1,8 @@
 // Package metrics counts VMs and VMIs for Prometheus, under KubeVirt's names.
 //
-// It decides which field of which object is which metric of the table of metrics. It reads the objects in the cache on
-// each scrape, so it keeps no figures that could drift, but for the times of transitions (Transitions), and how many values
-// guest agents have shown (shown). It must not write, and must not read anything but the cache.
+// It maps fields of objects to the table of metrics. It reads the cache on each scrape, so that no figures drift; it keeps
+// only the times of transitions (Transitions) and the numbers of values that guest agents have shown (shown). It must not
+// write, and must read nothing but the cache.
 package metrics
 
 import (
@@ -103,8 +103,8 @@ func label(text string) string {
 	return strings.ToValidUTF8(text[:min(len(text), maxLabel)], "")
 }
 
-// distinct drops a second value of a metric for the same labels: two of them would make the whole scrape invalid, and
-// tenants write the lists of their objects.
+// distinct drops a second value of a metric for the same labels, which would invalidate the whole scrape: tenants write the
+// lists of their objects.
 type distinct struct {
 	out  chan<- prometheus.Metric
 	seen map[string]bool

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// These limit the label values that a VMI's guest agent chooses: each new one is a new series for Prometheus.
+// They bound the label values that a VMI's guest agent chooses: each is a new series for Prometheus.
 const (
 	maxShown   = 64
 	shownEvery = time.Hour
@@ -30,8 +30,8 @@ type shownOf struct {
 
 var shownSeed = maphash.MakeSeed()
 
-// bound returns the values, or empty ones if the VMI has shown too many others. Values count together, since each
-// combination is a series.
+// bound returns the values, or empty ones if the VMI has shown too many others. It counts combinations of values, each of
+// which is a series.
 func (s *shown) bound(vmi types.UID, now time.Time, values ...string) []string {
 	key := maphash.String(shownSeed, fmt.Sprintf("%q", values)) // quoted, since a value may have any separator
 	s.mu.Lock()

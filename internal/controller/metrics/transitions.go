@@ -17,8 +17,8 @@ import (
 // transitionBuckets are KubeVirt's, in seconds.
 var transitionBuckets = []float64{0.5, 1, 2, 5, 10, 20, 30, 40, 50, 60, 90, 120, 180, 300, 600, 1200, 1800, 3600}
 
-// Transitions counts how long VMIs and migrations needed for their phases, from the changes of their objects that the
-// leader sees. Its labels are phases only.
+// Transitions counts how long VMIs and migrations needed for their phases, by the changes that the leader sees. Its labels
+// are phases only.
 type Transitions struct {
 	elected                                                <-chan struct{}
 	between, fromCreation, fromDeletion, migrationCreation *prometheus.HistogramVec

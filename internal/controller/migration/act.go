@@ -190,9 +190,8 @@ func (r *Reconciler) collect(ctx context.Context, o *migration.Observed, after t
 	return backoff.Sooner(after, look), nil
 }
 
-// sweep deletes the target pods of deleted migrations of this name, or cancels the migration if the VMI was handed
-// over with one. m is the cached migration, nil for none, and only a reason to ask: migration and VMI are read from
-// the API server after the pod.
+// sweep deletes the target pods of deleted migrations of this name, or cancels the migration if the VMI was handed over
+// with one. m is the cached migration, nil for none: a reason to read migration and VMI from the API server, after the pod.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, m *v1.VirtualMachineInstanceMigration) error {
 	var pods corev1.PodList
 	err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.MatchingFields{byMigration: key.Name}, client.UnsafeDisableDeepCopy)

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
 
-// addUserfaultfd gives a target pod userfaultfd if the migration may need it and no node that the pod may run on
-// lacks the means for it (decision 363). Without it, a guest is stopped that could have moved before its memory.
+// addUserfaultfd gives a target pod userfaultfd if the migration may need it and no possible node lacks the means for it
+// (decision 363). Without it, a guest is stopped that could move before its memory.
 func (r *Reconciler) addUserfaultfd(ctx context.Context, o *migration.Observed, source string, pod *corev1.Pod) error {
 	configuration, err := r.configuration(ctx, o.VMI)
 	if err != nil || !*configuration.AllowPostCopy {

@@ -1,5 +1,5 @@
-// Package mutationcache remembers the newest version of each object that this process wrote, until the cache has it.
-// Otherwise a loop would decide on the state before its own write, and make writes that the API server refuses.
+// Package mutationcache remembers the newest version of each object that this process wrote, until the cache has it. A loop
+// would otherwise decide on the state before its own write, and the API server would refuse its writes.
 //
 // It must not read or write the cluster.
 package mutationcache
@@ -62,8 +62,8 @@ func (m *Memory[T]) Forget(key types.NamespacedName) {
 	delete(m.newest, key)
 }
 
-// Deletions remembers, for each key of a loop, the dependent whose deletion was requested, so that the request is not
-// repeated. The zero value is empty. It is safe for concurrent use.
+// Deletions remembers, for each key of a loop, the dependent whose deletion was requested: the request is not repeated. The
+// zero value is empty. It is safe for concurrent use.
 type Deletions struct {
 	mu    sync.Mutex
 	asked map[types.NamespacedName]types.UID

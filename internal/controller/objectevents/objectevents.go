@@ -1,7 +1,7 @@
 // Package objectevents reads the events about an object from the API server.
 //
-// It owns the request; objectevent decides which event counts. It must not watch events: there are many, and they
-// matter only for objects that make no progress.
+// It owns the request; objectevent decides which event counts. It must not watch events: there are many, and they matter
+// only for stuck objects.
 package objectevents
 
 import (

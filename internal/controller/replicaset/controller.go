@@ -100,8 +100,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	}
 	p := replicaset.Decide(rs, selector, vmis, r.Now())
 	if len(p.Adopt)+len(p.Remove) > 0 {
-		// A replica set that is deleted with orphaned dependents has released its VMIs, and one of them that was
-		// adopted again would be deleted by the garbage collector. A newer version wakes the loop.
+		// A replica set that is deleted with orphaned dependents has released its VMIs: the garbage collector would
+		// delete one that it adopts again. A newer version wakes the loop.
 		if current, err := versioned.Current(ctx, r.Reader, "the replica set", rs); err != nil || !current {
 			return ctrl.Result{}, err
 		}
@@ -125,8 +125,8 @@ func (r *Reconciler) apply(ctx context.Context, rs *v1.VirtualMachineInstanceRep
 		failures = append(failures, r.patchOwners(ctx, vmi, free))
 	}
 	for _, vmi := range p.Remove {
-		// In the version in which the replica set owned it: it may have been released since. After a conflict, the
-		// other write wakes the loop.
+		// Only in the version that the replica set owned: it may have been released since. After a conflict, the other
+		// write wakes the loop.
 		deleted, err := versioned.Outcome("deleting VMI", vmi, deletion.AsSeen(ctx, r.Client, vmi))
 		if failures = append(failures, err); deleted {
 			r.Recorder.Eventf(rs, vmi, corev1.EventTypeNormal, "SuccessfulDelete", "DeleteVMI",

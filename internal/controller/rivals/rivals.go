@@ -1,5 +1,5 @@
-// Package rivals finds the guests and maintenance pods that must not run beside a guest or beside a maintainer of a
-// machine's disks.
+// Package rivals finds the guests and maintenance pods that must not run beside a guest or a maintainer of a machine's
+// disks.
 //
 // It owns the lookups: by labels, which a policy protects, and by facts that nobody can change. vmicontroller decides
 // which pods count. It must change nothing.
@@ -75,9 +75,8 @@ type Question struct {
 	Maintenance bool
 }
 
-// Ask returns the rivals. The API server's lists are complete as long as the pods keep their labels. Others are found
-// in the cache, by the machine's name and by the VMIs that write to the claims, and each is read from the API server
-// then.
+// Ask returns the rivals. The API server's lists are complete if the pods have kept their labels. Ask finds others in the
+// cache, by the machine's name and by the VMIs that write to the claims, and reads each from the API server.
 func Ask(ctx context.Context, reader, cache client.Reader, q Question) ([]vmicontroller.Rival, error) {
 	s := &search{reader: reader, cache: cache, q: q, seen: map[string]bool{}}
 	for _, step := range []func(context.Context) error{s.byLabels, s.byName, s.byClaims} {

@@ -1,10 +1,10 @@
-// Package settle runs a loop's decisions until its plan holds, and its actions until it comes to rest:
+// Package settle runs a loop's decisions until its plan has no question, and its actions until nothing follows at once:
 //
-//   - Plan decides from the caches, asks for the facts that the decision depends on, and decides again;
-//   - Rounds observes, plans and acts again after an action that another follows at once; Turns also returns
-//     when to look again.
+//   - Plan decides from the caches, asks for the facts on which the decision depends, and decides again;
+//   - Rounds observes, plans and acts, again if an action follows at once; Turns also returns the delay until the next
+//     round.
 //
-// It owns that order and its bounds, and must know nothing else: decisions, questions and actions are the caller's.
+// It owns that order and its bounds. Decisions, questions and actions are the caller's.
 package settle
 
 import (
@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Plan decides until there is no question left. decide returns a plan and the question that it depends on, the zero
-// value for none. ask stores the answer for the next decision. An answered question that comes up again is an error.
+// Plan decides until no question is left. decide returns a plan and the question on which it depends, the zero value for
+// none. ask stores the answer for the next decision. A repeated question is an error.
 func Plan[P any, Q comparable](ctx context.Context, decide func() (P, Q), ask func(context.Context, Q) error) (P, error) {
 	var none Q
 	asked := map[Q]bool{}
@@ -33,8 +33,7 @@ func Plan[P any, Q comparable](ctx context.Context, decide func() (P, Q), ask fu
 	}
 }
 
-// Rounds runs at most that many rounds, until one has nothing to follow at once. It reports whether the loop came to
-// rest.
+// Rounds runs rounds, at most most, until nothing follows at once. It reports whether it got there.
 func Rounds(ctx context.Context, most int, round func(context.Context) (again bool, err error)) (rests bool, err error) {
 	for range most {
 		again, err := round(ctx)
@@ -48,8 +47,8 @@ func Rounds(ctx context.Context, most int, round func(context.Context) (again bo
 // again is the pause of a loop that has not come to rest, in which other keys have their turn.
 const again = time.Millisecond
 
-// Turns is Rounds for a loop whose plan returns when to look again, 0 for the next event. It returns the last round's
-// value, or a short pause if there is more to do.
+// Turns is Rounds for a plan with a requeue delay, 0 for the next event. It returns the last round's, or a short one if
+// more is to do.
 func Turns(ctx context.Context, most int, round func(context.Context) (again bool, after time.Duration, err error)) (time.Duration, error) {
 	var after time.Duration
 	rests, err := Rounds(ctx, most, func(ctx context.Context) (goes bool, err error) {

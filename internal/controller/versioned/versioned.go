@@ -1,8 +1,8 @@
-// Package versioned reads objects, absent ones as nil, and writes them unless somebody else wrote in between. A
-// conflict or a missing object is no error: the caller's loop reconciles again.
+// Package versioned reads objects, absent ones as nil, and writes them unless somebody else wrote in between. A conflict
+// or a missing object is no error: the caller's loop reconciles again.
 //
-// Together with deletion, mutationcache (remembers own writes) and settle (reads a plan's inputs from the API server)
-// it is the kit of all loops. It must not decide the content of a write, or whether it is retried.
+// With deletion, mutationcache and settle it is the kit of all loops. It must not decide the content of a write, or
+// whether it is retried.
 package versioned
 
 import (
@@ -77,8 +77,8 @@ func Write[T client.Object](ctx context.Context, c client.Client, doing string, 
 	return result(written, doing, c.Patch(ctx, written, difference(from)))
 }
 
-// Replace is Write for the whole object. A patch would change raw data with spaces, since the API server reads the
-// object from JSON then.
+// Replace is Write for the whole object. After a patch the API server reads the object from JSON, which changes raw data
+// with spaces.
 func Replace[T client.Object](ctx context.Context, c client.Client, doing string, to T) (T, error) {
 	written := replica(to)
 	return result(written, doing, c.Update(ctx, written))

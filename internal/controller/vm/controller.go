@@ -423,8 +423,8 @@ func (r *Reconciler) deleteVMI(ctx context.Context, o vmcontroller.Observed) err
 	var gone bool
 	var err error
 	if o.VM.DeletionTimestamp != nil {
-		// The garbage collector removes the owner reference if the VM is deleted with orphaned dependents, and the VM
-		// does not show that any more afterwards: the VMI is deleted in the version in which the VM owned it.
+		// If the VM is deleted with orphaned dependents, the garbage collector removes the owner reference, and the VM no
+		// longer says so: the VMI is deleted only in the version that the VM owned.
 		var deleted bool
 		deleted, err = versioned.Outcome("deleting VMI", o.VMI, deletion.AsSeen(ctx, r.Client, o.VMI))
 		gone = !deleted && err == nil

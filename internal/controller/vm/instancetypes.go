@@ -149,7 +149,7 @@ func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMach
 	}
 }
 
-// dropRevision removes the VM from a revision's owners, and deletes a revision without others in the version that was
+// dropRevision removes the VM from a revision's owners. It deletes a revision without others only in the version that was
 // read, since another VM may be about to hold it.
 func (r *Reconciler) dropRevision(ctx context.Context, vm *v1.VirtualMachine, name string) error {
 	is, err := versioned.Read[appsv1.ControllerRevision](ctx, r.Reader, "the ControllerRevision", types.NamespacedName{Namespace: vm.Namespace, Name: name})

@@ -7,8 +7,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// templates remembers the template from which a VMI was created once its VM's template differs. A record's name is
-// derived from its content, so an entry stays valid. The zero value is empty. It is safe for concurrent use.
+// templates remembers the template from which a VMI was created if its VM's template differs. Entries stay valid, since a
+// record's name follows from its content. The zero value is empty. It is safe for concurrent use.
 type templates struct {
 	mu sync.Mutex
 	of map[types.NamespacedName]template

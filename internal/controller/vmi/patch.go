@@ -10,9 +10,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// difference returns the merge patch between two versions of a VMI, on condition that nobody wrote in between, nil if
-// they are equal. Of the spec only the volumes may differ. Equal parts are left out first, since the patch encodes
-// both versions.
+// difference returns the merge patch between two versions of a VMI, on condition that nobody wrote in between, nil if they
+// are equal. Of the spec only the volumes may differ. It omits equal parts first, since the patch encodes both versions.
 func difference(from, to *v1.VirtualMachineInstance) (client.Patch, error) {
 	a, b := *from, *to
 	moved := !equal(&a.Spec.Volumes, &b.Spec.Volumes)

@@ -180,8 +180,8 @@ func (r *Reconciler) storedNode(ctx context.Context, name string) (*corev1.Node,
 	return versioned.Read[corev1.Node](ctx, r.Reader, "node", types.NamespacedName{Name: name})
 }
 
-// sweep deletes the launcher pods of deleted VMIs of a name. instance is the UID of the VMI in the cache, which is
-// only a reason to ask: the VMI is read from the API server after the pods were observed.
+// sweep deletes the launcher pods of deleted VMIs of a name. instance is the UID of the cached VMI: a reason to read the
+// VMI from the API server, after the pods.
 func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instance types.UID) error {
 	pods, err := rivals.Named(ctx, r.Client, key)
 	if err != nil {

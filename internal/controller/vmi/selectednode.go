@@ -121,8 +121,8 @@ func (s *SelectedNodes) used(ctx context.Context, claim *corev1.PersistentVolume
 	return slices.ContainsFunc(users, func(vmi v1.VirtualMachineInstance) bool { return !vmi.IsFinal() }), err
 }
 
-// askForClaim asks the API server for the pods with the claim, and then for the claim, which must be at least as new
-// as the pods that bind it. A claim with another selected node counts as none.
+// askForClaim asks the API server for the pods with the claim, and then for the claim: it must be at least as new as the
+// pods that bind it. A claim with another selected node counts as none.
 func (s *SelectedNodes) askForClaim(ctx context.Context, c *placement.Choice) error {
 	seen := c.Claim
 	holders, err := pagedlist.Collect(ctx, s.Reader, &corev1.PodList{}, func(pod *corev1.Pod) (string, bool) {
