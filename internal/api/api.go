@@ -1,6 +1,6 @@
-// Package api is virt-api: the admission webhooks of Drydock's kinds, the aggregated APIs subresources.kubevirt.io
-// and upload.cdi.kubevirt.io, error responses for groups that are not served, and the upload proxy, in one process
-// with one certificate that it issues itself.
+// Package api is virt-api: the admission webhooks of Drydock's kinds, the aggregated APIs subresources.kubevirt.io and
+// upload.cdi.kubevirt.io, error responses for groups that are not served, and the upload proxy, in one process with one
+// self-issued certificate.
 //
 // This package only assembles the parts. The rules are in defaults, validate, subresource, notserved and upload.
 package api

@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// If CDI serves DataVolumes, CDI judges them. A user's note on who may clone is dropped even then: it would count
+// If CDI serves DataVolumes, CDI judges them. But a user's own note about who may clone is always dropped: it would count
 // when Drydock serves again.
 func addDataVolumes(add adder, settings *clusterconfig.Current, right cloneright.Checker) {
 	mutating, err := admission.MutatingAsking(func(ctx context.Context, r admission.Request[cdiv1.DataVolume]) error {
@@ -77,9 +77,9 @@ func mayCloneInto(ctx context.Context, r admission.Request[cdiv1.DataVolume], ri
 	return right.Allowed(ctx, user, &r.New.Spec, r.Namespace)
 }
 
-// writerOf returns the user who wrote the DataVolume's source into its VM. It reports false for a VM of an earlier
-// version, which has no note and was judged at its admission. A source that the VM no longer has is an error:
-// virt-controller has read an old VM.
+// writerOf returns the user who wrote the DataVolume's source into its VM, false for a VM of an earlier version, which has
+// no note and was judged at its admission. A source that the VM no longer has is an error: virt-controller has read an old
+// VM.
 func writerOf(ctx context.Context, r admission.Request[cdiv1.DataVolume], right cloneright.Checker) (authenticationv1.UserInfo, bool, error) {
 	owner := metav1.GetControllerOf(r.New)
 	if owner == nil || owner.Kind != v1.VirtualMachineGroupVersionKind.Kind {

@@ -87,8 +87,8 @@ func (m *room) entrance(from sender, small int64) *entrance {
 	}
 }
 
-// Requests that would together exceed virt-api's memory wait. The body of a GET is not read, so that a stream takes
-// no turn, which would last as long as the stream.
+// Requests wait that would together exceed virt-api's memory. A stream takes no turn, which would last as long as it: the
+// body of a GET is not read.
 func (e *entrance) inTurn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength == 0 || r.Method == http.MethodGet {

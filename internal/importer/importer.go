@@ -1,8 +1,8 @@
-// Package importer is the worker that fills a claim: it runs the task's package, serves the progress and reports
-// the result.
+// Package importer is the worker that fills a claim: it runs the task's package, serves the progress and reports the
+// result.
 //
-// It must not know sources and formats. The packages below it do: web, registry, upload and clone transfer
-// content, fill makes disks from it.
+// It must not know sources and formats. Of the packages below it, web, registry, upload and clone transfer content, and
+// fill makes disks from it.
 package importer
 
 import (

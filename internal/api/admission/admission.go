@@ -1,7 +1,7 @@
 // Package admission is the HTTP side of Drydock's admission webhooks: it decodes kube-apiserver's request, calls the
-// rule for the path, and encodes the response with all errors of an object at once.
+// path's rule, and encodes the response with all errors of an object at once.
 //
-// It must not hold a rule itself: defaults and validate do.
+// It must have no rule itself: defaults and validate do.
 package admission
 
 import (
@@ -105,7 +105,7 @@ func Judging[T any](rule func(context.Context, Request[T]) (Verdict, error), adv
 	})
 }
 
-// Deferring serves a rule that returns why a request has to wait, "" if it is allowed. The client retries, as for a
+// Deferring serves a rule that returns why a request must wait, "" if it is allowed. The client retries, as for a
 // PodDisruptionBudget. If the rule fails, the request is allowed with a warning.
 func Deferring[T any](rule func(context.Context, Request[T]) (wait string, err error)) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
@@ -133,7 +133,7 @@ func Mutating[T any](rule func(Request[T]), advice ...func(Request[T]) []string)
 	}, advice...)
 }
 
-// MutatingAsking serves a rule that reads the cluster. The warnings of advice are about the object as it was sent.
+// MutatingAsking serves a rule that reads the cluster. advice gets the object as it was sent.
 func MutatingAsking[T any](rule func(context.Context, Request[T]) error, advice ...func(Request[T]) []string) (http.Handler, error) {
 	return serve(func(ctx context.Context, raw admission.Request) admission.Response {
 		request, err := decode[T](raw)

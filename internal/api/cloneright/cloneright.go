@@ -1,7 +1,7 @@
-// Package cloneright asks the cluster whether a user may clone a disk from another namespace: the right is to create
+// Package cloneright asks the cluster whether a user may clone a disk from another namespace: whether the user may create
 // datavolumes/source (cdi.kubevirt.io) there.
 //
-// It also owns the note on a VM about who wrote a source into its dataVolumeTemplates (writers.go). It must not
+// It also owns the note on a VM about the writers of the sources in its dataVolumeTemplates (writers.go). It must not
 // refuse anything: admission does. See decision 124.
 package cloneright
 

@@ -15,8 +15,8 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
 
-// writer is the user who wrote a source into a VM's dataVolumeTemplates. Extra fields of the authenticator are left
-// out, since they may be secret.
+// writer is the user who wrote a source into a VM's dataVolumeTemplates. It omits the authenticator's extra fields, which
+// may be secret.
 type writer struct {
 	Username string   `json:"username"`
 	UID      string   `json:"uid,omitempty"`
@@ -29,8 +29,8 @@ type writers map[string]writer
 // mostGroups bounds a writer's groups, in bytes. A user with more may lack a right because of that.
 const mostGroups = 8 << 10
 
-// NoteWriters annotates a VM with the users whose rights its DataVolumes are cloned with, and drops a user's own
-// note. user wrote the templates with the indices fresh. old is nil on creation.
+// NoteWriters annotates a VM with the users by whose rights its DataVolumes are cloned, and drops a note of users' own. user
+// wrote the templates with the indices fresh. old is nil on creation.
 func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user authenticationv1.UserInfo) error {
 	noted := writers{}
 	if old != nil {

@@ -1,6 +1,6 @@
-// Package defaults fills in the fields that a new object needs from its creation: in a VirtualMachine only those on
-// which its guest's identity depends (firmware UUID, machine type), so that manifests under version control stay as
-// they are; in a VirtualMachineInstance every field that each component would otherwise have to guess.
+// Package defaults fills in the fields that a new object needs from its creation: in a VirtualMachine only those of its
+// guest's identity (firmware UUID, machine type), so that manifests under version control stay as they are; in a
+// VirtualMachineInstance every field that components would otherwise have to guess.
 //
 // It edits the given object and has no client.
 package defaults

@@ -1,9 +1,8 @@
-// Package inference determines the instance type and the preference for a volume of a VM: from the labels of the
-// claim, the DataVolume or the DataSource of the volume or its source. Package instancetype decides which labels
-// count.
+// Package inference infers a VM's instance type and preference from the labels of a volume's claim, DataVolume or
+// DataSource, or of their sources. Package instancetype decides which labels count.
 //
-// Of objects in other namespaces it must read only the labels, and only for users who may clone from there: otherwise
-// anybody could find out which objects exist.
+// It must read only the labels of objects in other namespaces, and only for users who may clone from there: nobody else
+// may find out which objects exist.
 package inference
 
 import (

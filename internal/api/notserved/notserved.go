@@ -1,5 +1,4 @@
-// Package notserved answers requests for KubeVirt kinds that Drydock does not serve: the error says which alternative
-// to use, instead of that the server could not find the requested resource.
+// Package notserved answers requests for KubeVirt kinds that Drydock does not serve: the error names the alternative.
 //
 // It owns the table of those groups. It must do nothing else: it reads no body and sends no request. Package
 // registration registers them with kube-apiserver as long as no other component serves them. See decision 605.

@@ -1,7 +1,7 @@
-// Package registration maintains APIServices of virt-api that are in no manifest: those of groups that other
-// components may serve in the same cluster.
+// Package registration maintains virt-api's APIServices of groups that other components may serve in the same cluster. They
+// are in no manifest.
 //
-// It owns when such an APIService is created and deleted. It must not know how the groups are served.
+// It decides when such an APIService is created and deleted. It must not know how the groups are served.
 package registration
 
 import (
@@ -34,9 +34,8 @@ type Groups struct {
 	Yield bool
 }
 
-// registrar maintains the APIServices of all groups. It does not touch one with another backend, and creates
-// Drydock's when that is removed. The APIServices are in no manifest: another component may maintain objects of the
-// same names.
+// registrar maintains the APIServices of all groups. It does not touch one with another backend, and creates Drydock's when
+// that is removed.
 type registrar struct {
 	client client.Client
 	// like names an APIService whose backend is this virt-api.

@@ -1,8 +1,7 @@
 // Package server provides virt-api's HTTPS server: a generic Kubernetes API server without storage that delegates
 // authentication and authorization to the cluster, with APIs mounted on it. It must not know these APIs.
 //
-// The storage interfaces of k8s.io/apiserver are not used: they fix the form of paths, bodies and errors, and
-// KubeVirt's clients expect other ones.
+// It does not use the storage interfaces of k8s.io/apiserver: KubeVirt's clients expect other paths, bodies and errors.
 package server
 
 import (

@@ -19,15 +19,15 @@ const (
 	// strangerRoom bounds the connections of callers that are not kube-apiserver, and separately those of hosts from
 	// which kube-apiserver has called: it has room for new ones at a busy moment.
 	strangerRoom = 128
-	// maxGreeting bounds the bytes of an unproven connection before its request is handled: the handshake and the
-	// headers. The server itself allows 1 MiB, and short lines take some twenty times their size.
+	// maxGreeting bounds an unproven connection's handshake and headers, in bytes. The server itself allows 1 MiB, and
+	// short lines take some twenty times their size.
 	maxGreeting = 64 << 10
 )
 
 var errLongGreeting = errors.New("the caller has sent too much before a request")
 
-// strangers is a listener that limits the connections and headers of callers other than kube-apiserver: any pod may
-// reach virt-api's port. Its guard must handle all requests.
+// strangers is a listener that bounds the connections and headers of callers other than kube-apiserver: any pod may reach
+// virt-api's port. Its guard must handle all requests.
 type strangers struct {
 	net.Listener
 	rooms greeting.Rooms

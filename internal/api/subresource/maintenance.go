@@ -157,7 +157,7 @@ func (s *Server) getMaintenance(w http.ResponseWriter, r *http.Request) error {
 	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
-// deleteMaintenance deletes the pod that holds the disks, or a waiting one. The lock goes when the pod can no longer
+// deleteMaintenance deletes the pod that holds the disks, or a waiting one. The lock is removed when the pod can no longer
 // write.
 func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error {
 	options, err := readOptions[metav1.DeleteOptions](r)
@@ -191,8 +191,8 @@ func (s *Server) deleteMaintenance(w http.ResponseWriter, r *http.Request) error
 	return answer.JSON(w, http.StatusOK, Queue(vm, vmi, pods))
 }
 
-// forceRelease asks virt-controller to remove the lock of a pod that, as the caller guarantees, writes no more. This
-// needs a separate right: a mistake destroys the disks' content.
+// forceRelease asks virt-controller to remove the lock of a pod that no longer writes: the caller guarantees that, and
+// needs a separate right, since a mistake destroys the disks' content.
 func (s *Server) forceRelease(w http.ResponseWriter, r *http.Request, dryRun []string) error {
 	name := key(r)
 	right := authorizationv1.ResourceAttributes{

@@ -10,8 +10,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// refusedVerb is a subresource of KubeVirt that Drydock does not serve, with its alternative, which clients show to
-// their users. Discovery does not list it.
+// refusedVerb is a subresource of KubeVirt that Drydock does not serve, with the alternative for users. Discovery does not
+// list it.
 type refusedVerb struct {
 	method string
 	// path is relative to a namespace's objects or, for a cluster-wide verb, to the group's version.

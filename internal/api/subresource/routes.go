@@ -1,8 +1,8 @@
-// Package subresource serves subresources.kubevirt.io: the verbs on VirtualMachines and VirtualMachineInstances that
-// are not fields, such as start, pause, console. Package verb decides the effect of a verb in each state
-// of a VM. Verbs on a guest are forwarded to the virt-handler of its node, streams unchanged.
+// Package subresource serves subresources.kubevirt.io: the verbs on VirtualMachines and VirtualMachineInstances, such as
+// start, pause, console. Package verb decides a verb's effect. Verbs on a guest are forwarded to its node's virt-handler,
+// streams unchanged.
 //
-// Permissions are not decided here: the API server in front asks the cluster's authorizer about every request.
+// The package decides no permissions: the API server in front asks the cluster's authorizer about every request.
 package subresource
 
 import (

@@ -95,8 +95,8 @@ func (s *Server) read(ctx context.Context, name types.NamespacedName) (*v1.Virtu
 	return vm, vmi, nil
 }
 
-// apply writes the grace period first, so that it applies to the shutdown that follows, and the run strategy last, so
-// that a reader who sees the VM start also sees how.
+// apply writes the grace period first, for the shutdown that follows, and the run strategy last: a reader who sees the VM
+// start also sees how.
 func (s *Server) apply(ctx context.Context, vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, p verb.Plan, dryRun []string) error {
 	options := writeOptions(dryRun)
 	if p.GracePeriod != nil {

@@ -339,9 +339,8 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// unused refuses a claim that another VMI's guest writes to, unless both share it. The list is not older than the
-// VMI. The newest state would take the API server up to 100 ms at rest, and would not separate two concurrent
-// requests either.
+// unused refuses a claim to which another VMI's guest writes, unless both share it. The list is not older than the VMI. The
+// newest state would cost up to 100 ms, and not separate two concurrent requests either.
 func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
 	since := &client.ListOptions{Raw: &metav1.ListOptions{
 		ResourceVersion: vmi.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,

@@ -18,8 +18,8 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 )
 
-// KeysSecret names the Secret in clusterconfig.Namespace with the keys that sign tokens. An entry's name is its
-// creation time in Unix seconds. The newest signs; the others stay until their tokens have expired.
+// KeysSecret names the Secret in clusterconfig.Namespace with the keys that sign tokens. An entry's name is its creation
+// time in Unix seconds. The newest key signs; others stay until their tokens have expired.
 const KeysSecret = "kubevirt-upload-token-keys"
 
 const (
@@ -84,8 +84,8 @@ type keys struct {
 	read time.Time
 }
 
-// with returns the keys, read sooner if another virt-api may have made the named one. Requests share a reading, which
-// does not end with any of them.
+// with returns the keys, and reads them again if another virt-api may have made the named one. Requests share a reading,
+// which does not end with any of them.
 func (k *keys) with(ctx context.Context, name string) (keyring, error) {
 	if ring, fresh := k.remembered(name); fresh {
 		return ring, nil

@@ -43,9 +43,9 @@ func (t *turns) enter(claim types.NamespacedName) (leave func(), err error) {
 	}, nil
 }
 
-// wait admits a request to those that wait for a worker, until stop is called. If all places are taken, the namespace
-// with the most waiting requests loses its newest one, unless it has no more than the new request's namespace would
-// have: the lost request's context then ends, with a StatusError as its cause.
+// wait admits a request to those that wait for a worker, until stop is called. If all places are taken, the namespace with
+// the most waiting requests loses its newest one, unless it has no more than the new request's namespace would have. The
+// lost request's context ends, with a StatusError as its cause.
 func (t *turns) wait(ctx context.Context, namespace string) (waiting context.Context, stop func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

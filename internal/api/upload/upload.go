@@ -1,14 +1,14 @@
 // Package upload lets users fill claims from their own machines: it serves upload.cdi.kubevirt.io/v1beta1
-// UploadTokenRequest, whose response is a token for one claim, and the upload proxy, which accepts that token
-// and forwards an image to the claim's worker.
+// UploadTokenRequest, which gives a token for one claim, and the upload proxy, which forwards an image with that token to
+// the claim's worker.
 //
 //	virtctl ──UploadTokenRequest──> kube-apiserver ──> Tokens ──token──┐
 //	   └────image, bearer token──> Proxy ──mutual TLS──> worker <──claim┘
 //
-// The cluster's authorizer decides who may create token requests, before a request gets here. The proxy trusts only
-// the token, so that it can be reached from outside the cluster. The token has the claim's UID, so that it is not
-// valid for a later claim of the same name, and expires after minutes; an upload in progress goes on. The only state
-// is the keys that sign tokens, in a Secret that all virt-apis share. An upload ends with its virt-api.
+// The cluster's authorizer decides who may create token requests, before a request gets here. The proxy trusts only the
+// token, so that it can be reached from outside the cluster. The token has the claim's UID, against later claims of the
+// name, and expires after minutes; an upload in progress continues. The only state is the keys that sign tokens, in a
+// Secret that all virt-apis share. An upload ends with its virt-api.
 //
 // The package must not decide how a claim's worker handles the content, and must not write to claims or pods.
 package upload
@@ -77,8 +77,8 @@ func wantsUpload(ctx context.Context, cluster client.Reader, claim *corev1.Persi
 	return volume.UID == owner.UID && volume.Spec.Source != nil && volume.Spec.Source.Upload != nil, nil
 }
 
-// inUse refuses a claim that others than its worker use. virt-controller checked that before it created the worker,
-// perhaps long ago. Guests can't use a claim that is to be filled, but other pods can.
+// inUse refuses a claim that others than its worker use. virt-controller checked that before it created the worker, perhaps
+// long ago. Guests can't use a claim that will be filled, but other pods can.
 func inUse(ctx context.Context, cluster client.Reader, claim *corev1.PersistentVolumeClaim) error {
 	filling := hotplug.Filling{Claim: claim.Name, ByDataVolume: !datavolume.TakesUpload(claim)}
 	namespace := client.InNamespace(claim.Namespace)

@@ -13,8 +13,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/supported"
 )
 
-// A setting must be valid in a pod template, too: only the KubeVirt object's condition reports a later refusal by the
-// API server.
+// A setting must be valid in a pod template: only the KubeVirt object's condition would report the API server's refusal.
 func ownWorkloads(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i, secret := range spec.ImagePullSecrets {

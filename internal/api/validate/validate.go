@@ -1,9 +1,8 @@
-// Package validate holds the rules by which admission refuses objects, with all errors of an object at once, each
-// with the field's path, the value and the allowed values. It also decides which changes of an object its owner may
-// make.
+// Package validate has the rules by which admission refuses objects, with all errors of an object at once, each with the
+// field's path, the value and the allowed values. It also decides which changes of an object its owner may make.
 //
-// It must neither change an object nor read the cluster. Package supported decides whether a field is implemented at
-// all, package vmispec judges the values in the spec of a VMI or of a template.
+// It must neither change an object nor read the cluster. Package supported decides whether a field is implemented, package
+// vmispec judges the values in the spec of a VMI or a template.
 package validate
 
 import (

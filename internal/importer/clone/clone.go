@@ -1,9 +1,9 @@
-// Package clone is the worker that sends the disk of one claim to the worker that fills another, compressed by zstd,
-// so that holes take almost no bytes.
+// Package clone is the worker that sends the disk of one claim to the worker that fills another, compressed by zstd, so
+// that holes take almost no bytes.
 //
-// The receiver counts the bytes and compares the checksum that follows them: a sender that crashes, or whose
-// connection breaks, leaves no clone that looks complete, and starts again. The source must not change during the
-// transfer: virt-controller starts this worker only when no other pod uses the claim.
+// The receiver counts the bytes and compares the checksum after them: if the sender crashes or the connection breaks, no
+// clone looks complete, and the sender starts again. The source must not change meanwhile: virt-controller starts this
+// worker only when no other pod uses the claim.
 //
 // The package must not know how the receiver writes, and must never write to the source.
 package clone

@@ -1,8 +1,7 @@
 // Package confine runs programs that read hostile content (qemu-img, xz) under limits on their memory and CPU time.
 //
-// The limits are set after the program has started and before it gets anything to read by pipe. A program that opens
-// a file itself spends the millisecond until then on loading its libraries. The worker's container, not this package,
-// limits which files they can access.
+// The limits are set after the program's start and before it gets anything to read by pipe. A program that opens a file
+// itself is still loading its libraries for that millisecond. The worker's container limits which files they can access.
 package confine
 
 import (
@@ -47,8 +46,8 @@ func New(cmd *exec.Cmd, limits Limits) *Program {
 	return p
 }
 
-// threadStack is for every thread: qemu-img starts up to 64, and 8 MiB each would make a limit on the address space
-// useless.
+// threadStack is for every thread: qemu-img starts up to 64, and 8 MiB each would exceed any useful limit of the address
+// space.
 const threadStack = 1 << 20
 
 // lowerStacks lowers the limit that programs inherit. This process has its stacks already.

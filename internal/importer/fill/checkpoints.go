@@ -14,8 +14,8 @@ type checkpoints struct {
 	// base lacks place and checksum.
 	base journal
 	sum  hash.Hash
-	// every is the distance of checkpoints in the content, most the maximum distance from the last complete one,
-	// which a killed worker's successor fetches again.
+	// every is the distance of checkpoints in the content, most the maximum distance from the last complete one: a killed
+	// worker's successor fetches that again.
 	every, most int64
 	// safe is the last complete checkpoint's place, next the current one's.
 	safe, next int64

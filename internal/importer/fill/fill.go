@@ -16,9 +16,9 @@ import (
 	"drydock.dev/drydock/internal/importer/unpack"
 )
 
-// Fill makes the disk of a job from the content of a source. The target is complete if it returns no error. Errors
-// are Faults if the owner can do something about them, and leave nothing that looks complete. After a one-shot source
-// another may follow: nothing of the first is kept.
+// Fill makes the disk of a job from the content of a source. Without an error the target is complete; after one nothing
+// looks complete. An error is a Fault if the owner can act on it. After a one-shot source another may follow: nothing of
+// the first is kept.
 func Fill(ctx context.Context, j *job.Job, from job.Source) (transfer.Result, error) {
 	f := &importRun{job: j, from: from, journal: journalStoreOf(j)}
 	err := f.fill(ctx)

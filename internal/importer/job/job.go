@@ -1,8 +1,8 @@
-// Package job is the contract between the parts of the import worker: the task (Job), the content's origin
-// (Source), the progress (Meter) and the errors (Fault).
+// Package job is the contract between the parts of the import worker: the task (Job), the content's origin (Source), the
+// progress (Meter) and the errors (Fault).
 //
-// It must not read, write or fetch anything: the sources (web, registry, upload) and the engine (fill) do, and
-// they know each other only through it.
+// It must not read, write or fetch anything: the sources (web, registry, upload) and the engine (fill) do, and know each
+// other only through it.
 package job
 
 import (

@@ -8,6 +8,6 @@
 // walk can resume at any of its places. In a plain stream, Streamed reads the tables as they pass, and buffers data
 // that passes before its table in a file.
 //
-// Images are hostile: every size is checked against the promised disk before memory is allocated for it, every offset
-// against its alignment, and only the bytes of the one image are ever read. Internal snapshots are skipped.
+// Images are hostile: every size is checked against the promised disk before memory is allocated, and every offset against
+// its alignment; only the bytes of the one image are read. Internal snapshots are skipped.
 package qcow2

@@ -1,9 +1,8 @@
 // Package reach judges the addresses of an import's source.
 //
-// The creator of a DataVolume chooses its URL, and the worker connects to it from inside the cluster: without this
-// check any user could read services on the worker's node, or a cloud's metadata about its machines. Each address is
-// judged when the connection is made, so a name that later resolves to another address, or a server that redirects,
-// gains nothing (decision 225).
+// The creator of a DataVolume chooses its URL, to which the worker connects from inside the cluster: without this check
+// any user could read services on the worker's node, or a cloud's metadata about its machines. Each connection's address
+// is judged, so that a name with changing addresses, or a server that redirects, gains nothing (decision 225).
 //
 // It owns only the lists. The code that makes a connection calls Guard.Control.
 package reach

@@ -1,8 +1,8 @@
-// Package fieldcheck validates single fields that objects of several kinds have: values, names, labels, and a pod's
-// placement on nodes. Each function returns the errors of one field, with its path.
+// Package fieldcheck validates single fields of several kinds: values, names, labels, and a pod's placement on nodes. Each
+// function returns the errors of one field, with its path.
 //
-// It must know neither VMIs nor other objects of Drydock. Which fields an object has, and which of them depend on each
-// other, is for its callers.
+// It must know neither VMIs nor other objects of Drydock. Its callers know an object's fields, and which depend on each
+// other.
 package fieldcheck
 
 import (

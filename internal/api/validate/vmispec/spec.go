@@ -1,8 +1,8 @@
-// Package vmispec validates the specs of VMIs, and of the templates of VMs and replica sets, by themselves: the value of
-// each field, and that the fields suit each other.
+// Package vmispec validates the specs of VMIs, and of the templates of VMs and replica sets: each field's value, and that
+// the fields suit each other.
 //
-// It must depend neither on an administrator's settings nor on an earlier version of the spec: package validate judges
-// these. Package supported decides whether a field is implemented at all.
+// It must depend neither on an administrator's settings nor on an earlier version of the spec, which package validate
+// judges. Package supported decides whether a field is implemented.
 package vmispec
 
 import (
