@@ -1,6 +1,6 @@
 // Package launch is the protocol between virt-handler and virt-launcher: JSON messages, one per line, on the unix socket
-// layout.LauncherSocket in virt-launcher's pod. It owns the messages and their encoding. It must not import Kubernetes or
-// API types: every VM pays for the code that virt-launcher links.
+// layout.LauncherSocket in virt-launcher's pod. It must not import Kubernetes or API types: every VM pays for the code
+// that virt-launcher links.
 //
 //	virt-launcher   -> Hello  (on every new connection: the whole state)
 //	virt-handler    -> Request{Prepare}    virt-launcher -> Reply{Images}
@@ -9,11 +9,10 @@
 //	virt-launcher   -> Event{Frozen}       (a user has frozen the guest, or it is thawed)
 //	virt-launcher   -> Event{Exited}       (QEMU ended; virt-launcher exits after it)
 //
-// virt-launcher serves one connection; a new one replaces the old one, so that a restarted virt-handler takes over by
-// connecting.
+// virt-launcher serves one connection. A new one replaces the old one: a restarted virt-handler takes over by connecting.
 //
-// While QEMU waits with a stopped guest to hand it over to another node (migration status pre-switchover) and no
-// virt-handler is connected, virt-launcher cancels the migration after two seconds, and the guest continues.
+// If no virt-handler is connected while QEMU waits with a stopped guest to hand it over to another node (migration status
+// pre-switchover), virt-launcher cancels the migration after two seconds, and the guest continues.
 package launch
 
 import "time"
@@ -21,52 +20,37 @@ import "time"
 // Phase is the state of virt-launcher's QEMU.
 type Phase string
 
+// The phases.
 const (
-	// PhaseWaiting precedes QEMU's start.
-	PhaseWaiting Phase = "waiting"
-	// PhaseRunning means that QEMU has answered on its monitor.
-	PhaseRunning Phase = "running"
-	// PhaseExited precedes virt-launcher's end.
-	PhaseExited Phase = "exited"
+	PhaseWaiting Phase = "waiting" // before QEMU's start
+	PhaseRunning Phase = "running" // QEMU's monitor has answered
+	PhaseExited  Phase = "exited"  // virt-launcher will end, too
 )
 
 // State is virt-launcher's whole state.
 type State struct {
-	Phase Phase `json:"phase"`
-	// QEMUPID is in the container's PID namespace.
-	QEMUPID int   `json:"qemuPID,omitempty"`
-	Exit    *Exit `json:"exit,omitempty"`
-	// ExitedAt is by the node's clock. An older virt-launcher omits it.
-	ExitedAt time.Time `json:"exitedAt,omitzero"`
-	// Quiesces means that this virt-launcher supports Quiesce, Held and Release.
-	Quiesces bool `json:"quiesces,omitempty"`
-	// Frozen means that a user has frozen the guest by its agent (HolderUser).
-	Frozen bool `json:"frozen,omitempty"`
+	Phase    Phase     `json:"phase"`
+	QEMUPID  int       `json:"qemuPID,omitempty"` // in the container's PID namespace
+	Exit     *Exit     `json:"exit,omitempty"`
+	ExitedAt time.Time `json:"exitedAt,omitzero"`  // by the node's clock; an older virt-launcher omits it
+	Quiesces bool      `json:"quiesces,omitempty"` // this virt-launcher supports Quiesce, Held and Release
+	Frozen   bool      `json:"frozen,omitempty"`   // a user has frozen the guest by its agent (HolderUser)
 }
 
 // Reason is why a guest stopped running.
 type Reason string
 
+// The reasons.
 const (
-	// ReasonGuestShutdown means that the guest powered itself off (QMP SHUTDOWN with reason guest-shutdown).
-	ReasonGuestShutdown Reason = "GuestShutdown"
-	// ReasonHostShutdown means that the guest was ended from outside (system_powerdown that the guest obeyed, quit,
-	// SIGTERM).
-	ReasonHostShutdown Reason = "HostShutdown"
-	// ReasonKilled means that the guest did not shut down within its grace period and QEMU was killed.
-	ReasonKilled Reason = "Killed"
-	// ReasonGuestPanicked means that the guest's kernel panicked (QMP GUEST_PANICKED).
-	ReasonGuestPanicked Reason = "GuestPanicked"
-	// ReasonCrashed means that a signal or its own error ended QEMU.
-	ReasonCrashed Reason = "Crashed"
-	// ReasonStartFailed means that QEMU ended before its monitor answered.
-	ReasonStartFailed Reason = "StartFailed"
-	// ReasonWatchdog means that the watchdog's action ended the guest.
-	ReasonWatchdog Reason = "Watchdog"
-	// ReasonInternalError means that an error inside QEMU or KVM had stopped the guest for good.
-	ReasonInternalError Reason = "InternalError"
-	// ReasonMigrated means that QEMU was ended as the source of a completed migration.
-	ReasonMigrated Reason = "Migrated"
+	ReasonGuestShutdown Reason = "GuestShutdown" // the guest powered itself off (QMP SHUTDOWN, reason guest-shutdown)
+	ReasonHostShutdown  Reason = "HostShutdown"  // ended from outside: obeyed system_powerdown, quit, SIGTERM
+	ReasonKilled        Reason = "Killed"        // QEMU was killed after the grace period
+	ReasonGuestPanicked Reason = "GuestPanicked" // the guest's kernel panicked (QMP GUEST_PANICKED)
+	ReasonCrashed       Reason = "Crashed"       // a signal or its own error ended QEMU
+	ReasonStartFailed   Reason = "StartFailed"   // QEMU ended before its monitor answered
+	ReasonWatchdog      Reason = "Watchdog"      // the watchdog's action ended the guest
+	ReasonInternalError Reason = "InternalError" // an error inside QEMU or KVM had stopped the guest for good
+	ReasonMigrated      Reason = "Migrated"      // QEMU was ended as the source of a completed migration
 )
 
 // Failed reports whether the VMI's phase becomes Failed rather than Succeeded.
@@ -78,19 +62,17 @@ func (r Reason) Failed() bool {
 	return false
 }
 
-// Exit is how QEMU ended. virt-launcher also writes it, as JSON, to its container's termination message, in case no
-// virt-handler received the event. virt-launcher's exit code is 0 unless Reason.Failed().
+// Exit is how QEMU ended. virt-launcher also writes it, as JSON, to its container's termination message: no virt-handler
+// may have received the event. virt-launcher's exit code is 0 unless Reason.Failed().
 type Exit struct {
-	Reason Reason `json:"reason"`
-	// Code is QEMU's exit code, -1 if a signal ended it.
-	Code int `json:"code"`
-	// Message is the end of QEMU's standard error, at most 1 KiB, empty when Reason suffices.
-	Message string `json:"message,omitempty"`
+	Reason  Reason `json:"reason"`
+	Code    int    `json:"code"`              // QEMU's, -1 if a signal ended it
+	Message string `json:"message,omitempty"` // the end of QEMU's standard error, at most 1 KiB, empty when Reason suffices
 	// Incoming is empty when QEMU was started with its guest, when virt-launcher has not read all of QEMU's events, and
 	// from a virt-launcher older than live migration: then nobody knows that the guest has not run.
 	Incoming Incoming `json:"incoming,omitempty"`
-	// Unheard means that virt-launcher has not read all of QEMU's events, because its monitor ended before QEMU. Then
-	// Reason does not show whether the guest was sent to another QEMU.
+	// Unheard means that virt-launcher has not read all of QEMU's events, because its monitor ended before QEMU: Reason
+	// does not show whether the guest was sent to another QEMU.
 	Unheard bool `json:"unheard,omitempty"`
 }
 
@@ -112,11 +94,9 @@ type Hello struct {
 
 // Request is one request to virt-launcher; exactly one of the pointers is set.
 type Request struct {
-	// The Reply repeats the ID.
-	ID      uint64   `json:"id"`
+	ID      uint64   `json:"id"` // repeated by the Reply
 	Prepare *Prepare `json:"prepare,omitempty"`
 	Start   *Start   `json:"start,omitempty"`
-	// Stop ends QEMU by ACPI, after its grace period by force.
 	Stop    *Stop    `json:"stop,omitempty"`
 	Quiesce *Quiesce `json:"quiesce,omitempty"`
 	Held    *Held    `json:"held,omitempty"`
@@ -131,8 +111,7 @@ type Prepare struct {
 
 // Image is one disk image, with paths of virt-launcher's unprivileged process.
 type Image struct {
-	// Name is the VMI volume's name.
-	Name string `json:"name"`
+	Name string `json:"name"` // the VMI's volume
 	// Source is a file, a block device, or (containerDisk) a directory with exactly one regular file. It is empty for a
 	// new image.
 	Source string `json:"source,omitempty"`
@@ -141,53 +120,46 @@ type Image struct {
 	Root string `json:"root,omitempty"`
 	// Device is read instead of Source if it exists: only the pod shows whether a claim is a block device.
 	Device string `json:"device,omitempty"`
-	// Format is "raw" or "qcow2", empty to read it from the header. A disk that a guest may write to must not be probed:
-	// the guest controls its header.
+	// Format is "raw" or "qcow2", empty to read it from the header. Never probe a disk that a guest may write to: the
+	// guest controls its header.
 	Format string `json:"format,omitempty"`
 	// Overlay is a qcow2 file for the guest's writes, backed by Source; without Source, an empty image of Size bytes.
 	Overlay string `json:"overlay,omitempty"`
-	// Size is virtual, in bytes.
-	Size int64 `json:"size,omitempty"`
+	Size    int64  `json:"size,omitempty"` // virtual, in bytes
 }
 
 // PreparedImage is the result for one Image.
 type PreparedImage struct {
 	Name string `json:"name"`
 	// A qcow2 file with a backing file or an external data file is refused, since it could make QEMU open any path.
-	Source string `json:"source,omitempty"`
-	// SourceFormat is "raw" or "qcow2".
-	SourceFormat string `json:"sourceFormat,omitempty"`
+	Source       string `json:"source,omitempty"`
+	SourceFormat string `json:"sourceFormat,omitempty"` // "raw" or "qcow2"
 	Overlay      string `json:"overlay,omitempty"`
 	BlockDevice  bool   `json:"blockDevice,omitempty"`
 	// DirectIO means that the target of the guest's writes (the source, or the overlay) can be opened with O_DIRECT.
 	DirectIO bool `json:"directIO,omitempty"`
-	// LogicalBlock and PhysicalBlock are the source's block sizes in bytes.
-	LogicalBlock  int `json:"logicalBlock,omitempty"`
-	PhysicalBlock int `json:"physicalBlock,omitempty"`
-	// VirtualSize is the guest's disk size in bytes.
-	VirtualSize int64 `json:"virtualSize"`
+	// The source's block sizes in bytes.
+	LogicalBlock  int   `json:"logicalBlock,omitempty"`
+	PhysicalBlock int   `json:"physicalBlock,omitempty"`
+	VirtualSize   int64 `json:"virtualSize"` // of the guest's disk, in bytes
 }
 
 // Start starts QEMU. If QEMU runs already, it changes nothing and returns the State.
 type Start struct {
-	// Args are QEMU's arguments, without the program's name.
-	Args []string `json:"args"`
-	// GracePeriodSeconds is how long a guest may take to shut down after ACPI's power button when virt-launcher is
-	// asked to end (SIGTERM, Stop).
+	Args []string `json:"args"` // QEMU's, without the program's name
+	// GracePeriodSeconds bounds the guest's shutdown after ACPI's power button when virt-launcher is asked to end
+	// (SIGTERM, Stop).
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
 	// Incoming means that QEMU waits for a live migration. Until its CPUs are started, virt-launcher ends QEMU without a
 	// grace period.
-	Incoming bool `json:"incoming,omitempty"`
-	// TPM is started before QEMU, which connects to it on the socket layout.TPMSocket.
-	TPM *TPM `json:"tpm,omitempty"`
-	// DownwardMetrics are of the host and of the guest.
+	Incoming        bool             `json:"incoming,omitempty"`
+	TPM             *TPM             `json:"tpm,omitempty"` // started before QEMU, which connects to layout.TPMSocket
 	DownwardMetrics *DownwardMetrics `json:"downwardMetrics,omitempty"`
 }
 
-// DownwardMetrics configures the metrics for the guest (decision 603).
+// DownwardMetrics configures the metrics of host and guest for the guest (decision 603).
 type DownwardMetrics struct {
-	// HostName is the node's.
-	HostName string `json:"hostName"`
+	HostName string `json:"hostName"` // the node's
 	// Disk is the file that virt-launcher creates before QEMU starts, writes the metrics to, and QEMU reads.
 	Disk string `json:"disk,omitempty"`
 	// Channel means that virt-launcher answers the guest's requests on the socket layout.MetricsSocket.
@@ -196,17 +168,15 @@ type DownwardMetrics struct {
 
 // TPM is the emulator swtpm, which ends with QEMU.
 type TPM struct {
-	// State is the folder of the TPM's state, created if missing.
-	State string `json:"state"`
-	// Current means that the folder is one of several in the claim of the VM's state, and names that of the TPM that the
-	// guest uses. All others but these two are removed.
+	State string `json:"state"` // the folder of the TPM's state, created if missing
+	// Current means that the folder is one of several in the claim of the VM's state, and names that of the guest's TPM.
+	// All others but these two are removed.
 	Current string `json:"current,omitempty"`
 }
 
-// Stop ends QEMU.
+// Stop ends QEMU by ACPI's power button, and by force after the grace period.
 type Stop struct {
-	// GracePeriodSeconds overrides Start's; 0 ends QEMU at once.
-	GracePeriodSeconds int64 `json:"gracePeriodSeconds"`
+	GracePeriodSeconds int64 `json:"gracePeriodSeconds"` // overrides Start's; 0 ends QEMU at once
 	// Failure is set when the guest has failed, or has powered itself off (ReasonGuestShutdown), and QEMU has not ended by
 	// itself. It becomes the Exit's reason unless virt-launcher knows of another failure.
 	Failure Reason `json:"failure,omitempty"`
@@ -214,9 +184,8 @@ type Stop struct {
 
 // Reply answers the Request with the same ID.
 type Reply struct {
-	ID uint64 `json:"id"`
-	// Error is for the VM's owner.
-	Error string `json:"error,omitempty"`
+	ID    uint64 `json:"id"`
+	Error string `json:"error,omitempty"` // for the VM's owner
 	// Refused means that Error is due to the guest's present state: the request may succeed later.
 	Refused bool `json:"refused,omitempty"`
 	// Hold is the current hold for Quiesce, the current or the last one for Held, and the ended one for Release.
@@ -228,11 +197,9 @@ type Reply struct {
 
 // Event reports a change without a request.
 type Event struct {
-	Exited *Exit `json:"exited,omitempty"`
-	// ExitedAt is the new State.ExitedAt, with Exited.
-	ExitedAt time.Time `json:"exitedAt,omitzero"`
-	// Frozen is the new State.Frozen.
-	Frozen *bool `json:"frozen,omitempty"`
+	Exited   *Exit     `json:"exited,omitempty"`
+	ExitedAt time.Time `json:"exitedAt,omitzero"` // with Exited
+	Frozen   *bool     `json:"frozen,omitempty"`
 }
 
 // Message is one message from virt-launcher; exactly one pointer is set.

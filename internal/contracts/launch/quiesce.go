@@ -3,13 +3,11 @@ package launch
 import "time"
 
 // Quiesce holds the guest still, so that a snapshot of its disks is of one point in time. The reply follows when the guest
-// stands still. A token names the hold; a repeated request of the same holder gets the same token. The hold ends with
-// Release, at its deadline, or when something breaks it, and its token is never valid again.
+// stands still. A token names the hold; the same holder gets the same token again. The hold ends with Release, at its
+// deadline, or when something breaks it, and its token is never valid again.
 type Quiesce struct {
-	// Holder is the owner of the hold, HolderUser for a user; at most MaxHolder bytes.
-	Holder string `json:"holder"`
-	// Milliseconds limits the hold, besides virt-launcher's own limits.
-	Milliseconds int64 `json:"milliseconds"`
+	Holder       string `json:"holder"`       // HolderUser for a user; at most MaxHolder bytes
+	Milliseconds int64  `json:"milliseconds"` // bound the hold, as do virt-launcher's own limits
 	// Agent means that the guest agent freezes the file systems. Without it, or if it freezes none or can't, the guest's
 	// CPUs are stopped, unless AgentOnly.
 	Agent     bool `json:"agent,omitempty"`
@@ -25,17 +23,16 @@ type Held struct {
 // Release ends a hold. A missing hold is no error.
 type Release struct {
 	Holder string `json:"holder"`
-	// Token names the hold, empty for any of the holder.
-	Token string `json:"token,omitempty"`
+	Token  string `json:"token,omitempty"` // empty for any hold of the holder
 }
 
+// HolderUser is the holder of a user's hold.
+const HolderUser = "user"
+
+// Limits in bytes.
 const (
-	// HolderUser is the holder of a user's hold.
-	HolderUser = "user"
-	// MaxHolder limits a holder, in bytes.
-	MaxHolder = 64
-	// MaxRefusal limits an agent's message, in bytes.
-	MaxRefusal = 256
+	MaxHolder  = 64
+	MaxRefusal = 256 // of an agent's message
 )
 
 // The longest holds. With frozen file systems, the guest itself agreed to wait; a guest with stopped CPUs loses time
@@ -48,13 +45,11 @@ const (
 // Method is how a guest is held still.
 type Method string
 
+// The methods.
 const (
-	// MethodAgent means that the agent has frozen the guest's file systems.
-	MethodAgent Method = "agent"
-	// MethodStop means that the guest's CPUs were stopped.
-	MethodStop Method = "stop"
-	// MethodPaused means that the guest was already paused, and stays so.
-	MethodPaused Method = "paused"
+	MethodAgent  Method = "agent"  // the agent has frozen the guest's file systems
+	MethodStop   Method = "stop"   // the guest's CPUs were stopped
+	MethodPaused Method = "paused" // the guest was already paused, and stays so
 )
 
 // Hold is a hold on the guest. Without a token there is none.
@@ -63,15 +58,11 @@ type Hold struct {
 	Holder string `json:"holder,omitempty"`
 	Method Method `json:"method,omitempty"`
 	// Refusal is the agent's reason for a failed freeze, at most MaxRefusal bytes. The guest is its author.
-	Refusal string `json:"refusal,omitempty"`
-	// NothingToFreeze means that the agent found no file system to freeze, so the guest was stopped.
-	NothingToFreeze bool `json:"nothingToFreeze,omitempty"`
-	// Milliseconds is the duration so far, or in total.
-	Milliseconds int64 `json:"milliseconds,omitempty"`
-	// Ended is why, empty while the hold lasts.
-	Ended string `json:"ended,omitempty"`
-	// TimedOut means that it ended at its deadline.
-	TimedOut bool `json:"timedOut,omitempty"`
+	Refusal         string `json:"refusal,omitempty"`
+	NothingToFreeze bool   `json:"nothingToFreeze,omitempty"` // the agent found no file system to freeze: the guest was stopped
+	Milliseconds    int64  `json:"milliseconds,omitempty"`    // so far, or in total
+	Ended           string `json:"ended,omitempty"`           // why; empty while the hold lasts
+	TimedOut        bool   `json:"timedOut,omitempty"`        // it ended at its deadline
 }
 
 // Lasts reports whether the guest is held.

@@ -38,7 +38,7 @@ func (p *planning) replaceDead() {
 	}
 }
 
-// addApart records one attachment pod for the volumes that may share it, and one for each other.
+// addApart records one attachment pod for the volumes that may share one, and one for each other volume.
 func (p *planning) addApart(volumes []Volume) {
 	var together []Volume
 	for _, v := range volumes {
@@ -64,7 +64,7 @@ func (p *planning) missing(h *AttachmentPod) bool {
 	return p.pod(h.Name) == nil && (h.UID != "" || p.assigned(h.Name))
 }
 
-// assigned reports whether a volume's status names the pod, so that it existed.
+// assigned reports whether a volume's status names the pod: it has existed.
 func (p *planning) assigned(pod string) bool {
 	return slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodName == pod && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
@@ -141,8 +141,8 @@ func (p *planning) releaseUnneeded() {
 	}
 }
 
-// merge records one attachment pod for the volumes of the smallest ones, if there are too many and
-// nothing is changing. Volumes that wait for their claim or pod may wait forever and don't delay it.
+// merge records one attachment pod for the volumes of the smallest ones, if there are too many and nothing is changing.
+// Volumes that wait for their claim or pod, perhaps forever, don't delay it.
 func (p *planning) merge() {
 	if !p.Settled || p.Stage != Active || slices.ContainsFunc(p.entries, func(e Entry) bool {
 		handedOver := e.Phase == v1.VolumeReady && e.PodName == p.designated(e.Volume)
@@ -197,14 +197,13 @@ func (p *planning) deletable() []Pod {
 	return out
 }
 
-// unused is invariant H2 for a pod that is not recorded. A pod on a node where the guest does not
-// run stays while a QEMU there may have its volumes open, and does not count as another holder.
+// unused is invariant H2 for a pod that is not recorded. A pod on another node than the guest's stays while a QEMU there
+// may have its volumes open, and does not count as another holder.
 func (p *planning) unused(pod *Pod) bool {
 	if pod.Elsewhere && !pod.Left {
 		return false
 	}
-	// Claims don't count: after a migration to another claim, the status names the source's pod until it names the
-	// target's.
+	// Claims don't count: after a migration to another claim, the status names the source's pod before the target's.
 	if slices.ContainsFunc(p.entries, func(e Entry) bool {
 		return e.PodUID == pod.UID && (InUse(e.Phase) || e.Phase == v1.HotplugVolumeAttachedToNode)
 	}) {

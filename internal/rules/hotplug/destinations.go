@@ -8,8 +8,8 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 )
 
-// A migration may copy a disk to another claim, which the pods at the target hold. The VMI's spec and status
-// name the old claim until the write that makes the target the VMI's node sets the new claim and pod (decision 343).
+// A migration may copy a disk to another claim, which the pods at the target hold. The VMI's spec and status name the old
+// claim; the write that makes the target the VMI's node sets the new claim and pod (decision 343).
 
 // Destination is a plugged volume whose disk is copied during a migration.
 type Destination struct {

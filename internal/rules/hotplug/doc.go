@@ -1,5 +1,5 @@
 // Package hotplug decides which attachment pods hold a VMI's hotplugged volumes on its node, and
-// which status virt-controller gives each volume.
+// virt-controller's status of each volume.
 //
 // It must not import a client or read the clock. Package hotplugpod renders the pods; virt-handler
 // owns the steps on the node and in the guest.
@@ -22,18 +22,18 @@
 //
 //	recorded ──> pod created ──> starting ──> running ──> dropped ──> pod deleted
 //
-// The record is an annotation of the VMI, written on condition of the version that was read; pods
-// follow only after that. A dropped name is never recorded again, since names contain a generation.
+// The record is an annotation of the VMI, written on condition of the version that was read; pods are
+// created only afterwards. A dropped name is never recorded again, since names contain a generation.
 // All safety rests on this:
 //
 //   - No component brings a volume into use from a pod that is not recorded in the version of the VMI
 //     on which its write is conditional.
-//   - So a pod can't come into use again if a version of the VMI that is younger than the pod neither
-//     records it nor names it for a volume in use. Every version read after the pod was seen is
-//     younger, since a pod is recorded before it is created.
+//   - So a pod can't come into use again if a younger version of the VMI neither records it nor names
+//     it for a volume in use. Every version read after the pod was seen is younger, since a pod is
+//     recorded before it is created.
 //
-// Acting on a stale cache is harmless: a write fails, a creation returns AlreadyExists or creates an
-// unused pod, and deletions need the API server's own answer (Observed.Live, decision 110).
+// Acting on an outdated cache is harmless: a write fails, a creation returns AlreadyExists or creates
+// an unused pod, and deletions need the API server's own answer (Observed.Live, decision 110).
 //
 // # Invariants
 //
@@ -54,9 +54,9 @@
 //     split into one for each of its volumes.
 //
 //   - H6: a volume that the guest does not have gets a pod only within the VMI's disruption budget; one
-//     that it has gets a pod in any case (decision 113).
+//     that it has always gets a pod (decision 113).
 //
-// H1 and H2 (package invariant) don't cover pods that others remove: these are replaced at once. The
+// H1 and H2 (package invariant) don't cover pods that others remove, which are replaced at once. The
 // exploration tests all invariants in every state that virt-controller and virt-handler reach.
 //
 // # Failures

@@ -14,12 +14,11 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// Filling is a claim to be filled, with the pods that use it and the guests that count, from the API server. VMIs are
-// read after the pods, so that they include a guest whose pod has gone in between.
+// Filling is a claim to be filled, with the pods that use it and the guests that count, from the API server. VMIs are read
+// after the pods: they include a guest whose pod has gone in between.
 type Filling struct {
 	Claim string
-	// ByDataVolume means that the claim's own DataVolume fills it for the first time: other pods may be its first
-	// consumers.
+	// ByDataVolume means that the claim's own DataVolume fills it first: other pods may be its first consumers.
 	ByDataVolume bool
 	Pods         []corev1.Pod
 	Guests       []Guest
@@ -54,7 +53,7 @@ func (f *Filling) User(waits func(*corev1.Pod) (bool, error)) (string, error) {
 			return waits(pod)
 		}
 		guestWaits := slices.ContainsFunc(f.Guests, func(guest Guest) bool { return slices.Contains(guest.Waiting, pod.Name) })
-		// Drydock holds its own pods back until the claim is filled.
+		// Drydock's own pods wait until the claim is filled.
 		own := GuestOf(pod) != "" || lock.For(pod) != ""
 		return f.ByDataVolume && (guestWaits || !own), nil
 	})

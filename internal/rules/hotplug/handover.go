@@ -13,7 +13,7 @@ package hotplug
 //
 // A volume that is not in use yet needs no handover: it comes only from the pod that AttachedToNode names.
 
-// Alive reports whether the pod holds its volumes and will go on.
+// Alive reports whether the pod holds its volumes and is not ending.
 func (p *Pod) Alive() bool { return p.Running && !p.Terminating && !p.Finished }
 
 // Holds reports whether the pod has the volume.
@@ -43,8 +43,7 @@ func Successor(record Record, v Volume, pods []Pod) *Pod {
 	return newest
 }
 
-// outranked reports whether the pod can never be the Successor: the serving pod, created in the same second, is
-// newerThan it.
+// outranked reports whether the pod can never be the Successor: the serving pod, of the same second, is newerThan it.
 func (p *planning) outranked(h *AttachmentPod) bool {
 	pod := p.pod(h.Name)
 	if pod == nil {

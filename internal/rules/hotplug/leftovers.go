@@ -8,9 +8,9 @@ type Leftover struct {
 	VMI types.UID
 }
 
-// Leftovers returns the pods without a VMI and a guest; wait means that other guests have not ended. instance is the UID
-// of the VMI of that name, guests those of VMIs with a launcher pod that has not ended. Both are read from the API
-// server after the pods: a stale cache may lack a new VMI.
+// Leftovers returns the pods without a VMI and a guest; wait means that other guests have not ended. instance is the UID of
+// the VMI of that name, guests has the UIDs of VMIs with a launcher pod that has not ended. Both are read from the API
+// server after the pods: an outdated cache may lack a new VMI.
 func Leftovers(pods []Leftover, instance types.UID, guests map[types.UID]bool) (leftovers []Pod, wait bool) {
 	for _, p := range pods {
 		switch {

@@ -17,8 +17,7 @@ import (
 //	virt-controller  asks the API server for the maintenance pods on the claim
 //	virt-controller  if there is none, sets AttachedToNode: virt-handler may plug the volume
 //
-// The other side takes the lock and then looks for such VMIs (Plugged), so at least one of the two sees
-// the other.
+// The other side takes the lock and then looks for such VMIs (Plugged): at least one of the two sees the other.
 
 // ReasonClaimInUse means that a maintenance pod has the volume's claim.
 const ReasonClaimInUse = "ClaimInUse"
@@ -33,7 +32,7 @@ type Maintainer struct {
 	Filling string // why the claim is not filled; the other fields are empty then
 }
 
-// maintained returns why the claim can't be plugged. If the API server was not asked, the plan waits.
+// maintained returns why the claim can't be plugged. The plan waits if the API server was not asked.
 func (p *planning) maintained(claim string) string {
 	if !p.MaintainersAsked {
 		p.unasked = true
@@ -49,7 +48,7 @@ func (p *planning) maintained(claim string) string {
 	return fmt.Sprintf("PVC %s is used by the maintenance pod %s of %s; the volume is attached when that has ended", claim, m.Pod, m.Of)
 }
 
-// postponeForMaintainers lets volumes wait that are not recorded. Recorded ones make the maintenance pod wait.
+// postponeForMaintainers makes unrecorded volumes wait. Recorded ones make the maintenance pod wait.
 func (p *planning) postponeForMaintainers() {
 	if p.Stage != Active {
 		return

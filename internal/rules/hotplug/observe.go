@@ -70,7 +70,7 @@ const (
 	Over                // no guest runs
 )
 
-// Observed is the input of Decide. Each part may be stale unless Live.
+// Observed is the input of Decide. Each part may be outdated unless Live.
 type Observed struct {
 	Stage        Stage
 	Move         Move
@@ -90,7 +90,7 @@ type Observed struct {
 	MaxAttachmentPods int  // at rest, for volumes that can share one
 }
 
-// Question is one that only the API server can answer.
+// Question is a question that only the API server can answer.
 type Question string
 
 // NeedPods asks for an observation with Live.

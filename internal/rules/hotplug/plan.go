@@ -6,8 +6,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// maxStarting limits the attachment pods of new volumes that start at the same time; further volumes
-// share the next pod. A user who adds a disk every second gets few pods and waits for no slow one.
+// maxStarting bounds the starting attachment pods of new volumes; further volumes share the next pod. A user who adds a
+// disk every second gets few pods and waits for no slow one.
 const maxStarting = 2
 
 type planning struct {
@@ -73,7 +73,7 @@ func (p *planning) plan() Plan {
 	return out
 }
 
-// missesPods reports whether a stale cache may lack a pod of the plan.
+// missesPods reports whether an outdated cache may lack a pod of the plan.
 func (p *planning) missesPods() bool {
 	return slices.ContainsFunc(p.record.Pods, func(h AttachmentPod) bool { return p.missing(&h) }) ||
 		slices.ContainsFunc(p.entries, func(e Entry) bool {
@@ -148,7 +148,7 @@ func (p *planning) assign() {
 
 func attached(e *Entry) bool { return e.Phase == v1.HotplugVolumeAttachedToNode }
 
-// serve assigns the pod unless the claim's maintainer has to end first.
+// serve assigns the pod unless the claim's maintainer must end first.
 func (p *planning) serve(e *Entry, next *Pod) {
 	if why := p.maintained(e.Claim); why != "" && !attached(e) {
 		*e = Entry{Volume: e.Volume, Phase: v1.VolumePending, Reason: ReasonClaimInUse, Message: why}
@@ -192,7 +192,7 @@ func (p *planning) serves(e *Entry) bool {
 	return pod != nil && pod.UID == e.PodUID && !pod.Terminating && !pod.Finished
 }
 
-// isPodUncached reports whether a cache that may be stale lacks the entry's pod.
+// isPodUncached reports whether a possibly outdated cache lacks the entry's pod.
 func (p *planning) isPodUncached(e *Entry) bool { return !p.Live && p.pod(e.PodName) == nil }
 
 func (p *planning) dropEntries() {

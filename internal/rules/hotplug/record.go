@@ -15,8 +15,7 @@ const RecordAnnotation = "drydock.dev/attachment-pods"
 
 // Record lists the attachment pods. A volume should come from the last one that has it.
 type Record struct {
-	// Generation is that of the youngest pod ever recorded.
-	Generation int             `json:"generation,omitempty"`
+	Generation int             `json:"generation,omitempty"` // of the youngest pod ever recorded
 	Pods       []AttachmentPod `json:"holders,omitempty"`
 	Incoming   *Incoming       `json:"incoming,omitempty"`
 }
@@ -24,7 +23,7 @@ type Record struct {
 // AttachmentPod is an attachment pod that should exist.
 type AttachmentPod struct {
 	Name string `json:"name"`
-	// Once it is set, the pod is never created again, and one with another UID is foreign.
+	// With a UID, the pod is never created again, and one with another UID is foreign.
 	UID     types.UID `json:"uid,omitempty"`
 	Volumes []Volume  `json:"volumes"`
 }
@@ -77,8 +76,7 @@ func (p *planning) foreign(pod *Pod) bool {
 	})
 }
 
-// recordUIDs identifies the running pods by UID from now on. virt-controller created them, since only
-// it may set their labels.
+// recordUIDs records the UIDs of the running pods. virt-controller created them, since only it may set their labels.
 func (p *planning) recordUIDs(list []AttachmentPod) {
 	for i := range list {
 		h := &list[i]

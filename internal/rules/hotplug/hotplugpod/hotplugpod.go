@@ -15,7 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
-// A pod that is evicted or deleted by hand holds its volumes for lingerSeconds, so that its successor runs first.
+// An evicted pod, or one deleted by hand, holds its volumes for lingerSeconds, so that its successor runs first.
 // GracePeriodSeconds is for pods whose volumes are no longer in use.
 const (
 	lingerSeconds      = 30

@@ -6,9 +6,8 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// ForcedAnnotation lists the volumes whose disks are to be removed from the guest by force. It can be written only
-// while the volume is Detaching, and ends with any change of the spec's volume of that name, so that it never forces a
-// later removal.
+// ForcedAnnotation lists the volumes whose disks must be removed from the guest by force. It can be written only while the
+// volume is Detaching, and ends with any change of the spec's volume of that name: it never forces a later removal.
 const ForcedAnnotation = "drydock.dev/forced-volumes"
 
 // Forced reports whether to remove a volume's disk by force.
@@ -16,7 +15,7 @@ func Forced(vmi *v1.VirtualMachineInstance, name string) bool {
 	return detaching(vmi, name) && slices.Contains(names(vmi.Annotations[ForcedAnnotation]), name)
 }
 
-// NoteForced records that a volume's disk is to be removed by force, after the guest was asked to release it.
+// NoteForced records that a volume's disk must be removed by force, after the guest was asked to release it.
 func NoteForced(vmi *v1.VirtualMachineInstance, name string) error {
 	switch list := names(vmi.Annotations[ForcedAnnotation]); {
 	case statusOf(vmi, name) == nil:

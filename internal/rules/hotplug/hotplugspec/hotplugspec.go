@@ -1,5 +1,5 @@
-// Package hotplugspec holds the rules about hotpluggable volumes in specs: which are valid, how one is added and
-// removed, and how a VMI follows its VM's template.
+// Package hotplugspec has the rules about hotpluggable volumes in specs: which are valid, how one is added and removed, and
+// how a VMI follows its VM's template.
 //
 // It must not import a client. Packages hotplug and handler/nodehotplug attach and plug a volume.
 package hotplugspec
@@ -16,8 +16,7 @@ import (
 
 // Refusal is why a volume can't be added or removed. The text before the colon is KubeVirt's.
 type Refusal struct {
-	// what is the verb with its object.
-	what, name, why string
+	what, name, why string // what is the verb with its object
 }
 
 func (r *Refusal) Error() string {

@@ -98,8 +98,7 @@ func removeStale(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInst
 	return changed
 }
 
-// addMissing adds a volume of the template if the VMI lacks it and can have it while the guest runs, and reports a
-// change.
+// addMissing adds a volume of the template if the VMI lacks it and its guest can get it now, and reports a change.
 func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, t *v1.Volume) bool {
 	if !machine.Hotpluggable(t) || volumeclaim.Named(vmi.Spec.Volumes, t.Name) != nil || leaving(vmi, t) {
 		return false

@@ -15,18 +15,18 @@
 //	in the pod                           the pod's network namespace      virt-handler: bridge, tap, netdev_add, device_add
 //	in the guest                         QEMU's list of devices           virt-handler: status.interfaces
 //
-// An interface whose network (networkName) changes stays on the old one until the guest has migrated to a
-// pod with the new one. An unwanted interface (state: absent, or removed from the template) leaves the guest
-// first: device_del, the guest releases it, netdev_del, tap and bridge are removed. While a VMI migrates
-// nothing else is decided, and both nodes use the NICs in status.interfaces.
+// An interface whose network (networkName) changes stays on the old one until the guest has migrated to a pod with the
+// new one. An unwanted interface (state: absent, or removed from the template) leaves the guest first: device_del, the
+// guest releases it, netdev_del, tap and bridge are removed. A migration stops all other decisions, and both nodes use
+// the NICs in status.interfaces.
 //
-// A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one. It is
-// in the pod once network-status names it, too. The guest releases it before a migration, and gets the device
-// of the new pod afterwards, or its own again.
+// A device of the node (SR-IOV) needs another pod: the kubelet assigns devices only when it creates one. The device is in
+// the pod when network-status names it, too. The guest releases it before a migration, and gets the new pod's device
+// afterwards, or its own again.
 //
-// Anybody who may write pods in the namespace can write their annotations. These are bounded, and say
-// only which network an interface is on, and which of the pod's own devices it is (package sriov). At
-// worst this causes or prevents a migration of the author's guest.
+// Users who may write pods in the namespace can write their annotations. These are bounded, and say only which network an
+// interface is on, and which of the pod's own devices it is (package sriov). At worst they cause or prevent a migration of
+// the author's guest.
 package nichotplug
 
 import (
@@ -168,9 +168,9 @@ func (has Attached) lists(a launcherpod.Attachment) bool {
 
 func path(a launcherpod.Attachment) string { return a.Namespace + "/" + a.Name }
 
-// Networks returns launcherpod.NetworksAnnotation's new value, "" for none, and whether it changes. Without networks
-// in the VMI it leaves others' requests alone. An interface keeps its network in this pod: an attacher would remove it
-// while the guest uses it (decision 392).
+// Networks returns launcherpod.NetworksAnnotation's new value, "" for none, and whether it changes. For a VMI without
+// networks it keeps others' requests. An interface keeps its network in this pod: an attacher would remove it while the
+// guest uses it (decision 392).
 func Networks(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) (value string, changes bool) {
 	list, was, is := append(launcherpod.Attachments(vmi), bindings(pod)...), asked(pod), pod.Annotations[launcherpod.NetworksAnnotation]
 	if len(list) == 0 {
@@ -217,9 +217,9 @@ func asked(pod *corev1.Pod) map[string]launcherpod.Attachment {
 	return was
 }
 
-// Needs returns the interfaces that the VMI needs another pod for, unless they are attached or detached
-// in place. An interface in the guest needs one only if the pod reports it on another network. While
-// the guest holds an unwanted interface it can't migrate, and all needs are futile (decision 392).
+// Needs returns the interfaces for which the VMI needs another pod, unless they are attached or detached in place. An
+// interface in the guest needs one only if the pod reports it on another network. All needs are futile while the guest
+// holds an unwanted interface, since it can't migrate then (decision 392).
 func Needs(vmi *v1.VirtualMachineInstance, pod *corev1.Pod) []migrationrequired.Need {
 	has, made, devices := ReadStatus(pod), madeWith(pod), ReadDevices(pod)
 	var needs []migrationrequired.Need
@@ -263,8 +263,8 @@ func kept(vmi *v1.VirtualMachineInstance) []string {
 	return Leaving(vmi, has)
 }
 
-// plug returns the need of an interface that the pod lacks. made means that the pod was created
-// with it, there that it lacks only the device.
+// plug returns the need of an interface that the pod lacks. made means that the pod was created with it, there that it
+// lacks only the device.
 func plug(pod *corev1.Pod, name string, device, made, there bool) migrationrequired.Need {
 	need := migrationrequired.Need{What: fmt.Sprintf("interface %s is to be plugged", name), AtOnce: device}
 	switch {

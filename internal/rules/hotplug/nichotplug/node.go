@@ -16,21 +16,21 @@ import (
 
 const (
 	askPause = 10 * time.Second
-	// plugPause is the time until an interface is plugged again: the guest may release it, and the pod's report may be
+	// plugPause is the time before an interface is plugged again: the guest may release it, and the pod's report may be
 	// wrong.
 	plugPause      = 10 * time.Second
 	departPatience = 3 * askPause // for a migrating guest to release devices that can't migrate
 )
 
-// Node has the secondary interfaces of a guest that runs on the node and is not migrating.
+// Node has the secondary interfaces of a guest that runs on the node and does not migrate.
 type Node struct {
 	VMI     *v1.VirtualMachineInstance
 	InPod   Attached
 	Devices Devices
 	// NICs are QEMU's, of any network, by interface name. Of Gone, only the backends are left.
 	NICs, Gone map[string]bool
-	// Loose are NICs that virt-handler has not connected since it started or since they were unwanted: the
-	// pod's interface may have been replaced.
+	// Loose are NICs that virt-handler has not connected since its start or since they were unwanted: the pod's interface
+	// may have been replaced.
 	Loose map[string]bool
 	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
 	Asked, Since, Plugged map[string]time.Time
@@ -40,10 +40,9 @@ type Node struct {
 
 // Step is virt-handler's next step. The zero value is none.
 type Step struct {
-	// Plug and Reconnect are in the order of the spec, Unplug in that of the names.
+	// Plug and Reconnect are in the order of the spec, Unplug is sorted.
 	Plug, Unplug, Reconnect []string
-	// Clear are the interfaces whose backends are to be removed. Tidy removes all links from the
-	// pod except those of Keep.
+	// Clear has the interfaces whose backends must be removed. Tidy removes all links from the pod except those of Keep.
 	Clear, Keep []string
 	Tidy        bool
 	Kept        []string // not released in time
@@ -121,9 +120,9 @@ func (n *Node) Depart() Step {
 	return s
 }
 
-// Departure reports whether a migration must wait: the guest has to release the node's devices and unwanted
-// interfaces, and the target starts QEMU with those in the VMI's status. refusal is why the guest can't be sent, "" for
-// none. kept is Depart's Kept.
+// Departure reports whether a migration must wait: the guest must release the node's devices and unwanted interfaces, and
+// the target starts QEMU with those in the VMI's status. refusal is why the guest can't be sent, "" if it can. kept is
+// Depart's Kept.
 func (n *Node) Departure(kept []string) (unsettled bool, refusal string) {
 	leaving := Leaving(n.VMI, n.NICs)
 	switch {
@@ -218,8 +217,8 @@ func Arriving(vmi *v1.VirtualMachineInstance) *v1.VirtualMachineInstance {
 	return WithNICs(vmi, func(name string) bool { return InGuest(vmi, name) && launcherpod.InterfaceOf(vmi, name).SRIOV == nil })
 }
 
-// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares data with vmi and
-// must not be changed.
+// WithNICs returns the VMI with all secondary interfaces absent for which has is false. It shares data with vmi: do not
+// change it.
 func WithNICs(vmi *v1.VirtualMachineInstance, has func(name string) bool) *v1.VirtualMachineInstance {
 	out := *vmi
 	out.Spec.Domain.Devices.Interfaces = slices.Clone(vmi.Spec.Domain.Devices.Interfaces)
