@@ -1,7 +1,6 @@
 // Package layout owns the names that processes share: a launcher pod's container, volumes, paths and sockets, labels,
-// annotations, devices, and object names that are derived from another object's. A name that two packages need must be
-// here and nowhere else, unless the API's modules have it. It must import the standard library only: virt-launcher links
-// it.
+// annotations, devices, and object names that follow from another object's. A name that two packages need must be here and
+// nowhere else, unless the API's modules have it. It must import the standard library only: virt-launcher links it.
 package layout
 
 import (
@@ -25,19 +24,14 @@ const (
 	QEMUUser = 107
 )
 
-// Volumes of a launcher pod. VMI volumes' names can't collide with them: they have the prefix VolumePrefix.
+// Volumes of a launcher pod.
 const (
-	// PrivateVolume is an emptyDir for sockets, mounted at PrivateDir.
-	PrivateVolume = "private"
-	// EphemeralVolume is an emptyDir for overlays, empty disks and ISO images, mounted at EphemeralDir.
-	EphemeralVolume = "ephemeral-disks"
-	// HugepagesVolume is an emptyDir of medium HugePages, if requested.
-	HugepagesVolume = "hugepages"
-	// KernelBootVolume is the image volume of spec.domain.firmware.kernelBoot.
-	KernelBootVolume = "kernel-boot"
-	// StateVolume is the claim of a VM's persistent state, if any, mounted at StateDir.
-	StateVolume = "vm-state"
-	// VolumePrefix precedes a VMI volume's name if the result is a valid label.
+	PrivateVolume    = "private"         // an emptyDir for sockets, at PrivateDir
+	EphemeralVolume  = "ephemeral-disks" // an emptyDir for overlays, empty disks and ISO images, at EphemeralDir
+	HugepagesVolume  = "hugepages"       // an emptyDir of medium HugePages, if requested
+	KernelBootVolume = "kernel-boot"     // the image volume of spec.domain.firmware.kernelBoot
+	StateVolume      = "vm-state"        // the claim of a VM's persistent state, if any, at StateDir
+	// VolumePrefix precedes a VMI volume's name if the result is a valid label, so that it can't collide with the others.
 	VolumePrefix = "vol-"
 )
 
@@ -64,40 +58,28 @@ const AgentChardev = "char-agent0"
 
 // Socket names in PrivateDir.
 const (
-	LauncherSocket = "launcher.sock"
-	// FreezerSocket is for virt-freezer.
-	FreezerSocket = "freezer.sock"
-	// ProbeSocket is for the kubelet's probes.
-	ProbeSocket = "probe.sock"
-	// QMPSocket is virt-handler's monitor; virt-launcher's is on an inherited file descriptor.
-	QMPSocket = "qmp.sock"
-	VNCSocket = "vnc.sock"
-	// SerialSocket is the serial console ttyS0.
-	SerialSocket = "serial0.sock"
-	// AgentSocket is the guest agent's virtio-serial port.
-	AgentSocket = "agent.sock"
-	// MetricsSocket is the virtio-serial port for downward metrics.
-	MetricsSocket = "metrics.sock"
-	// At MigrationSocket, virt-handler listens at the source, QEMU at the target.
-	MigrationSocket = "migration.sock"
-	// TPMSocket is QEMU's control connection to the TPM emulator.
-	TPMSocket = "tpm.sock"
-	// DisksSocket is MigrationSocket's counterpart for copied disks (NBD).
-	DisksSocket = "disks.sock"
+	LauncherSocket  = "launcher.sock"
+	FreezerSocket   = "freezer.sock" // for virt-freezer
+	ProbeSocket     = "probe.sock"   // for the kubelet's probes
+	QMPSocket       = "qmp.sock"     // virt-handler's monitor; virt-launcher's is on an inherited file descriptor
+	VNCSocket       = "vnc.sock"
+	SerialSocket    = "serial0.sock"   // the serial console ttyS0
+	AgentSocket     = "agent.sock"     // the guest agent's virtio-serial port
+	MetricsSocket   = "metrics.sock"   // the virtio-serial port for downward metrics
+	MigrationSocket = "migration.sock" // virt-handler listens at the source, QEMU at the target
+	TPMSocket       = "tpm.sock"       // QEMU's control connection to the TPM emulator
+	DisksSocket     = "disks.sock"     // MigrationSocket's counterpart for copied disks (NBD)
 )
 
 // Files in a volume or in EphemeralDir.
 const (
-	// DiskImage is the raw image in a filesystem PVC.
-	DiskImage = "disk.img"
-	// ContainerDiskDir is the folder of a containerDisk's image with its one disk file.
-	ContainerDiskDir = "disk"
-	// StateFolder in the claim of a VM's state is only for QEMU's user. NVRAM is its file of the UEFI variables.
-	StateFolder = "vm"
-	NVRAM       = "nvram.fd"
-	// FirstTPM is the folder in it with the TPM's state, until the guest migrates: a TPM that waits for its guest can't
-	// use the folder of the guest's present one. CurrentTPM is the file with the name of the guest's TPM folder;
-	// without it that is FirstTPM (decision 442).
+	DiskImage        = "disk.img" // the raw image in a filesystem PVC
+	ContainerDiskDir = "disk"     // in a containerDisk's image, with its one disk file
+	StateFolder      = "vm"       // in the claim of a VM's state, only for QEMU's user
+	NVRAM            = "nvram.fd" // the UEFI variables in StateFolder
+	// FirstTPM is the folder in StateFolder with the TPM's state, until the guest migrates: a TPM that waits for its guest
+	// can't use the folder of the present one. CurrentTPM is the file with the name of the guest's TPM folder, FirstTPM
+	// without it (decision 442).
 	FirstTPM   = "tpm"
 	CurrentTPM = "current-tpm"
 )
@@ -105,11 +87,10 @@ const (
 // Executables in the launcher's image.
 const (
 	LauncherBinary = "/usr/bin/virt-launcher"
-	// SmallHeap is an environment variable of virt-launcher's image. Where the kernel gives every program huge pages, as
-	// Debian's does, each virt-launcher would take 2 MiB more.
-	SmallHeap = "GODEBUG=disablethp=1"
-	// FreezerBinary is virt-launcher, and freezes the guest of its pod.
-	FreezerBinary = "/usr/bin/virt-freezer"
+	// SmallHeap is an environment variable of virt-launcher's image. It saves 2 MiB where the kernel gives every program
+	// huge pages, as Debian's does.
+	SmallHeap     = "GODEBUG=disablethp=1"
+	FreezerBinary = "/usr/bin/virt-freezer" // virt-launcher, which freezes the guest of its pod
 	QEMUBinary    = "/usr/bin/qemu-system-x86_64"
 	QEMUImgBinary = "/usr/bin/qemu-img"
 	TPMBinary     = "/usr/bin/swtpm"
@@ -130,8 +111,8 @@ func VolumeDir(volume string) string { return path.Join(volumesDir, volume) }
 // VolumeDevice returns the path of a block PVC.
 func VolumeDevice(volume string) string { return path.Join(VolumeDevicesDir, volume) }
 
-// OverlayFile returns the qcow2 file for the guest's writes to a volume that must not change (containerDisk, ephemeral),
-// or for an emptyDisk.
+// OverlayFile returns the qcow2 file of an emptyDisk, or for the guest's writes to a volume that must not change
+// (containerDisk, ephemeral).
 func OverlayFile(volume string) string { return path.Join(EphemeralDir, volume+".qcow2") }
 
 // ISOFile returns the image that virt-handler creates of a volume (cloud-init, configMap, secret …).
@@ -143,16 +124,16 @@ func MetricsFile(volume string) string { return path.Join(EphemeralDir, volume+"
 // IgnitionFile returns the file of the Ignition configuration.
 func IgnitionFile() string { return path.Join(EphemeralDir, "ignition.json") }
 
-// NVRAMFile returns the file of the guest's UEFI variables, which go with the pod.
+// NVRAMFile returns the file of UEFI variables that end with the pod.
 func NVRAMFile() string { return path.Join(EphemeralDir, NVRAM) }
 
-// KeptNVRAMFile returns that of variables that are kept after the pod.
+// KeptNVRAMFile returns the file of UEFI variables that outlive the pod.
 func KeptNVRAMFile() string { return path.Join(StateDir, StateFolder, NVRAM) }
 
-// TPMDir returns the folder of the TPM's state, which goes with the pod.
+// TPMDir returns the folder of a TPM's state that ends with the pod.
 func TPMDir() string { return path.Join(EphemeralDir, "tpm") }
 
-// KeptTPMDir returns the named folder of a TPM's state that is kept after the pod.
+// KeptTPMDir returns the named folder of a TPM's state that outlives the pod.
 func KeptTPMDir(name string) string { return path.Join(StateDir, StateFolder, name) }
 
 // IncomingTPM names the folder of an incoming migration's TPM.

@@ -1,22 +1,20 @@
-// Package migrationwire is the protocol between the virt-handlers of the source and of the target of a migration. It owns
-// the messages, their encoding and limits, and the compatibility of versions. It must not open a connection or judge a
-// migration.
+// Package migrationwire is the protocol between the virt-handlers of a migration's source and target. It owns the messages,
+// their encoding and limits, and the compatibility of versions. It must not open a connection or judge a migration.
 //
-// Every connection has its own TLS; both sides show the certificate of their node (nodecert). The source dials:
+// Every connection has its own TLS; both sides show their node's certificate (nodecert). The source dials:
 //
 //	source -> Header{control}   target -> Answer     then Messages in both directions
 //	source -> Header{stream}    target -> Answer     then the stream between the QEMUs
 //	source -> Header{disks}     target -> Answer     then the same, in the protocol of NBD
 //
-// The source keeps a control connection open for as long as the migration is wanted, and dials again whenever it ends.
-// Messages are facts that stay true, so each side repeats all of its own on every new connection, and a late or duplicate
-// one does no harm. A stream belongs to one connection of QEMU and ends with it.
+// The source keeps a control connection open as long as the migration is wanted, and dials again when it ends. Messages
+// are facts that stay true: each side repeats all of its own on every connection, and a late or duplicate one does no
+// harm. A stream belongs to one connection of QEMU and ends with it.
 //
 // A frame is two bytes of length, in network byte order, and a JSON object.
 //
-// Versions: readers ignore unknown fields and kinds, so a newer version may add both. Each side first sends its Version
-// (Header, Answer), and both use the lower of the two. A change that the next release must not mistake for this meaning
-// needs another Channel.
+// Versions: readers ignore unknown fields and kinds, which a newer version may add. Each side first sends its Version
+// (Header, Answer), and both use the lower one. A change that an older release would misunderstand needs another Channel.
 package migrationwire
 
 import (
@@ -38,29 +36,22 @@ const Port = 8187
 // Protocol is negotiated in the TLS handshake (ALPN).
 const Protocol = "drydock-migration/1"
 
-// Version is this program's version, Oldest the oldest version that it supports.
+// Version is this program's version, Oldest the oldest that it supports.
 const (
-	Version = 3
-	Oldest  = 1
-	// CopiesDisks is the first version whose source copies the disks that move with a guest.
-	CopiesDisks = 2
-	// AgreesTransport is the first version with Offer and Agreed. Earlier ones use one connection.
-	AgreesTransport = 3
+	Version         = 3
+	Oldest          = 1
+	CopiesDisks     = 2 // the first version whose source copies the disks that move with a guest
+	AgreesTransport = 3 // the first version with Offer and Agreed; earlier ones use one connection
 )
 
 // Both sides keep these limits, and must accept all messages within them.
 const (
-	// MaxFrame limits the JSON of one frame, in bytes.
-	MaxFrame = 4096
-	// MaxText limits a message in an Answer, in bytes. It fits into a frame however JSON encodes it.
-	MaxText = 512
-	// MaxStreams limits QEMU's connections for one migration: the main one, and at most 16 of multifd.
-	MaxStreams  = 1 + MaxChannels
+	MaxFrame    = 4096            // bytes of one frame's JSON
+	MaxText     = 512             // bytes of a message in an Answer; it fits into a frame however JSON encodes it
+	MaxStreams  = 1 + MaxChannels // QEMU's connections for one migration: the main one, and those of multifd
 	MaxChannels = 16
-	// MaxDisks limits QEMU's connections for the disks of one migration: one for each disk.
-	MaxDisks = 64
-	// Greeting is how long a connection may take from its first byte to its Answer.
-	Greeting = 10 * time.Second
+	MaxDisks    = 64               // QEMU's connections for the disks of one migration, one for each disk
+	Greeting    = 10 * time.Second // from a connection's first byte to its Answer
 	// AliveEvery is the longest pause of a side on the control connection. After Silence, the other considers it gone.
 	AliveEvery = time.Second
 	Silence    = 4 * time.Second
@@ -77,8 +68,8 @@ const (
 	Disks Channel = "disks"
 )
 
-// MaxOpen returns how many connections of a channel one migration may have; 0 for control, whose newest connection
-// replaces the others, and for an unknown channel.
+// MaxOpen returns how many connections of a channel one migration may have; 0 for an unknown channel, and for control,
+// whose newest connection replaces the others.
 func (c Channel) MaxOpen() int {
 	switch c {
 	case Stream:
@@ -91,15 +82,14 @@ func (c Channel) MaxOpen() int {
 
 // Header is the first frame of a connection, from the source.
 type Header struct {
-	Version int `json:"version"`
-	// MigrationUID is the VirtualMachineInstanceMigration's.
+	Version      int     `json:"version"`
 	MigrationUID string  `json:"migrationUID"`
 	VMIUID       string  `json:"vmiUID"`
 	Namespace    string  `json:"namespace"`
 	Name         string  `json:"name"`
 	Channel      Channel `json:"channel"`
-	// CopiesClaims means that the source copies the disks whose claims change. An older one omits it, and would hand its
-	// guest over without them.
+	// CopiesClaims means that the source copies disks whose claims change. An older source would hand its guest over
+	// without them.
 	CopiesClaims bool `json:"copiesClaims,omitempty"`
 	// CopiesPlugged means the same for plugged disks (decision 343).
 	CopiesPlugged bool `json:"copiesPlugged,omitempty"`
@@ -120,9 +110,8 @@ func (h *Header) Check() error {
 
 // Answer is the target's one frame after the Header. After a refusal, the connection ends.
 type Answer struct {
-	Version int `json:"version"`
-	// Refusal is empty if the connection is accepted.
-	Refusal string `json:"refusal,omitempty"`
+	Version int    `json:"version"`
+	Refusal string `json:"refusal,omitempty"` // empty if the connection is accepted
 }
 
 // Refuse returns the answer that refuses a connection.
@@ -155,28 +144,22 @@ type Kind string
 
 // Facts stay true, whatever happens afterwards.
 const (
-	// Alive means only that the sender is alive.
-	Alive Kind = "Alive"
-	// Plugs is the source's: Message.Disks are some of its guest's disks beside those with which it was started.
-	Plugs Kind = "Plugs"
-	// Plugged is the target's: its QEMU has all of these disks.
-	Plugged Kind = "Plugged"
-	// Offer is the source's: Message.Transport is the transport that it requests. Agreed is the target's: its QEMU
-	// receives the guest by that transport, which is the offer or less. Ready follows it.
+	Alive Kind = "Alive" // the sender is alive
+	// Plugs is the source's: Message.Disks are some of its guest's plugged disks.
+	Plugs   Kind = "Plugs"
+	Plugged Kind = "Plugged" // the target's: its QEMU has all plugged disks
+	// Offer is the source's: it requests Message.Transport. Agreed is the target's: its QEMU receives the guest by that
+	// transport, the offer or less. Ready follows it.
 	Offer  Kind = "Offer"
 	Agreed Kind = "Agreed"
-	// Released is the source's: its QEMU was seen with the migration completed, or is known to have ended after that.
-	// The target may run.
+	// Released is the source's: its QEMU has completed the migration, and may have ended since. The target may run.
 	Released Kind = "Released"
-	// Ready is the target's: its QEMU accepts the migration's streams.
-	Ready Kind = "Ready"
+	Ready    Kind = "Ready" // the target's: its QEMU accepts the migration's streams
 	// Loaded is the target's: its QEMU has loaded a guest whose memory follows, and can run it. The source releases no
 	// guest in a post-copy before that, if the target's Agreed says that Loaded will follow.
 	Loaded Kind = "Loaded"
-	// Ran is the target's: its guest was started, or is about to be. The source must not run again.
-	Ran Kind = "Ran"
-	// Never is the target's: its QEMU has ended and its guest was never started. The source may run again.
-	Never Kind = "Never"
+	Ran    Kind = "Ran"   // the target's: its guest was started, or is about to be; the source must not run again
+	Never  Kind = "Never" // the target's: its QEMU has ended without starting its guest; the source may run again
 )
 
 // Side is one of the two virt-handlers of a migration.
@@ -201,23 +184,18 @@ func (k Kind) Speaker() Side {
 
 // Message is a frame on the control connection.
 type Message struct {
-	Kind         Kind   `json:"kind"`
-	MigrationUID string `json:"migrationUID"`
-	// Disks and Total belong to Plugs: a frame's disks, and the number of all.
-	Disks []Disk `json:"disks,omitempty"`
-	Total int    `json:"total,omitempty"`
-	// Transport belongs to Offer and Agreed.
-	Transport *Transport `json:"transport,omitempty"`
+	Kind         Kind       `json:"kind"`
+	MigrationUID string     `json:"migrationUID"`
+	Disks        []Disk     `json:"disks,omitempty"`     // of this frame, in Plugs
+	Total        int        `json:"total,omitempty"`     // number of disks in all frames, in Plugs
+	Transport    *Transport `json:"transport,omitempty"` // in Offer and Agreed
 }
 
 // Transport is how the guest is sent from QEMU to QEMU. A field unknown to a version is unused in it.
 type Transport struct {
-	// Channels is the number of connections for memory beside the main one.
-	Channels int `json:"channels,omitempty"`
-	// PostCopy permits the guest to move before its memory.
-	PostCopy bool `json:"postCopy,omitempty"`
-	// TellsLoaded belongs to Agreed: the target sends Loaded in a post-copy. An older one omits it.
-	TellsLoaded bool `json:"tellsLoaded,omitempty"`
+	Channels    int  `json:"channels,omitempty"`    // connections for memory beside the main one
+	PostCopy    bool `json:"postCopy,omitempty"`    // the guest may move before its memory
+	TellsLoaded bool `json:"tellsLoaded,omitempty"` // in Agreed: the target sends Loaded in a post-copy; older ones omit it
 }
 
 // Check returns an error for an invalid transport. t is nil for a message without one.
@@ -240,14 +218,12 @@ type Disk struct {
 	Number int    `json:"number,omitempty"`
 }
 
-// Limits of plugged disks. With the longest names, PlugsInFrame of them fit into a frame.
+// Limits of plugged disks.
 const (
-	// MaxPlugs limits the disks of one machine, PlugsInFrame those of one Message.
-	MaxPlugs     = 512
-	PlugsInFrame = 16
-	// maxName and maxNumber limit the fields of a Disk.
-	maxName   = 63
-	maxNumber = 1024
+	MaxPlugs     = 512 // disks of one machine
+	PlugsInFrame = 16  // disks of one Message: as many fit into a frame with the longest names
+	maxName      = 63
+	maxNumber    = 1024
 )
 
 // Check returns an error for an invalid disk.
