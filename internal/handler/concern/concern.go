@@ -55,13 +55,13 @@ type Query struct{ monitor Monitor }
 // QueryOf returns a monitor's queries.
 func QueryOf(m Monitor) Query { return Query{m} }
 
-func isQuestion(command string) bool {
+func isQuery(command string) bool {
 	return strings.HasPrefix(command, "query-") || command == "qom-list" || command == "qom-get"
 }
 
 // Execute sends a query. It refuses other commands.
 func (q Query) Execute(ctx context.Context, command string, args, result any) error {
-	if !isQuestion(command) {
+	if !isQuery(command) {
 		return fmt.Errorf("the command %s is no question: it must be sent by Act", command)
 	}
 	return q.monitor.Execute(ctx, command, args, result)

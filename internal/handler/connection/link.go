@@ -92,8 +92,8 @@ func (l *Link) Stop(ctx context.Context, stop launch.Stop, failed func(error)) {
 	})
 }
 
-// Told reports whether virt-launcher was asked to end QEMU without a grace period.
-func (l *Link) Told() bool { return l.stopping != nil && l.stopping.Grace == 0 }
+// EndsAtOnce reports whether virt-launcher was asked to end QEMU without a grace period.
+func (l *Link) EndsAtOnce() bool { return l.stopping != nil && l.stopping.Grace == 0 }
 
 // Kill kills virt-launcher, and QEMU with it.
 func (l *Link) Kill() error {

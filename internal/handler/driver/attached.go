@@ -98,7 +98,7 @@ func (d *Driver) open(ctx context.Context, instance *v1.VirtualMachineInstance) 
 		return nil, err
 	}
 	monitor := a.guest.Monitor()
-	if err := errors.Join(a.nics.Ask(ctx, concern.QueryOf(monitor)), a.agent.QueryPort(ctx, monitor)); err != nil {
+	if err := errors.Join(a.nics.QueryNICs(ctx, concern.QueryOf(monitor)), a.agent.QueryPort(ctx, monitor)); err != nil {
 		a.guest.Close()
 		return nil, err
 	}
@@ -162,8 +162,8 @@ func (d *Driver) dropDeadGuest() {
 	d.failures.Postpone(vmihandler.Attach, errMonitorEnded, d.env.Now().Add(monitorPause))
 }
 
-// machine returns the guest for virt-api's requests.
-func (d *Driver) machine() (*runningguest.Guest, error) {
+// runningGuest returns the guest for virt-api's requests.
+func (d *Driver) runningGuest() (*runningguest.Guest, error) {
 	instance, a := d.presence.VMI(), d.attached.Load()
 	if instance == nil || a == nil || !a.guest.Alive() {
 		return nil, errNotRunning(d.env.Node)

@@ -36,7 +36,7 @@ func (d *Driver) addConcerns(a *attached) {
 		Build: func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error) {
 			return machine.BuildNIC(preparing.Input(vmi, a.prepared.With(interfaces)), name)
 		},
-		Tidy: func(keep []string) error { return d.env.Network.Tidy(pod, keep) }, Now: d.env.Now,
+		RemoveLeftovers: func(keep []string) error { return d.env.Network.RemoveLeftovers(pod, keep) }, Now: d.env.Now,
 	}, &podQuestions{d.env.Network, preparing}, d.log, a.prepared.Interfaces)
 	claims := volumes.Volumes{Namespace: d.namespace, Cluster: d.env.Cluster, Opener: d.env.Volumes, Label: a.prepared.SELinux.Files()}
 	a.disks = disks.New(disks.Env{
@@ -66,8 +66,8 @@ type podQuestions struct {
 	pod     *preparation.Pod
 }
 
-func (p *podQuestions) Loose(names []string) ([]string, error) {
-	return p.network.Loose(network.Pod{NetNS: p.pod.Link.Peer.NetNS}, names)
+func (p *podQuestions) Disconnected(names []string) ([]string, error) {
+	return p.network.Disconnected(network.Pod{NetNS: p.pod.Link.Peer.NetNS}, names)
 }
 
 func (p *podQuestions) Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error) {

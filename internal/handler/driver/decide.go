@@ -116,7 +116,7 @@ func (s *snapshot) facts(o vmihandler.Observed, failure error) vmihandler.Facts 
 	return out
 }
 
-func (s *snapshot) describe(machineType string) *vmihandler.Guest {
+func (s *snapshot) guestFacts(machineType string) *vmihandler.Guest {
 	p := s.attached.prepared
 	g := &vmihandler.Guest{
 		RunState: vmihandler.StatusOf(s.guest.RunState, s.outgoing.HandsOver), Stalled: s.guest.Stalled,
@@ -159,7 +159,7 @@ func (d *Driver) decideStatus(s *snapshot, o *vmihandler.Observed) *vmireport.Ch
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false
 	}
 	if s.attached != nil && s.role == vmihandler.Home {
-		facts.Guest = s.describe(vmihandler.MachineType(o.VMI, d.env.Settings().MachineType))
+		facts.Guest = s.guestFacts(vmihandler.MachineType(o.VMI, d.env.Settings().MachineType))
 	}
 	o.ReasonAfter = vmihandler.ReasonAfter(o.VMI, facts)
 	changes := vmireport.New(o.VMI, facts)

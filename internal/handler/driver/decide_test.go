@@ -181,7 +181,7 @@ func TestWhatIsSaidOfAGuest(t *testing.T) {
 			"root": {Size: 5, Grown: 9, Claim: s.attached.prepared.Claims["root"]}, "data": {Size: 5, Grown: 3},
 		},
 	}
-	if diff := cmp.Diff(want, s.describe("q35")); diff != "" {
+	if diff := cmp.Diff(want, s.guestFacts("q35")); diff != "" {
 		t.Errorf("what is said (-want +got):\n%s", diff)
 	}
 }

@@ -51,10 +51,10 @@ type Network interface {
 	preparation.Network
 	runningguest.Network
 	incoming.Network
-	// Loose returns the named interfaces whose device in the pod is gone or was replaced.
-	Loose(pod network.Pod, names []string) ([]string, error)
-	// Tidy removes the leftovers of interfaces on secondary networks, except those in keep.
-	Tidy(pod network.Pod, keep []string) error
+	// Disconnected returns the named interfaces whose device in the pod is gone or was replaced.
+	Disconnected(pod network.Pod, names []string) ([]string, error)
+	// RemoveLeftovers removes the leftovers of interfaces on secondary networks, except those in keep.
+	RemoveLeftovers(pod network.Pod, keep []string) error
 	Teardown(vmi types.UID)
 }
 
@@ -155,7 +155,7 @@ func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	d.reports = vmireport.NewReporter(vmireport.Env{Cluster: env.Cluster, Stored: d.presence.SetStored, Go: d.helpers.Go, Log: d.log})
 	moving := migration.Env{Node: env.Migration, Go: d.helpers.Go, Wake: d.wake, Now: env.Now, Log: d.log}
 	d.outgoing = outgoing.New(outgoing.Env{Env: moving, Event: env.Cluster.Event, Migrated: env.Migrated})
-	d.incoming = incoming.New(incoming.Env{Env: moving, Network: env.Network, Settings: env.Settings, Dial: dialing(&d.attached)})
+	d.incoming = incoming.New(incoming.Env{Env: moving, Network: env.Network, Settings: env.Settings, Dial: dialAttached(&d.attached)})
 	d.connection = connection.New(env.connections, connection.Owner{Go: d.helpers.Go, Wake: d.wake, Now: env.Now})
 	return d
 }
@@ -192,7 +192,7 @@ func (d *Driver) Run(ctx context.Context) {
 			d.outgoing.RecordProgressWrite(s.now)
 			d.reports.WriteProgress(ctx, s.progress)
 		}
-		d.outgoing.SetDowntimeLimit(ctx, &s.outgoing, s.attached.sender())
+		d.outgoing.SetDowntimeLimit(ctx, &s.outgoing, s.attached.sendingQEMU())
 		step, after := next(o, &s)
 		d.notifyAttached(ctx)
 		after = backoff.Sooner(after, backoff.Sooner(queryAgain, s.agentAfter))
@@ -235,7 +235,7 @@ func (d *Driver) notifyAttached(ctx context.Context) {
 	if a == nil || a == d.notified || d.env.Attached == nil {
 		return
 	}
-	if m, err := d.machine(); err == nil {
+	if m, err := d.runningGuest(); err == nil {
 		d.notified = a
 		d.env.Attached(ctx, m)
 	}
@@ -280,9 +280,9 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 		if s.role == vmihandler.Destination {
 			return d.incoming.Recover(ctx, o.VMI, s.attached.guest)
 		}
-		return d.outgoing.Act(ctx, &s.outgoing, s.attached.sender())
+		return d.outgoing.Act(ctx, &s.outgoing, s.attached.sendingQEMU())
 	case vmihandler.Take:
-		return d.incoming.Take(ctx, o.VMI, &s.incoming, s.attached.receiver(d.pod, o.VMI))
+		return d.incoming.Take(ctx, o.VMI, &s.incoming, s.attached.receivingQEMU(d.pod, o.VMI))
 	case vmihandler.Stop:
 		return d.stop(ctx, &s, o)
 	case vmihandler.Kill:
@@ -339,7 +339,7 @@ func (d *Driver) stop(ctx context.Context, s *snapshot, o vmihandler.Observed) e
 	grace := vmihandler.Grace(o)
 	if s.role == vmihandler.Destination {
 		if s.attached != nil && o.VMI.Status.MigrationState != nil {
-			if err := handover.TargetOf(s.attached.guest).Doom(ctx, s.guest.Migration.Incoming); err != nil {
+			if err := handover.TargetOf(s.attached.guest).MarkDoomed(ctx, s.guest.Migration.Incoming); err != nil {
 				return err
 			}
 		}

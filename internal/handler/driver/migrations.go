@@ -17,24 +17,24 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-// sender returns the QEMU that may send its guest, nil without a QEMU.
-func (a *attached) sender() *outgoing.QEMU {
+// sendingQEMU returns the QEMU that may send its guest, nil without a QEMU.
+func (a *attached) sendingQEMU() *outgoing.QEMU {
 	if a == nil {
 		return nil
 	}
 	return &outgoing.QEMU{Source: handover.SourceOf(a.guest), Copies: diskcopy.Of(a.guest), Link: a.link, Images: a.prepared.Images, Memory: a.memory.LastKnown}
 }
 
-// receiver returns the QEMU that a guest has come to.
-func (a *attached) receiver(pod *preparation.Pod, vmi *v1.VirtualMachineInstance) *incoming.QEMU {
+// receivingQEMU returns the QEMU that a guest has come to.
+func (a *attached) receivingQEMU(pod *preparation.Pod, vmi *v1.VirtualMachineInstance) *incoming.QEMU {
 	return &incoming.QEMU{
 		Target: handover.TargetOf(a.guest), NetNS: a.link.Peer.NetNS, NICs: a.nics.Present(),
 		UseTPM: func(of types.UID) error { return pod.UseIncomingTPM(vmi, of) },
 	}
 }
 
-// dialing returns a function that connects to a socket of the QEMU that is attached when it is called.
-func dialing(qemu *atomic.Pointer[attached]) func(ctx context.Context, socket string) (*net.UnixConn, error) {
+// dialAttached returns a function that connects to a socket of the QEMU that is attached when it is called.
+func dialAttached(qemu *atomic.Pointer[attached]) func(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return func(ctx context.Context, socket string) (*net.UnixConn, error) {
 		a := qemu.Load()
 		if a == nil {
@@ -54,7 +54,7 @@ func (d *Driver) syncMigrations(ctx context.Context, s *snapshot) {
 		state = nil
 	}
 	arrives := s.role == vmihandler.Destination
-	d.outgoing.Sync(ctx, vmi, state, !arrives && state != nil && state.SourceNode == d.env.Node, s.attached.sender())
+	d.outgoing.Sync(ctx, vmi, state, !arrives && state != nil && state.SourceNode == d.env.Node, s.attached.sendingQEMU())
 	d.incoming.Sync(vmi, state, arrives, s.attached != nil)
 }
 
@@ -71,7 +71,7 @@ func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
 	case m.SourceNode == d.env.Node:
 		f := outgoing.Facts{
 			Observed: o, Home: s.role == vmihandler.Home, Exit: s.connection.Exit, Guest: s.guest,
-			DisksFixed: s.disks.Fixed, Plugs: s.disks.Plugs, Concerns: s.concerns, Ending: d.link == nil || d.link.Told(),
+			DisksFixed: s.disks.Fixed, Plugs: s.disks.Plugs, Concerns: s.concerns, Ending: d.link == nil || d.link.EndsAtOnce(),
 		}
 		if s.attached != nil {
 			f.Images = s.attached.prepared.Images

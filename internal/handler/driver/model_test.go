@@ -43,7 +43,7 @@ type noNetwork struct {
 	tornDown []types.UID
 	// awaiting has the VMIs whose guests are not connected, connected those whose guests were.
 	awaiting, connected []types.UID
-	// made has the interfaces on secondary networks that were set up; kept is the argument of the last Tidy.
+	// made has the interfaces on secondary networks that were set up; kept is the argument of the last RemoveLeftovers.
 	made map[string]bool
 	kept []string
 	// setUps counts the calls of Setup.
@@ -113,7 +113,7 @@ func (n *noNetwork) isConnected(vmi types.UID) bool {
 	return slices.Contains(n.connected, vmi)
 }
 
-func (n *noNetwork) Loose(_ network.Pod, names []string) ([]string, error) {
+func (n *noNetwork) Disconnected(_ network.Pod, names []string) ([]string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(n.loose), func(name string) bool { return !slices.Contains(names, name) }), nil
@@ -126,7 +126,7 @@ func (n *noNetwork) loses(names ...string) {
 	n.loose = names
 }
 
-func (n *noNetwork) Tidy(_ network.Pod, keep []string) error {
+func (n *noNetwork) RemoveLeftovers(_ network.Pod, keep []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.kept = keep

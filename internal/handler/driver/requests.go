@@ -20,7 +20,7 @@ func (d *Driver) answerRequests(ctx context.Context) {
 	defer cancel()
 	for _, turn := range a.requests.Take() {
 		var err error
-		if _, elsewhere := d.machine(); elsewhere != nil {
+		if _, elsewhere := d.runningGuest(); elsewhere != nil {
 			err = &power.Refusal{Message: elsewhere.Error()}
 		} else {
 			err = runcontrol.Of(a.guest).HandleRequest(commands, turn.Request)

@@ -227,7 +227,7 @@ func (s *Supervisor) Lookup(namespace, name string, uid types.UID) (*runninggues
 	if !ok || !d.presence.Shows(namespace, name) {
 		return nil, apierrors.NewNotFound(runningguest.Resource, name)
 	}
-	m, err := d.machine()
+	m, err := d.runningGuest()
 	if err != nil {
 		return nil, apierrors.NewConflict(runningguest.Resource, name, err)
 	}
@@ -239,7 +239,7 @@ func (s *Supervisor) Usage(ctx context.Context) []metrics.Usage {
 	s.mu.Lock()
 	var running []*runningguest.Guest
 	for _, d := range s.drivers {
-		if m, err := d.machine(); err == nil {
+		if m, err := d.runningGuest(); err == nil {
 			running = append(running, m)
 		}
 	}

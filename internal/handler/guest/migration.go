@@ -123,8 +123,8 @@ func (m *Migration) stoppedForMigration() bool {
 	return runstate.Of(m.RunState).Reason == runstate.ReasonPausedByUser || m.RunState == runstate.PostMigrate && m.endedAtSource()
 }
 
-// markerLeftOver reports whether PausedMarker must be removed: the guest runs and is not about to be stopped.
-func (m *Migration) markerLeftOver() bool {
+// pausedMarkerLeftOver reports whether PausedMarker must be removed: the guest runs and is not about to be stopped.
+func (m *Migration) pausedMarkerLeftOver() bool {
 	return m.Paused && !m.UnderWay() && runstate.Of(m.RunState).Outlook == runstate.Runs
 }
 

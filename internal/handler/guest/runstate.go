@@ -86,13 +86,13 @@ func (g *Guest) queryAll(ctx context.Context) (answers, error) {
 	if objects[launch.StoppedMarker] && runstate.Of(a.runState).Reason == runstate.ReasonPausedByUser {
 		a.runState = runstate.Held
 	}
-	if a.migration.markerLeftOver() {
+	if a.migration.pausedMarkerLeftOver() {
 		a.migration.Paused = false
 		if err := g.Markers().Remove(ctx, machine.PausedMarker(a.migration.Begun)); err != nil {
 			return answers{}, err
 		}
 	}
-	if !markerLeftOver(status.Status, a.waits) {
+	if !waitMarkerLeftOver(status.Status, a.waits) {
 		return a, nil
 	}
 	a.waits = false

@@ -41,7 +41,7 @@ func (m knownState) markersMatter(runState string) bool {
 // marker stays if virt-handler dies after starting the CPUs. At a migration's target the marker means nothing.
 func isHalted(runState string, waits bool) bool { return waits && runState == runstate.Prelaunch }
 
-func markerLeftOver(runState string, waits bool) bool {
+func waitMarkerLeftOver(runState string, waits bool) bool {
 	return waits && runState != runstate.Prelaunch && runState != runstate.InMigrate
 }
 

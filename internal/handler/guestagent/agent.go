@@ -201,7 +201,7 @@ func (a *Agent) pollAgent(ctx context.Context, interfaces int, pause time.Durati
 		if last == nil || !known || sinceAll == pollsForAll {
 			last, sinceAll = nil, 0
 		}
-		answer, err := a.ask(ctx, last)
+		answer, err := a.queryStatus(ctx, last)
 		if ctx.Err() != nil {
 			return
 		}

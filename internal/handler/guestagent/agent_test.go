@@ -353,7 +353,7 @@ func TestAnAgentSaysWhatItLacks(t *testing.T) {
 		"an agent that says nothing of it": {unknown, "guest-ping", "guest-info"},
 	} {
 		w := watch(t, &guest{answers: map[string]string{"guest-get-osinfo": osInfo, "guest-network-get-interfaces": addressed, "guest-info": test.info}}, nil)
-		answer, err := w.ask(t.Context(), nil)
+		answer, err := w.queryStatus(t.Context(), nil)
 		if err != nil || answer.Commands == nil || slices.Contains(answer.Commands.Missing, test.has) || !slices.Contains(answer.Commands.Missing, test.lacks) {
 			t.Errorf("%s: %+v, %v", name, answer.Commands, err)
 		}
@@ -417,7 +417,7 @@ func TestWhatAGuestSaysOfItselfIsBounded(t *testing.T) {
 		"guest-get-osinfo":             fmt.Sprintf(`{"return": {"id": %q}}`, strings.Repeat("x", 10000)),
 		"guest-network-get-interfaces": `{"return": [` + strings.Join(many, ",") + `]}`,
 	}}
-	answer, err := watch(t, g, nil).ask(t.Context(), nil)
+	answer, err := watch(t, g, nil).queryStatus(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

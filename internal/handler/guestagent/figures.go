@@ -77,8 +77,8 @@ func (a *Agent) queryFigures(ctx context.Context) {
 	var list *[]agent.Filesystem
 	var load *agent.Load
 	err := a.talkForFigures(ctx, func(ctx context.Context, c *agent.Client) (err error) {
-		if list, err = supported(ctx, c.Filesystems); err == nil {
-			load, err = supported(ctx, c.Load)
+		if list, err = querySupported(ctx, c.Filesystems); err == nil {
+			load, err = querySupported(ctx, c.Load)
 		}
 		return err
 	})
@@ -114,8 +114,8 @@ func (a *Agent) talkForFigures(ctx context.Context, talk func(context.Context, *
 	return a.Talk(ctx, talk)
 }
 
-// supported returns nil if the agent lacks the command, for example while the guest's file systems are frozen.
-func supported[T any](ctx context.Context, question func(context.Context) (T, error)) (*T, error) {
+// querySupported returns nil if the agent lacks the command, for example while the guest's file systems are frozen.
+func querySupported[T any](ctx context.Context, question func(context.Context) (T, error)) (*T, error) {
 	heard, err := question(ctx)
 	if agent.Unsupported(err) {
 		return nil, nil

@@ -15,8 +15,8 @@ import (
 // ErrNotConnected is for users' queries while the port is closed.
 var ErrNotConnected = errors.New("VMI does not have guest agent connected")
 
-// ask queries the agent for the VMI's status, or only the addresses if last has the rest.
-func (a *Agent) ask(ctx context.Context, last *vmihandler.Agent) (*vmihandler.Agent, error) {
+// queryStatus queries the agent for the VMI's status, or only the addresses if last has the rest.
+func (a *Agent) queryStatus(ctx context.Context, last *vmihandler.Agent) (*vmihandler.Agent, error) {
 	answer := &vmihandler.Agent{}
 	err := a.Talk(ctx, func(ctx context.Context, c *agent.Client) error {
 		if last != nil {
@@ -109,13 +109,13 @@ func (a *Agent) GuestOSInfo(ctx context.Context) (v1.VirtualMachineInstanceGuest
 	var f guestinfo.Facts
 	err := a.talkForUser(ctx, func(ctx context.Context, c *agent.Client) error {
 		return errors.Join(
-			answer(ctx, c.Info, &f.Info),
-			answer(ctx, c.OSInfo, &f.OS),
-			answer(ctx, c.HostName, &f.HostName),
-			answer(ctx, c.Timezone, &f.Timezone),
-			answer(ctx, c.Users, &f.Users),
-			answer(ctx, c.Filesystems, &f.Filesystems),
-			answer(ctx, c.FreezeStatus, &f.FreezeStatus),
+			queryInto(ctx, c.Info, &f.Info),
+			queryInto(ctx, c.OSInfo, &f.OS),
+			queryInto(ctx, c.HostName, &f.HostName),
+			queryInto(ctx, c.Timezone, &f.Timezone),
+			queryInto(ctx, c.Users, &f.Users),
+			queryInto(ctx, c.Filesystems, &f.Filesystems),
+			queryInto(ctx, c.FreezeStatus, &f.FreezeStatus),
 		)
 	})
 	return guestinfo.AgentInfo(f), err
@@ -153,7 +153,7 @@ func (a *Agent) Reboot(ctx context.Context) (done bool, err error) {
 }
 
 // An unsupported command is no error.
-func answer[T any](ctx context.Context, question func(context.Context) (T, error), into *T) error {
+func queryInto[T any](ctx context.Context, question func(context.Context) (T, error), into *T) error {
 	heard, err := question(ctx)
 	if agent.Unsupported(err) {
 		return nil

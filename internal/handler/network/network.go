@@ -170,8 +170,8 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	return links, nil
 }
 
-// Loose returns the named interfaces whose bridge no longer has the pod's interface: somebody has removed or replaced it.
-func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
+// Disconnected returns the named interfaces whose bridge no longer has the pod's interface: somebody has removed or replaced it.
+func (m *Manager) Disconnected(pod Pod, names []string) ([]string, error) {
 	links, err := linksOf(pod)
 	if err != nil {
 		return nil, err
@@ -182,8 +182,8 @@ func (m *Manager) Loose(pod Pod, names []string) ([]string, error) {
 	}), nil
 }
 
-// Tidy removes bridges and taps of secondary networks not in keep. It may be repeated.
-func (m *Manager) Tidy(pod Pod, keep []string) error {
+// RemoveLeftovers removes bridges and taps of secondary networks not in keep. It may be repeated.
+func (m *Manager) RemoveLeftovers(pod Pod, keep []string) error {
 	if err := refuseHostNetwork(pod.NetNS); err != nil {
 		return err
 	}

@@ -281,12 +281,12 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 		return names
 	}
 	before := links()
-	check(t, m.Tidy(runs, []string{red}))
+	check(t, m.RemoveLeftovers(runs, []string{red}))
 	if now := links(); !slices.Equal(now, before) {
 		t.Errorf("of %v there are left %v", before, now)
 	}
 	for range 2 {
-		check(t, m.Tidy(runs, []string{"blue"}))
+		check(t, m.RemoveLeftovers(runs, []string{"blue"}))
 	}
 	want := slices.DeleteFunc(slices.Clone(before), func(name string) bool {
 		return name == made.Tap || name == layout.SecondaryLink("k6t-", red)
@@ -300,7 +300,7 @@ func TestInterfacesComeAndGoInAPodThatRuns(t *testing.T) {
 	}
 	loose := func(want ...string) {
 		t.Helper()
-		if got, err := m.Loose(runs, []string{red, "blue"}); err != nil || !slices.Equal(got, want) {
+		if got, err := m.Disconnected(runs, []string{red, "blue"}); err != nil || !slices.Equal(got, want) {
 			t.Errorf("%v are loose (%v), want %v", got, err, want)
 		}
 	}

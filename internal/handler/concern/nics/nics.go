@@ -36,8 +36,8 @@ const (
 
 // Pod answers questions about the launcher pod. Its methods change nothing.
 type Pod interface {
-	// Loose returns the named interfaces whose device in the pod is gone or was replaced.
-	Loose(names []string) ([]string, error)
+	// Disconnected returns the named interfaces whose device in the pod is gone or was replaced.
+	Disconnected(names []string) ([]string, error)
 	// Devices returns the node's devices that the pod was given.
 	Devices(vmi *v1.VirtualMachineInstance) (nichotplug.Devices, error)
 }
@@ -48,9 +48,9 @@ type Env struct {
 	Connect func(ctx context.Context, vmi *v1.VirtualMachineInstance, plug []string) ([]network.Interface, error)
 	// Build returns QEMU's arguments for an interface. netdev is nil if it has no backend.
 	Build func(vmi *v1.VirtualMachineInstance, interfaces []network.Interface, name string) (netdev, device machine.Properties, err error)
-	// Tidy removes leftovers of secondary interfaces from the pod, except those in keep.
-	Tidy func(keep []string) error
-	Now  func() time.Time
+	// RemoveLeftovers removes leftovers of secondary interfaces from the pod, except those in keep.
+	RemoveLeftovers func(keep []string) error
+	Now             func() time.Time
 }
 
 // Plan is the next step.
@@ -107,7 +107,7 @@ func (c *Concern) HandleEvent(e qmp.Event) (news bool) {
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
 	var err error
 	if known := c.lastKnown(); known.inquiry.Outdated() {
-		err = c.Ask(ctx, q)
+		err = c.QueryNICs(ctx, q)
 	}
 	if !busy(&r) && !migrations.InFlight(r.VMI) {
 		c.observePod(&r)
@@ -115,8 +115,8 @@ func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round)
 	return c.lastKnown(), err
 }
 
-// Ask queries QEMU's interfaces, also those that another virt-handler has plugged.
-func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
+// QueryNICs queries QEMU's interfaces, also those that another virt-handler has plugged.
+func (c *Concern) QueryNICs(ctx context.Context, q concern.Query) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
 	c.mu.Lock()
@@ -147,12 +147,12 @@ func (c *Concern) Ask(ctx context.Context, q concern.Query) error {
 func (c *Concern) observePod(r *concern.Round) {
 	seen := c.lastKnown()
 	if names := seen.onMultus(r.VMI); len(names) > 0 && seen.checkedPod != r.PodVersion {
-		loose, err := c.pod.Loose(names)
+		lost, err := c.pod.Disconnected(names)
 		if err != nil {
 			c.log.Error(err, "cannot see whether the guest's interfaces are connected; it is looked again when its pod changes, or something else does")
 		} else {
 			c.update(func(s Seen) Seen {
-				s = s.disconnected(loose)
+				s = s.disconnected(lost)
 				s.checkedPod = r.PodVersion
 				return s
 			})
@@ -210,8 +210,8 @@ func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, p
 	for _, name := range step.Clear {
 		errs = append(errs, c.clear(ctx, m, name))
 	}
-	if step.Tidy {
-		err := c.env.Tidy(step.Keep)
+	if step.RemoveLeftovers {
+		err := c.env.RemoveLeftovers(step.Keep)
 		errs = append(errs, err)
 		c.update(func(s Seen) Seen {
 			s.tidied = s.tidied || err == nil

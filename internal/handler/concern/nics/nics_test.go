@@ -34,15 +34,15 @@ type scene struct {
 	loose   []string
 	devices nichotplug.Devices
 	asked   [][]string
-	// broken is the result of Connect and Tidy.
+	// broken is the result of Connect and RemoveLeftovers.
 	broken error
-	// connected and tidied have the arguments of Connect and Tidy.
+	// connected and tidied have the arguments of Connect and RemoveLeftovers.
 	connected, tidied [][]string
 	// misbuilt are the interfaces whose device names a backend that does not exist.
 	misbuilt map[string]bool
 }
 
-func (s *scene) Loose(names []string) ([]string, error) {
+func (s *scene) Disconnected(names []string) ([]string, error) {
 	s.asked = append(s.asked, names)
 	return s.loose, s.broken
 }
@@ -114,7 +114,7 @@ func drive(t *testing.T, qemu *qmptest.Server, r concern.Round) *scene {
 	s := &scene{qemu: qemu, misbuilt: map[string]bool{}}
 	s.concern = New(Env{
 		Connect: s.connect, Build: s.build, Now: func() time.Time { return s.Round().Now },
-		Tidy: func(keep []string) error {
+		RemoveLeftovers: func(keep []string) error {
 			s.tidied = append(s.tidied, keep)
 			return s.broken
 		},

@@ -31,7 +31,7 @@ func (c *Concern) plug(ctx context.Context, m concern.Monitor, name string, netd
 		s.plugged, s.gone = with(s.plugged, name, c.env.Now()), without(s.gone, name)
 		return s
 	})
-	return c.Ask(ctx, concern.QueryOf(m))
+	return c.QueryNICs(ctx, concern.QueryOf(m))
 }
 
 // addNetdev replaces a backend from an earlier attempt.
@@ -59,7 +59,7 @@ func (c *Concern) unplug(ctx context.Context, m concern.Monitor, name string) er
 	var refusal *qmp.Error
 	switch {
 	case isDeviceNotFound(err):
-		return c.Ask(ctx, concern.QueryOf(m))
+		return c.QueryNICs(ctx, concern.QueryOf(m))
 	case errors.As(err, &refusal) && strings.Contains(refusal.Desc, "already in the process of unplug"):
 		// The guest has not answered the earlier request yet.
 	case err != nil:

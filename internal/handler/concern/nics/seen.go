@@ -62,12 +62,12 @@ func (s Seen) disconnected(names []string) Seen {
 }
 
 func (s Seen) node(r *concern.Round) *nichotplug.Node {
-	loose := maps.Clone(s.present)
+	unconnected := maps.Clone(s.present)
 	for _, i := range s.connected {
-		delete(loose, i.Name)
+		delete(unconnected, i.Name)
 	}
 	return &nichotplug.Node{
-		VMI: r.VMI, InPod: r.InPod, Devices: s.devices, NICs: s.present, Gone: s.gone, Loose: loose,
+		VMI: r.VMI, InPod: r.InPod, Devices: s.devices, NICs: s.present, Gone: s.gone, Unconnected: unconnected,
 		Asked: s.asked, Since: s.since, Plugged: s.plugged, Unsure: !s.tidied, Now: r.Now,
 	}
 }

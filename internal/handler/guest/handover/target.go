@@ -62,8 +62,8 @@ func (t Target) Take(ctx context.Context, migration types.UID, prepare func() er
 	})
 }
 
-// Doom marks a target whose guest will not come, before the target is ended.
-func (t Target) Doom(ctx context.Context, migration types.UID) error {
+// MarkDoomed marks a target whose guest will not come, before the target is ended.
+func (t Target) MarkDoomed(ctx context.Context, migration types.UID) error {
 	return t.guest.WithCurrentState(ctx, func(ctx context.Context, o guest.Observation) error {
 		if !o.Migration.Arriving() {
 			return nil

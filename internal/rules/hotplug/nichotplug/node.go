@@ -29,9 +29,9 @@ type Node struct {
 	Devices Devices
 	// NICs are QEMU's, of any network, by interface name. Of Gone, only the backends are left.
 	NICs, Gone map[string]bool
-	// Loose are NICs that virt-handler has not connected since its start or since they were unwanted: the pod's interface
+	// Unconnected are NICs that virt-handler has not connected since its start or since they were unwanted: the pod's interface
 	// may have been replaced.
-	Loose map[string]bool
+	Unconnected map[string]bool
 	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
 	Asked, Since, Plugged map[string]time.Time
 	Unsure                bool // an earlier virt-handler may have left remains in the pod
@@ -42,11 +42,11 @@ type Node struct {
 type Step struct {
 	// Plug and Reconnect are in the order of the spec, Unplug is sorted.
 	Plug, Unplug, Reconnect []string
-	// Clear has the interfaces whose backends must be removed. Tidy removes all links from the pod except those of Keep.
-	Clear, Keep []string
-	Tidy        bool
-	Kept        []string // not released in time
-	After       time.Duration
+	// Clear has the interfaces whose backends must be removed. RemoveLeftovers removes all links from the pod except those of Keep.
+	Clear, Keep     []string
+	RemoveLeftovers bool
+	Kept            []string // not released in time
+	After           time.Duration
 }
 
 // Problem returns an error for the guest's owner.
@@ -60,7 +60,7 @@ func (s *Step) Problem() error {
 
 // Any reports whether there is something to do.
 func (s *Step) Any() bool {
-	return len(s.Plug)+len(s.Unplug)+len(s.Reconnect)+len(s.Clear) > 0 || s.Tidy
+	return len(s.Plug)+len(s.Unplug)+len(s.Reconnect)+len(s.Clear) > 0 || s.RemoveLeftovers
 }
 
 // Settled reports whether there is nothing to do, whatever the pod has.
@@ -72,7 +72,7 @@ func (n *Node) Settled() bool {
 			continue
 		}
 		networks = true
-		if iface.State != v1.InterfaceStateAbsent && (!n.NICs[iface.Name] || n.Loose[iface.Name]) {
+		if iface.State != v1.InterfaceStateAbsent && (!n.NICs[iface.Name] || n.Unconnected[iface.Name]) {
 			return false
 		}
 	}
@@ -107,7 +107,7 @@ func (n *Node) Next() Step {
 			s.Clear = append(s.Clear, name)
 		}
 	}
-	s.Tidy = n.Unsure || len(n.Gone) > 0
+	s.RemoveLeftovers = n.Unsure || len(n.Gone) > 0
 	return s
 }
 
@@ -162,7 +162,7 @@ func (n *Node) release(s *Step, name string, patience time.Duration) {
 func (n *Node) plug(s *Step, iface *v1.Interface) {
 	name := iface.Name
 	there := n.NICs[name]
-	if there && !n.Loose[name] {
+	if there && !n.Unconnected[name] {
 		return
 	}
 	if !there {

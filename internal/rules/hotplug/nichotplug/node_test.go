@@ -45,7 +45,7 @@ func said(s Step) string {
 		}
 	}
 	slices.Sort(words)
-	if s.Tidy {
+	if s.RemoveLeftovers {
 		words = append(words, "keeps "+strings.Join(s.Keep, ","))
 	}
 	if s.After > 0 {
@@ -70,19 +70,19 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 		"a device that the pod has":        {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: set("default", "red"), InPod: has("red", "blue"), Devices: devices}, want: "plugs blue"},
 		"a device that the pod has not":    {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: set("default"), InPod: has("red", "blue")}, want: "plugs red"},
 		"a device of no network":           {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: set("default", "red"), InPod: has("red"), Devices: devices}},
-		"a device that it has kept":        {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: all, InPod: has("red", "blue"), Loose: set("blue")}, want: "connects blue"},
+		"a device that it has kept":        {node: Node{VMI: instance([]string{"red", "blue"}, device), NICs: all, InPod: has("red", "blue"), Unconnected: set("blue")}, want: "connects blue"},
 		"two that the pod has":             {node: Node{VMI: two, NICs: set("default"), InPod: has("red", "blue")}, want: "plugs red,blue"},
 		"one that the pod lacks":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red")}},
 		"one on another network":           {node: Node{VMI: two, NICs: set("default", "red"), InPod: Attached{layout.SecondaryInterface("blue"): "other/blue"}}},
 		"one that was given back just now": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(4 * time.Second)}, want: "waits 6s"},
 		"one that was given back long ago": {node: Node{VMI: two, NICs: set("default", "red"), InPod: has("red", "blue"), Plugged: ago(10 * time.Second)}, want: "plugs blue"},
-		"one that it has kept":             {node: Node{VMI: two, NICs: all, InPod: has("red", "blue"), Loose: set("blue")}, want: "connects blue"},
-		"one that it has kept alone":       {node: Node{VMI: two, NICs: all, InPod: has("red"), Loose: set("blue")}},
-		"one that it has kept, just now":   {node: Node{VMI: two, NICs: all, InPod: has("red", "blue"), Loose: set("blue"), Plugged: ago(time.Second)}, want: "waits 9s"},
-		"one that it has kept and another": {node: Node{VMI: instance([]string{"red", "blue", "green"}), NICs: all, InPod: has("red", "blue", "green"), Loose: set("blue"), Unsure: true},
+		"one that it has kept":             {node: Node{VMI: two, NICs: all, InPod: has("red", "blue"), Unconnected: set("blue")}, want: "connects blue"},
+		"one that it has kept alone":       {node: Node{VMI: two, NICs: all, InPod: has("red"), Unconnected: set("blue")}},
+		"one that it has kept, just now":   {node: Node{VMI: two, NICs: all, InPod: has("red", "blue"), Unconnected: set("blue"), Plugged: ago(time.Second)}, want: "waits 9s"},
+		"one that it has kept and another": {node: Node{VMI: instance([]string{"red", "blue", "green"}), NICs: all, InPod: has("red", "blue", "green"), Unconnected: set("blue"), Unsure: true},
 			want: "connects blue; plugs green; keeps blue,default,red,green"},
-		"one that it is to lose still":     {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue"), Loose: set("blue")}, want: "unplugs blue"},
-		"the pods' own":                    {node: Node{VMI: two, NICs: all, Loose: set("default")}, settled: true},
+		"one that it is to lose still":     {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue"), Unconnected: set("blue")}, want: "unplugs blue"},
+		"the pods' own":                    {node: Node{VMI: two, NICs: all, Unconnected: set("default")}, settled: true},
 		"one that is absent":               {node: Node{VMI: gone, NICs: all, InPod: has("red", "blue")}, want: "unplugs blue"},
 		"one that is absent behind others": {node: Node{VMI: instance([]string{"red"}, state("red", "absent")), NICs: set("default", "red")}, want: "unplugs red"},
 		"one beside one that was asked for": {node: Node{VMI: instance([]string{"red", "blue"}, state("blue", "absent"), state("red", "absent")), NICs: all, Asked: ago(time.Second)},
@@ -121,7 +121,7 @@ func TestWhatVirtHandlerDoesAboutInterfaces(t *testing.T) {
 
 func TestWhetherThereIsSomethingToBeDone(t *testing.T) {
 	list := []string{"a"}
-	for _, s := range []Step{{Plug: list}, {Unplug: list}, {Clear: list}, {Tidy: true}, {Plug: list, Clear: list}, {Plug: list, Unplug: list}, {Unplug: list, Clear: list}} {
+	for _, s := range []Step{{Plug: list}, {Unplug: list}, {Clear: list}, {RemoveLeftovers: true}, {Plug: list, Clear: list}, {Plug: list, Unplug: list}, {Unplug: list, Clear: list}} {
 		if !s.Any() {
 			t.Errorf("nothing is to be done for %+v", s)
 		}
@@ -224,7 +224,7 @@ func TestAGuestThatLeavesItsNodeReleasesDevices(t *testing.T) {
 	}{
 		"with a device":                    {Node{VMI: vmi, NICs: all}, "unplugs blue"},
 		"without":                          {Node{VMI: vmi, NICs: set("default", "red"), Gone: set("blue"), Unsure: true, InPod: has("red", "blue")}, ""},
-		"with others":                      {Node{VMI: instance([]string{"red", "blue"}), NICs: all, Loose: all}, ""},
+		"with others":                      {Node{VMI: instance([]string{"red", "blue"}), NICs: all, Unconnected: all}, ""},
 		"with one that nobody knows":       {Node{VMI: instance([]string{"red"}), NICs: all}, ""},
 		"with one that is to be absent":    {Node{VMI: instance([]string{"blue"}, device, state("blue", "absent")), NICs: all}, "unplugs blue"},
 		"when it was asked":                {Node{VMI: vmi, NICs: all, Since: ago(4 * time.Second), Asked: ago(4 * time.Second)}, "waits 6s"},

@@ -220,7 +220,7 @@ func (s nicState) handled() nicState {
 	}
 	h := s.handler
 	node := nichotplug.Node{
-		VMI: s.known.object(), NICs: set(s.nic), Gone: set(h.gone), Loose: set(s.nic && (h.loose || s.on == nowhere)), Unsure: h.unsure,
+		VMI: s.known.object(), NICs: set(s.nic), Gone: set(h.gone), Unconnected: set(s.nic && (h.loose || s.on == nowhere)), Unsure: h.unsure,
 		Asked: at(h.asked, 0), Since: at(h.asked, time.Hour), Plugged: at(h.plugged, 0), Now: now,
 	}
 	if node.Settled() {
@@ -235,7 +235,7 @@ func (s nicState) handled() nicState {
 	if len(step.Clear) > 0 {
 		to.handler.gone = false
 	}
-	if step.Tidy {
+	if step.RemoveLeftovers {
 		to.handler.unsure = false
 	}
 	if len(step.Plug)+len(step.Reconnect) > 0 && s.pod.in != nowhere {
