@@ -281,8 +281,8 @@ func (l *launcher) answerStart(err error) {
 	l.starting = nil
 }
 
-// stop asks the guest to end within the grace period; of two, the one that ends first counts. Without one, and for a guest
-// that has not arrived or has left, it ends QEMU at once.
+// stop asks the guest to end within the grace period; of two periods, the one that ends first counts. Without one, and for
+// a guest that has not arrived or has left, it ends QEMU at once.
 func (l *launcher) stop(grace time.Duration) {
 	if l.qemu == nil {
 		l.exit = &launch.Exit{Reason: launch.ReasonHostShutdown, Code: 0, Incoming: launch.IncomingNeverRan}

@@ -29,8 +29,8 @@ type writers map[string]writer
 // mostGroups bounds a writer's groups, in bytes. A user with more may lack a right because of that.
 const mostGroups = 8 << 10
 
-// NoteWriters annotates a VM with the users by whose rights its DataVolumes are cloned, and drops a note of users' own. user
-// wrote the templates with the indices fresh. old is nil on creation.
+// NoteWriters annotates a VM with the users by whose rights its DataVolumes are cloned, and drops a note that a user wrote.
+// user wrote the templates with the indices fresh. old is nil on creation.
 func NoteWriters(vm, old *v1.VirtualMachine, namespace string, fresh []int, user authenticationv1.UserInfo) error {
 	noted := writers{}
 	if old != nil {

@@ -1,5 +1,5 @@
 // Package registration maintains virt-api's APIServices of groups that other components may serve in the same cluster. They
-// are in no manifest.
+// are in no manifest, since another component may maintain objects of the same names.
 //
 // It decides when such an APIService is created and deleted. It must not know how the groups are served.
 package registration

@@ -40,8 +40,8 @@ func claims(object client.Object) []string {
 	return used
 }
 
-// List returns the VMIs that use the claim with the name of a claim or DataVolume. They belong to the cache: do not change
-// them.
+// List returns the VMIs that use the claim with the name and namespace of a claim or DataVolume. They belong to the cache:
+// do not change them.
 func List(ctx context.Context, cache client.Reader, claim client.Object) ([]v1.VirtualMachineInstance, error) {
 	var list v1.VirtualMachineInstanceList
 	err := cache.List(ctx, &list, client.InNamespace(claim.GetNamespace()), client.UnsafeDisableDeepCopy,

@@ -1,7 +1,7 @@
 package concern
 
-// Inquiry tracks whether QEMU's answer to a query is outdated, because an event has come since the question. It is a
-// value.
+// Inquiry tracks whether QEMU's answer to a query is outdated, because an event has come since the question, even during
+// the answer. It is a value.
 type Inquiry struct {
 	begun bool
 	// events counts the events. answered is events+1 at the question of the known answer, 0 without an answer.

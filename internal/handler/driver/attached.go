@@ -129,7 +129,7 @@ func (a *attached) close() {
 	a.guest.Close()
 }
 
-// errMonitorEnded is usually short: QEMU closes its monitor a moment before virt-launcher can report QEMU's end.
+// errMonitorEnded mostly resolves itself: QEMU closes its monitor a moment before virt-launcher can report QEMU's end.
 var errMonitorEnded = errors.New("the connection to QEMU's monitor has ended")
 
 // monitorPause is that moment's length on a busy machine.

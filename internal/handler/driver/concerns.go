@@ -26,8 +26,8 @@ import (
 )
 
 // addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links come
-// before the guest first sees them; disks come next, because a guest may wait for them before it starts; nothing waits
-// for CPUs and memory.
+// first: they must be right before the guest sees them. Disks come next, because a guest may wait for them before it
+// starts; nothing waits for CPUs and memory.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	pod, preparing := network.Pod{NetNS: a.link.Peer.NetNS}, d.pod

@@ -54,7 +54,7 @@ func (m knownState) with(a answers, now time.Time) knownState {
 	next.started = next.started || !next.halted && a.runState != runstate.InMigrate
 	next.paused = a.paused && (next.halted || a.runState == runstate.IOError)
 	if a.runState == runstate.IOError || !next.stall.Active() {
-		// A resumed guest may stop again at once, so its failed disks stay known for a while.
+		// A resumed guest may stop again at once, so its failed disks stay known until it has run for a while.
 		next.failedDisks = a.failed
 	}
 	return next

@@ -14,14 +14,16 @@ import (
 )
 
 const (
-	// credentialsPoll is the interval of reading the Secrets' files, which the kubelet changes unannounced.
+	// credentialsPoll is the interval of reading the Secrets' files. The kubelet changes them unannounced, a minute or so
+	// after the Secret.
 	credentialsPoll     = 10 * time.Second
 	credentialsPatience = 5 * time.Minute
 	// maxFailure bounds the message, which has the guest's text, in bytes.
 	maxFailure = 1024
 )
 
-// syncCredentials sets the access credentials when they change, and for each agent: it may run from a disk without them.
+// syncCredentials sets the access credentials when they change, and for each agent: the next may run from a disk without
+// them.
 func (a *Agent) syncCredentials(ctx context.Context, pause time.Duration) {
 	var set *accesscredential.Delivery
 	for wait, failures := pause, 0; ; {

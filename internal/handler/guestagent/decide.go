@@ -7,7 +7,7 @@ import (
 )
 
 // firstWaits are the waits before the first queries of a new agent: it often precedes the guest's network, which nothing
-// announces. pollInterval follows, at once when every interface has an address.
+// announces. pollInterval follows after the last, or as soon as every interface has an address.
 var firstWaits = []time.Duration{0, time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 15 * time.Second, 30 * time.Second}
 
 // Nothing announces a change of addresses: one that is added by hand sends no packet (decision 656). Only a changed
@@ -22,7 +22,7 @@ const pollsForAll = 4
 const pauseBetween = 10 * time.Second
 
 // patience is how long the agent may be gone before the status shows it: a guest that reboots or shuts down first loses
-// its agent, which would cost useless writes.
+// its agent. With its end, or the agent's return, that would be two useless writes.
 const patience = 10 * time.Second
 
 type observation struct {

@@ -7,7 +7,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/switchover"
 )
 
-// Cost is the cost of a migration. A field is 0 if an earlier virt-handler saw the beginning.
+// Cost is the cost of a migration. A field is 0 if unknown: only an earlier virt-handler saw the beginning.
 type Cost struct {
 	Total time.Duration
 	// Downtime is an upper bound: from QEMU's stop to the target's message, by the source's clock (decision 305).

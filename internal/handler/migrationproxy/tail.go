@@ -39,7 +39,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// isEnd reports whether the stream looks ended, and how many bytes it had. Memory may look like the end.
+// isEnd reports whether the stream looks ended, and how many bytes it had. Memory may look like the end
+// while some of it is still to be sent.
 func (t *tail) isEnd() (end bool, count int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

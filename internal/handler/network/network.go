@@ -170,7 +170,8 @@ func linksOf(pod Pod) (map[string]*netlink.LinkAttrs, error) {
 	return links, nil
 }
 
-// Disconnected returns the named interfaces whose bridge no longer has the pod's interface: somebody has removed or replaced it.
+// Disconnected returns the named interfaces whose bridge no longer has the pod's interface: somebody has removed or
+// replaced it.
 func (m *Manager) Disconnected(pod Pod, names []string) ([]string, error) {
 	links, err := linksOf(pod)
 	if err != nil {

@@ -83,7 +83,8 @@ func (p *Prepared) With(interfaces []network.Interface) *Prepared {
 	return &next
 }
 
-// Prepare makes everything that QEMU opens. runs means that QEMU runs.
+// Prepare makes everything that QEMU opens, and the guest's network. All of it may exist already. runs means that QEMU
+// runs.
 func (p *Pod) Prepare(ctx context.Context, instance *v1.VirtualMachineInstance, runs bool) (*Prepared, error) {
 	if vmihandler.RoleOf(instance, p.Env.Node) == vmihandler.Destination {
 		instance = volumemigration.Target(instance)

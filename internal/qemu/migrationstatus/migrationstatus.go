@@ -54,8 +54,8 @@ func (s Status) UnderWay() bool {
 const Unattended = 2 * time.Second
 
 // CancelUnattended reports whether virt-launcher cancels the migration (migrate_cancel), so that the guest continues here.
-// Only virt-handler can complete it; without is how long it has been away, or QEMU in the status. QEMU decides whether the
-// cancel is in time.
+// Only virt-handler can complete it; without is the time since it went away, or since QEMU entered the status. QEMU decides
+// whether the cancel is in time.
 func CancelUnattended(s Status, without time.Duration) bool {
 	return s == PreSwitchover && without >= Unattended
 }

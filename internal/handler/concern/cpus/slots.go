@@ -93,8 +93,8 @@ func (v Seen) changes(want int) (plug, unplug []slot) {
 	return plug, unplug
 }
 
-// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, it forgets
-// the earlier request, whose answer does not apply to a later one.
+// withWanted returns the state for a wanted number of CPUs, 0 for no change. If the guest may keep all CPUs, the earlier
+// request is forgotten: its answer does not apply to a later one.
 func (v Seen) withWanted(want int) Seen {
 	if want == 0 || want >= v.count() {
 		v.since, v.asked, v.refused = time.Time{}, time.Time{}, 0

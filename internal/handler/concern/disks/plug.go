@@ -147,7 +147,7 @@ func (c *Concern) plug(ctx context.Context, m concern.Monitor, in machine.Input,
 	if err != nil {
 		return err
 	}
-	// QEMU has its own descriptor now.
+	// QEMU has its own descriptor now. The status names the pod in which the disk was opened.
 	c.closeOpened(d.Volume)
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -105,8 +105,8 @@ func (c Copies) sendBlockdevMirror(ctx context.Context, m *Mirroring, d *machine
 	})
 }
 
-// prepareCopyTarget returns a block node of the disk's size: a part of a larger claim. An image of another size is another
-// image.
+// prepareCopyTarget returns the block node for the copy, which has the disk's size: of a larger claim only a part is
+// written, and an image of another size is refused as another image.
 func (c Copies) prepareCopyTarget(ctx context.Context, d *machine.Mirror) (target string, err error) {
 	sizes, err := c.nodeSizes(ctx)
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 )
 
-// totals make counters that never go back: a disk that is plugged again begins with zero, as does a rebooted guest.
+// totals make counters that never go back: a device that is plugged again begins with zero, as does a rebooted guest.
 type totals map[totalKey]total
 
 // maxTotals bounds the totals. It is more than a guest has at one time; beyond it, those of removed devices are dropped.

@@ -147,7 +147,7 @@ func (s Source) StopToConverge(ctx context.Context, migration types.UID) error {
 	})
 }
 
-// Continue makes a source hand its guest over that waits before the switchover. The disks must have been copied.
+// Continue makes a source that waits before the switchover hand its guest over. The disks must have been copied.
 func (s Source) Continue(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()

@@ -29,8 +29,8 @@ type Node struct {
 	Devices Devices
 	// NICs are QEMU's, of any network, by interface name. Of Gone, only the backends are left.
 	NICs, Gone map[string]bool
-	// Unconnected are NICs that virt-handler has not connected since its start or since they were unwanted: the pod's interface
-	// may have been replaced.
+	// Unconnected are NICs that virt-handler has not connected since its start or since they were unwanted: the pod's
+	// interface may have been replaced.
 	Unconnected map[string]bool
 	// Asked is the time of the last request to release an interface, Since of the first, Plugged of the last plug.
 	Asked, Since, Plugged map[string]time.Time
@@ -42,7 +42,8 @@ type Node struct {
 type Step struct {
 	// Plug and Reconnect are in the order of the spec, Unplug is sorted.
 	Plug, Unplug, Reconnect []string
-	// Clear has the interfaces whose backends must be removed. RemoveLeftovers removes all links from the pod except those of Keep.
+	// Clear has the interfaces whose backends must be removed. RemoveLeftovers removes all links from the pod except those
+	// of Keep.
 	Clear, Keep     []string
 	RemoveLeftovers bool
 	Kept            []string // not released in time

@@ -15,8 +15,8 @@ const (
 	// leastWithRoom is the minimum memory of a guest that gets room by default: Linux reserves 64 MiB at boot if memory
 	// above 4 GiB is possible (decision 397).
 	leastWithRoom = 1 << 30
-	// mostWithRoom bounds the room by default. A CPU model with only QEMU's own address bits can address 1 TiB, with a
-	// part for devices.
+	// mostWithRoom bounds the room by default. A CPU model with only QEMU's own address bits can address 1 TiB, a part of
+	// which QEMU uses for devices.
 	mostWithRoom = 512 << 30
 )
 

@@ -55,7 +55,7 @@ func (d Decision) Refusal() error {
 
 func refused(message string) Decision { return Decision{Refuse, message} }
 
-// Decide decides on a request in its turn. The guest's agent makes an accepted reboot.
+// Decide decides on a request in its turn. An accepted reboot is up to the guest's agent.
 func Decide(r Request, g Guest) Decision {
 	switch r {
 	case Pause:

@@ -8,7 +8,7 @@ import (
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
-// UsesKVM reports whether QEMU must use KVM, if usable. A migrated guest keeps its accelerator: QEMU can't convert the CPU
+// UsesKVM reports whether QEMU uses KVM, if usable. A migrated guest keeps its accelerator: QEMU can't convert the CPU
 // state between KVM and emulation.
 func UsesKVM(vmi *v1.VirtualMachineInstance, at Role, usable bool) (bool, error) {
 	kvm, known := vmistatus.RunsWithKVM(vmi)
