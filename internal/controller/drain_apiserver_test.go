@@ -96,7 +96,7 @@ func TestADrainMovesADiskAndIsTakenBack(t *testing.T) {
 		_ = w.client.Patch(w.cleanup(), node, client.RawPatch("application/merge-patch+json", []byte(`{"spec":{"unschedulable":null}}`)))
 	})
 	w.evicts("vm", true)
-	move := volumemigration.Exits(w.vmi("vm"))[0]
+	move := volumemigration.MovesOffNode(w.vmi("vm"))[0]
 	w.awaitMoves(move)
 	w.restartLoops()
 	w.migratable(corev1.ConditionTrue)
@@ -143,7 +143,7 @@ func TestADrainSaysThatClaimsCannotBeMade(t *testing.T) {
 		return c != nil && strings.Contains(c.Message, "no-datavolumes") && w.templateOf() == "old", fmt.Sprintf("%+v", c)
 	})
 	w.do("deleting the quota", w.client.Delete(w.ctx, quota))
-	w.awaitMoves(volumemigration.Exits(w.vmi("vm"))[0])
+	w.awaitMoves(volumemigration.MovesOffNode(w.vmi("vm"))[0])
 	w.eventually("the VM not to say it any more", func() (bool, string) {
 		c := condition.Find(w.vm("vm").Status.Conditions, v1.VirtualMachineFailure)
 		return c == nil, fmt.Sprintf("%+v", c)

@@ -100,7 +100,7 @@ func TestADiskGoesToAnotherClaim(t *testing.T) {
 	}
 	m := w.migrate("move", "vm")
 	target := w.bringTo(m, v1.MigrationRunning, otherNode)
-	if why := volumemigration.Misplaced(target, w.vmi("vm")); why != "" || w.claimOf() != "old" {
+	if why := volumemigration.WrongClaims(target, w.vmi("vm")); why != "" || w.claimOf() != "old" {
 		t.Fatalf("the VMI names %s; %s", w.claimOf(), why)
 	}
 	w.targetSays(m, vmistatus.TargetMigration{Runs: true})

@@ -125,7 +125,7 @@ func (r *Reconciler) writeVMI(ctx context.Context, o *migration.Observed, told m
 	if b := told.Begin; b != nil {
 		facts.Begin = (*vmistatus.MigrationBegin)(b)
 	}
-	to := vmicontroller.TellOfMigration(o.VMI, facts, o.Now)
+	to := vmicontroller.WithMigration(o.VMI, facts, o.Now)
 	if equality.Semantic.DeepEqual(o.VMI.Status, to.Status) && equality.Semantic.DeepEqual(o.VMI.Labels, to.Labels) {
 		return true, nil
 	}

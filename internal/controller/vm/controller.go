@@ -381,7 +381,7 @@ func (r *Reconciler) reportFailedCreate(ctx context.Context, o vmcontroller.Obse
 		// The VM is deleted with its namespace, which wakes the loop.
 		return nil
 	}
-	undone := vmcontroller.Undone(o, plan, cause.Error())
+	undone := vmcontroller.CreateFailed(o, plan, cause.Error())
 	if equality.Semantic.DeepEqual(o.VM.Status, undone.Status) {
 		return cause
 	}

@@ -25,7 +25,7 @@ func (r *Reconciler) observeDrainDisks(ctx context.Context, o *vmcontroller.Obse
 	if o.VMI == nil || !metav1.IsControlledBy(o.VMI, o.VM) {
 		return nil
 	}
-	for _, m := range volumemigration.Exits(o.VMI) {
+	for _, m := range volumemigration.MovesOffNode(o.VMI) {
 		disk := vmcontroller.DrainDisk{Move: m}
 		var err error
 		if disk.DataVolume, err = versioned.Read[cdiv1.DataVolume](ctx, r.Client, "the DataVolume", types.NamespacedName{Namespace: o.VM.Namespace, Name: m.To}); err != nil {

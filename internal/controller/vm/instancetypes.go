@@ -142,7 +142,7 @@ func (r *Reconciler) holdRevision(ctx context.Context, vm *v1.VirtualMachine, ke
 
 // After a failure they stay as long as the VM.
 func (r *Reconciler) dropRevisions(ctx context.Context, from, to *v1.VirtualMachine) {
-	for _, name := range vmcontroller.Dropped(from, to) {
+	for _, name := range vmcontroller.DroppedRevisions(from, to) {
 		if err := r.dropRevision(ctx, to, name); err != nil {
 			ctrl.LoggerFrom(ctx).Error(err, "letting go of a revision that the VM went by", "revision", name)
 		}

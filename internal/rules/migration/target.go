@@ -51,8 +51,8 @@ func (d *decision) awaitTarget() {
 		d.fail("the target pod %s is being deleted", o.Target.Name)
 	case o.Target.Spec.NodeName == o.VMI.Status.NodeName:
 		d.fail("the target pod %s has come to node %s, which the guest is on already", o.Target.Name, o.Target.Spec.NodeName)
-	case volumemigration.Misplaced(o.Target, o.VMI) != "":
-		d.fail("%s", volumemigration.Misplaced(o.Target, o.VMI))
+	case volumemigration.WrongClaims(o.Target, o.VMI) != "":
+		d.fail("%s", volumemigration.WrongClaims(o.Target, o.VMI))
 	case !d.ready():
 	case o.Target.Spec.NodeName == "":
 		d.awaitNode()

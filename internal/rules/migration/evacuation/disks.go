@@ -26,7 +26,7 @@ func DiskMoves(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) []volumemi
 		return nil
 	}
 	list, refusals := volumemigration.Local(vmi)
-	if len(refusals) > 0 || !volumemigration.Open(&vm.Spec.Template.Spec, list) {
+	if len(refusals) > 0 || !volumemigration.OnEitherClaim(&vm.Spec.Template.Spec, list) {
 		return nil
 	}
 	return list

@@ -39,7 +39,7 @@ func TestWhichDisksGoWithAGuest(t *testing.T) {
 			vmi.Spec.EvictionStrategy = new(ifPossible)
 		}, true},
 		"they are on their way": {func(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance) {
-			volumemigration.Name(vm, volumemigration.Exits(vmi))
+			volumemigration.WriteNewClaims(vm, volumemigration.MovesOffNode(vmi))
 			vmi.Status.Conditions = nil
 		}, true},
 		"its VM says nothing of it": {func(vm *v1.VirtualMachine, _ *v1.VirtualMachineInstance) { vm.Annotations = nil }, false},

@@ -292,7 +292,7 @@ func migrationLoop(v *sight, late bool) write {
 	if plan.Needs != "" || plan.CreateTarget || plan.VMI.Begin != nil {
 		panic(fmt.Sprintf("of %+v it asks for %q, or begins", *v, plan.Needs))
 	}
-	to := vmicontroller.TellOfMigration(from, vmistatus.Migration{Of: aMove, Abort: plan.VMI.Abort, Failure: plan.VMI.Failure}, now)
+	to := vmicontroller.WithMigration(from, vmistatus.Migration{Of: aMove, Abort: plan.VMI.Abort, Failure: plan.VMI.Failure}, now)
 	w := write{vmi: switchover.RecordOf(to, aMove)}
 	w.deletes[target] = plan.DeleteTarget
 	w.abandons = plan.Migration.Status.Phase == v1.MigrationFailed && !v.vmi.Failed && !w.vmi.Failed && !v.vmi.Final

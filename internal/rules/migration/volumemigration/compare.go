@@ -101,9 +101,9 @@ func unfitDisk(spec *v1.VirtualMachineInstanceSpec, volume string) string {
 	return "it has no disk"
 }
 
-// Alike returns started, the spec from which the VMI was started, with the claims of wanted that need no restart: the VMI
-// has them, or is being moved to them.
-func Alike(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move) *v1.VirtualMachineInstanceSpec {
+// WithMovedClaims returns started, the spec from which the VMI was started, with the claims of wanted that need no
+// restart: the VMI has them, or is being moved to them.
+func WithMovedClaims(started, running, wanted *v1.VirtualMachineInstanceSpec, moves []Move) *v1.VirtualMachineInstanceSpec {
 	out := *started
 	out.Volumes = nil
 	for i := range started.Volumes {

@@ -36,20 +36,20 @@ func DrainAllowed(vm *v1.VirtualMachine) bool {
 	return ByMigration(&vm.Spec) && vm.Annotations[DrainAnnotation] == DrainMigrate
 }
 
-// Exits returns the move off the node for each volume that could be migrated, needed or not. The new claim's name follows
-// from the guest's pod, so that it was never a guest's disk before.
-func Exits(vmi *v1.VirtualMachineInstance) []Move {
+// MovesOffNode returns the move off the node for each volume that could be migrated, needed or not. The new claim's
+// name follows from the guest's pod, so that it was never a guest's disk before.
+func MovesOffNode(vmi *v1.VirtualMachineInstance) []Move {
 	var moves []Move
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
 		if from := volumeclaim.Disk(&v.VolumeSource); from != "" && volumeclaim.Written(&v.VolumeSource) != "" {
-			moves = append(moves, exit(vmi, v.Name, from))
+			moves = append(moves, moveOffNode(vmi, v.Name, from))
 		}
 	}
 	return moves
 }
 
-func exit(vmi *v1.VirtualMachineInstance, volume, from string) Move {
+func moveOffNode(vmi *v1.VirtualMachineInstance, volume, from string) Move {
 	of := fmt.Sprintf("%s %s %s %s", vmi.UID, launcherpod.CurrentName(vmi), volume, from)
 	return Move{Volume: volume, From: from, To: layout.PodName("", vmi.Name+"-"+volume, "-"+layout.LongDigest(of))}
 }
@@ -63,7 +63,7 @@ func Local(vmi *v1.VirtualMachineInstance) (moves []Move, refusals []string) {
 		case why != "":
 			refusals = append(refusals, fmt.Sprintf("volume %s can't be migrated: %s", v.Name, why))
 		case local:
-			moves = append(moves, exit(vmi, v.Name, volumeclaim.Disk(&v.VolumeSource)))
+			moves = append(moves, moveOffNode(vmi, v.Name, volumeclaim.Disk(&v.VolumeSource)))
 		}
 	}
 	return moves, refusals
@@ -94,9 +94,9 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 	return why == "", why
 }
 
-// Left returns why the moves are in vain: another volume's claim keeps the guest on its node. It returns "" if none is
-// known. KubeVirt's clients match the sentence.
-func Left(vmi *v1.VirtualMachineInstance, moves []Move) string {
+// WhyStillLocal returns why the moves are in vain: another volume's claim keeps the guest on its node. It returns "" if
+// none is known. KubeVirt's clients match the sentence.
+func WhyStillLocal(vmi *v1.VirtualMachineInstance, moves []Move) string {
 	if len(moves) == 0 {
 		return ""
 	}
@@ -139,15 +139,16 @@ func (m Move) Names(template *v1.VirtualMachineInstanceSpec) bool {
 	return claimOf(template, m.Volume) == m.To
 }
 
-// Open reports whether the template has each volume on one of its move's two claims: no user has chosen another.
-func Open(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
+// OnEitherClaim reports whether the template has each volume on one of its move's two claims: no user has chosen another.
+func OnEitherClaim(template *v1.VirtualMachineInstanceSpec, moves []Move) bool {
 	return !slices.ContainsFunc(moves, func(m Move) bool {
 		return !m.Names(template) && claimOf(template, m.Volume) != m.From
 	})
 }
 
-// Name writes the new claims into the VM's template and its dataVolumeTemplates, each of which must be a volume's.
-func Name(vm *v1.VirtualMachine, moves []Move) {
+// WriteNewClaims writes the new claims into the VM's template and its dataVolumeTemplates, each of which must be a
+// volume's.
+func WriteNewClaims(vm *v1.VirtualMachine, moves []Move) {
 	for _, m := range moves {
 		if v := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume); v != nil && claimOf(&vm.Spec.Template.Spec, m.Volume) == m.From {
 			v.VolumeSource = v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: m.To, Hotpluggable: machine.Hotpluggable(v)}}
@@ -156,8 +157,8 @@ func Name(vm *v1.VirtualMachine, moves []Move) {
 	}
 }
 
-// TakeBack replaces the moves' new claims in the VM's template by the VMI's current ones.
-func TakeBack(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Move) {
+// RestoreClaims replaces the moves' new claims in the VM's template by the VMI's current ones.
+func RestoreClaims(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, moves []Move) {
 	for _, m := range moves {
 		v, is := volumeclaim.Named(vm.Spec.Template.Spec.Volumes, m.Volume), volumeclaim.Named(vmi.Spec.Volumes, m.Volume)
 		if v != nil && is != nil && m.Names(&vm.Spec.Template.Spec) {

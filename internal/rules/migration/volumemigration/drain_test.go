@@ -67,7 +67,7 @@ func TestADiskThatStaysOnItsNode(t *testing.T) {
 		"it was on another claim": {leaving(pvc("a"), dv("b"), reported("data", "z", once)), root, ""},
 		"its modes are not known": {leaving(pvc("a"), dv("b"), reported("data", "b")), root, ""},
 	} {
-		if got := Left(test.vmi, test.moves); got != test.want {
+		if got := WhyStillLocal(test.vmi, test.moves); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
@@ -122,8 +122,8 @@ func TestWhichDisksADrainMoves(t *testing.T) {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 			for _, m := range moves {
-				if !slices.Contains(Exits(test.vmi), m) {
-					t.Errorf("%v is none of %v", m, Exits(test.vmi))
+				if !slices.Contains(MovesOffNode(test.vmi), m) {
+					t.Errorf("%v is none of %v", m, MovesOffNode(test.vmi))
 				}
 			}
 		})
@@ -134,7 +134,7 @@ func TestWhichDisksADrainMoves(t *testing.T) {
 // a drain would make.
 func TestADestinationIsNamedByWhereTheGuestIs(t *testing.T) {
 	name := func(edits ...func(*v1.VirtualMachineInstance)) string {
-		return Exits(leaving(pvc("a"), dv("b"), edits...))[0].To
+		return MovesOffNode(leaving(pvc("a"), dv("b"), edits...))[0].To
 	}
 	first := name()
 	for what, edit := range map[string]func(*v1.VirtualMachineInstance){
@@ -156,10 +156,10 @@ func TestADestinationIsNamedByWhereTheGuestIs(t *testing.T) {
 	if again := name(failed, func(vmi *v1.VirtualMachineInstance) { vmi.Status.MigrationState.TargetPod = "q" }); again != name(failed) {
 		t.Error("another attempt has another name")
 	}
-	if got := Exits(leaving(plugged(pvc("a")), below("b"))); len(got) != 1 || got[0].Volume != "root" {
+	if got := MovesOffNode(leaving(plugged(pvc("a")), below("b"))); len(got) != 1 || got[0].Volume != "root" {
 		t.Errorf("a plugged disk goes to %v", got)
 	}
-	if got := Exits(leaving(readOnly(pvc("a")), readOnly(plugged(pvc("b"))))); got != nil {
+	if got := MovesOffNode(leaving(readOnly(pvc("a")), readOnly(plugged(pvc("b"))))); got != nil {
 		t.Errorf("disks that nobody migrates go to %v", got)
 	}
 }
@@ -201,28 +201,28 @@ func TestATemplateNamesWhereDisksGoAndBack(t *testing.T) {
 	vm, vmi := owner(pvc("a"), dv("b")), leaving(pvc("a"), dv("b"))
 	before := vm.DeepCopy()
 	moves := []Move{rootMove, dataMove, {"gone", "x", "y"}}
-	if !Open(&vm.Spec.Template.Spec, moves[:2]) || Open(&vm.Spec.Template.Spec, moves) {
+	if !OnEitherClaim(&vm.Spec.Template.Spec, moves[:2]) || OnEitherClaim(&vm.Spec.Template.Spec, moves) {
 		t.Error("whether the template is as the moves want it is not seen")
 	}
-	Name(vm, moves)
+	WriteNewClaims(vm, moves)
 	want := owner(dv("c"), dv("d"))
 	want.Spec.DataVolumeTemplates[1].Name = "d"
 	if diff := cmp.Diff(want, vm); diff != "" {
 		t.Error(diff)
 	}
-	if !rootMove.Names(&vm.Spec.Template.Spec) || rootMove.Names(&before.Spec.Template.Spec) || !Open(&vm.Spec.Template.Spec, moves[:2]) {
+	if !rootMove.Names(&vm.Spec.Template.Spec) || rootMove.Names(&before.Spec.Template.Spec) || !OnEitherClaim(&vm.Spec.Template.Spec, moves[:2]) {
 		t.Error("what the template names is not seen")
 	}
-	TakeBack(vm, vmi, moves)
+	RestoreClaims(vm, vmi, moves)
 	if diff := cmp.Diff(before, vm); diff != "" {
 		t.Error(diff)
 	}
-	TakeBack(vm, vmi, moves)
-	Name(vm, []Move{{"root", "z", "c"}})
+	RestoreClaims(vm, vmi, moves)
+	WriteNewClaims(vm, []Move{{"root", "z", "c"}})
 	if diff := cmp.Diff(before, vm); diff != "" {
 		t.Errorf("what is on other claims is changed: %s", diff)
 	}
-	TakeBack(vm, &v1.VirtualMachineInstance{}, []Move{{"root", "z", "a"}})
+	RestoreClaims(vm, &v1.VirtualMachineInstance{}, []Move{{"root", "z", "a"}})
 	if diff := cmp.Diff(before, vm); diff != "" {
 		t.Errorf("a volume that the VMI does not have is changed: %s", diff)
 	}

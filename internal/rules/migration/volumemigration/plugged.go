@@ -57,9 +57,9 @@ func unready(vmi *v1.VirtualMachineInstance, m Move) string {
 	return ""
 }
 
-// Held returns the template for plugging the VMI's hotpluggable volumes, without the new claims of disks that will be
-// copied: all that change if byMigration, else those of unfinished moves.
-func Held(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, byMigration bool, unfinished []Move) *v1.VirtualMachineInstanceSpec {
+// TemplateForPlugging returns the template for plugging the VMI's hotpluggable volumes, without the new claims of disks
+// that will be copied: all that change if byMigration, else those of unfinished moves.
+func TemplateForPlugging(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec, byMigration bool, unfinished []Move) *v1.VirtualMachineInstanceSpec {
 	drift := hotplugspec.ReadDrift(vmi.Annotations)
 	out := *template
 	out.Volumes = nil

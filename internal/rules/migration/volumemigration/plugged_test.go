@@ -130,7 +130,7 @@ func TestNothingIsExchangedThatIsToBeCopied(t *testing.T) {
 		"changes are exchanges, and it was put in alone": {leaving(plugged(pvc("a")), dv("b"), alone(`["root"]`)), false, nil, template},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Held(test.vmi, template, test.byMigration, test.unfinished)); diff != "" {
+			if diff := cmp.Diff(test.want, TemplateForPlugging(test.vmi, template, test.byMigration, test.unfinished)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
@@ -140,7 +140,7 @@ func TestNothingIsExchangedThatIsToBeCopied(t *testing.T) {
 	}
 	stays := leaving(plugged(pvc("a")), dv("b"))
 	will := spec(pvc("c"), dv("d"))
-	if diff := cmp.Diff(will, Held(stays, will, true, nil)); diff != "" {
+	if diff := cmp.Diff(will, TemplateForPlugging(stays, will, true, nil)); diff != "" {
 		t.Errorf("what stops being hotpluggable is held (-want +got):\n%s", diff)
 	}
 }

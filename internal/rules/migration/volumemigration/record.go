@@ -29,9 +29,9 @@ func Record(status *v1.VirtualMachineStatus, moves []Move) []v1.StorageMigratedV
 	return nil
 }
 
-// Kept returns the undecided moves: the disk is on the old claim, as far as known, and the template names the copy or the
-// VMI will make it. vmi is nil if it is gone.
-func Kept(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) []Move {
+// Unfinished returns the undecided moves: the disk is on the old claim, as far as known, and the template names the
+// copy or the VMI will make it. vmi is nil if it is gone.
+func Unfinished(recorded []Move, vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInstanceSpec) []Move {
 	return slices.DeleteFunc(slices.Clone(recorded), func(m Move) bool {
 		named := claimOf(template, m.Volume) == m.To
 		if vmi == nil {

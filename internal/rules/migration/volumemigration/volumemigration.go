@@ -3,7 +3,7 @@
 // ones a VM may start with after an unfinished copy.
 //
 //	template names other claims ──> VM's record ──> VMI's migratedVolumes ──> migration ──> VMI's spec
-//	         (Compare)               (Kept)             (Of, Target)           (Misplaced)    (Arrive)
+//	         (Compare)            (Unfinished)          (Of, Target)          (WrongClaims)   (Arrive)
 //
 // Invariants (decision 340):
 //   - spec.volumes of a VMI has the claims that its guest writes to.
@@ -144,8 +144,8 @@ func onClaim(source *v1.VolumeSource, claim string) v1.VolumeSource {
 	}}
 }
 
-// Misplaced returns why a target pod's claims are not those that the VMI needs, "" if they are.
-func Misplaced(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
+// WrongClaims returns why a target pod's claims are not those that the VMI needs, "" if they are.
+func WrongClaims(pod *corev1.Pod, vmi *v1.VirtualMachineInstance) string {
 	wanted := Target(vmi)
 	for i := range wanted.Spec.Volumes {
 		v := &wanted.Spec.Volumes[i]

@@ -190,19 +190,19 @@ func TestATargetPodMustHaveTheClaims(t *testing.T) {
 		"it has no claim":    {pod("a", ""), moving(), `the target pod p has volume data on the claim "", and the VMI wants it on "b" by now`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Misplaced(test.pod, test.vmi); got != test.want {
+			if got := WrongClaims(test.pod, test.vmi); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
 	}
 	vmi := moving()
 	vmi.Spec.Volumes[1].VolumeSource = plugged(pvc("b"))
-	if got := Misplaced(pod("a", ""), vmi); got != "" {
+	if got := WrongClaims(pod("a", ""), vmi); got != "" {
 		t.Errorf("a plugged volume is missed: %s", got)
 	}
 	behind := moving(dataMove)
 	behind.Spec.Volumes[0].VolumeSource = plugged(pvc("a"))
-	if got := Misplaced(pod("", "b"), behind); !strings.Contains(got, "volume data") {
+	if got := WrongClaims(pod("", "b"), behind); !strings.Contains(got, "volume data") {
 		t.Errorf("a volume behind a plugged one is not missed: %q", got)
 	}
 }
@@ -229,7 +229,7 @@ func TestTheRecordOfAVM(t *testing.T) {
 		"it is gone, and one is back":          {both, gone, spec(pvc("c"), dv("b")), []Move{rootMove}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := Kept(test.recorded, test.vmi, test.template); !slices.Equal(got, test.want) {
+			if got := Unfinished(test.recorded, test.vmi, test.template); !slices.Equal(got, test.want) {
 				t.Errorf("%v stays, want %v", got, test.want)
 			}
 		})
@@ -304,7 +304,7 @@ func TestWhatNeedsNoRestart(t *testing.T) {
 		"the template does not have it": {started, &v1.VirtualMachineInstanceSpec{}, nil, started},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Alike(started, test.running, test.wanted, test.moves)); diff != "" {
+			if diff := cmp.Diff(test.want, WithMovedClaims(started, test.running, test.wanted, test.moves)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

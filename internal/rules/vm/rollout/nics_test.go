@@ -198,7 +198,7 @@ func TestWhichWayAnInterfaceReachesTheGuest(t *testing.T) {
 				test.has = test.started
 			}
 			in.VMI = machineOf(test.phase, spec(test.has...))
-			in.Plugged = volumemigration.Held(in.VMI, in.Template, true, nil)
+			in.Plugged = volumemigration.TemplateForPlugging(in.VMI, in.Template, true, nil)
 			carried(t, in)
 			got := Compare(in)
 			if test.want == "*" {

@@ -85,7 +85,7 @@ type Input struct {
 	Started  *v1.VirtualMachineInstanceSpec
 	VMI      *v1.VirtualMachineInstance
 	Template *v1.VirtualMachineInstanceSpec
-	// Plugged is volumemigration.Held, by which volumes are plugged and unplugged.
+	// Plugged is volumemigration.TemplateForPlugging, by which volumes are plugged and unplugged.
 	Plugged *v1.VirtualMachineInstanceSpec
 	Moves   []volumemigration.Move
 }
@@ -113,7 +113,7 @@ func Compare(in Input) []Change {
 		add(Migration, ReasonCopied, fmt.Sprintf("%s.volumes[%s]", templatePath, move.Volume))
 	}
 	if in.Started != nil {
-		started := volumemigration.Alike(in.Started, &in.VMI.Spec, in.Template, in.Moves)
+		started := volumemigration.WithMovedClaims(in.Started, &in.VMI.Spec, in.Template, in.Moves)
 		from, to := lasting(started), lasting(in.Template)
 		interfaces.level(from, to, &in.VMI.Spec)
 		levelMemoryRequest(from, to)

@@ -167,7 +167,7 @@ func TestWhichWayAChangeReachesTheGuest(t *testing.T) {
 				phase = v1.Running
 			}
 			in := Input{Strategy: test.strategy, VMName: "vm", Started: spec(), VMI: machineOf(phase, spec(test.has...)), Template: spec(test.wants...), Moves: test.moves}
-			in.Plugged = volumemigration.Held(in.VMI, in.Template, true, nil)
+			in.Plugged = volumemigration.TemplateForPlugging(in.VMI, in.Template, true, nil)
 			if test.unknown {
 				in.Started = nil
 			}

@@ -20,8 +20,8 @@ import (
 //	otherwise, and no migration     template has the new claim                     set the old claim
 //	is in flight                    template has the old claim, DataVolume exists  delete it
 //
-// Nothing is stored: the names follow from the VMI (volumemigration.Exits), and its spec has the disk's current claim
-// (decision 342).
+// Nothing is stored: the names follow from the VMI (volumemigration.MovesOffNode), and its spec has the disk's current
+// claim (decision 342).
 type DrainDisk struct {
 	Move  volumemigration.Move
 	Claim *corev1.PersistentVolumeClaim
@@ -43,13 +43,13 @@ func (d *decision) drainDisks() {
 			return
 		}
 	}
-	moves := slices.DeleteFunc(volumemigration.Exits(d.vmi), func(m volumemigration.Move) bool { return !m.Names(&d.VM.Spec.Template.Spec) })
+	moves := slices.DeleteFunc(volumemigration.MovesOffNode(d.vmi), func(m volumemigration.Move) bool { return !m.Names(&d.VM.Spec.Template.Spec) })
 	if len(moves) == 0 {
 		d.dropDestinations()
 		return
 	}
 	if !d.awaitsVMI() {
-		volumemigration.TakeBack(d.VM, d.vmi, moves)
+		volumemigration.RestoreClaims(d.VM, d.vmi, moves)
 		d.needs(NeedTemplate)
 	}
 }
@@ -79,7 +79,7 @@ func (d *decision) nameDestinations(moves []volumemigration.Move) {
 	if all || !ready || d.awaitsVMI() {
 		return
 	}
-	volumemigration.Name(d.VM, moves)
+	volumemigration.WriteNewClaims(d.VM, moves)
 	d.needs(NeedTemplate)
 }
 

@@ -41,7 +41,7 @@ func migratable(vmi *v1.VirtualMachineInstance) {
 }
 
 // away is the move of the disk of a VMI on the claim a.
-var away = volumemigration.Exits(newTestVMI(running, drainedFrom("a")))[0]
+var away = volumemigration.MovesOffNode(newTestVMI(running, drainedFrom("a")))[0]
 
 // destination is the DataVolume that was made for it.
 func destination(edits ...dvEdit) *cdiv1.DataVolume {
@@ -193,7 +193,7 @@ func TestAllDisksAreMovedOrNone(t *testing.T) {
 	if p := decide(o); drainOf(p) != "" {
 		t.Errorf("with one disk that nothing is known of: %s", drainOf(p))
 	}
-	other := volumemigration.Exits(vmi)[1]
+	other := volumemigration.MovesOffNode(vmi)[1]
 	o.DrainDisks = append(o.DrainDisks, DrainDisk{Move: other, Claim: old})
 	p := decide(o)
 	if len(p.CreateDestinations) != 1 || p.CreateDestinations[0].Name != other.To || p.Needs != "" {
@@ -224,7 +224,7 @@ func TestAClaimGoesWithTheVMAsTheOldOneDoes(t *testing.T) {
 		"one that was seen elsewhere": {DataVolume{Name: "other", Object: disk(cdiv1.Succeeded).Object}, false},
 	} {
 		o := Observed{VM: vm, VMI: vmi, Now: now, DataVolumes: []DataVolume{test.dv},
-			DrainDisks: []DrainDisk{{Move: volumemigration.Exits(vmi)[0], Claim: &corev1.PersistentVolumeClaim{}}}}
+			DrainDisks: []DrainDisk{{Move: volumemigration.MovesOffNode(vmi)[0], Claim: &corev1.PersistentVolumeClaim{}}}}
 		p := decide(o)
 		if len(p.CreateDestinations) != 1 || metav1.IsControlledBy(p.CreateDestinations[0], vm) != test.want {
 			t.Errorf("%s: made is %+v", name, p.CreateDestinations)

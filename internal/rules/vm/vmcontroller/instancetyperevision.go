@@ -124,8 +124,8 @@ func (d *decision) keepRevision(to *instancetype.Reference, is *Referred, before
 	return to.StatusOf(name)
 }
 
-// Dropped returns the revisions that a VM no longer uses.
-func Dropped(from, to *v1.VirtualMachine) []string {
+// DroppedRevisions returns the revisions that a VM no longer uses.
+func DroppedRevisions(from, to *v1.VirtualMachine) []string {
 	var out []string
 	for _, ref := range []*v1.InstancetypeStatusRef{from.Status.InstancetypeRef, from.Status.PreferenceRef} {
 		if name := instancetype.RevisionOf(ref); name != "" && name != instancetype.RevisionOf(to.Status.InstancetypeRef) && name != instancetype.RevisionOf(to.Status.PreferenceRef) {

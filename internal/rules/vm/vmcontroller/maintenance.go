@@ -20,7 +20,7 @@ func (d *decision) maintained() bool {
 	return locked
 }
 
-func (d *decision) maintenance() v1.VirtualMachineCondition {
+func (d *decision) maintenanceCondition() v1.VirtualMachineCondition {
 	l, _ := lock.Of(d.o.VM)
 	return v1.VirtualMachineCondition{
 		Type: ConditionMaintenance, Status: corev1.ConditionTrue, Reason: "Locked",

@@ -231,7 +231,7 @@ func (d *decision) decideVMI() {
 	case d.vmi != nil && stop:
 		d.Delete, d.start = true, requested
 	case d.vmi != nil:
-		d.keepOrEnd(requested)
+		d.decideExisting(requested)
 	default:
 		d.start = requested || d.strategy == v1.RunStrategyAlways || d.changedStrategy()
 	}
@@ -251,7 +251,7 @@ func (d *decision) syncTemplate() {
 	vmi := d.vmi.DeepCopy()
 	changed := d.moveVolumes(vmi)
 	if !migration.InFlight(d.vmi) && d.template() != nil {
-		changed = hotplugspec.SyncTemplate(vmi, d.held()) || changed
+		changed = hotplugspec.SyncTemplate(vmi, d.templateForPlugging()) || changed
 		changed = rollout.Carry(d.o.Strategy, vmi, &d.template().Spec) || changed
 	}
 	if changed {
@@ -263,7 +263,7 @@ func (d *decision) hasActiveVMI() bool {
 	return d.vmi != nil && d.vmi.DeletionTimestamp == nil && !d.vmi.IsFinal() && d.VM.Spec.Template != nil
 }
 
-func (d *decision) keepOrEnd(requested bool) {
+func (d *decision) decideExisting(requested bool) {
 	final, failed := d.vmi.IsFinal(), d.vmi.Status.Phase == v1.Failed
 	switch d.strategy {
 	case v1.RunStrategyHalted:
@@ -306,7 +306,7 @@ func (d *decision) changedStrategy() bool {
 }
 
 func (d *decision) createWhenDue() {
-	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.unrecovered() || d.maintained() {
+	if d.After = d.backOff(); d.After > 0 || d.template() == nil || d.conflicting != nil || d.needsRecovery() || d.maintained() {
 		return
 	}
 	// The end of a snapshot or restore changes the VM, which enqueues it.
@@ -335,8 +335,8 @@ func (d *decision) recordStrategy() {
 	d.VM.Status.RunStrategy = d.strategy
 }
 
-// Undone returns the VM with the status for a failed creation, with the sentence in a condition.
-func Undone(o Observed, p Plan, sentence string) *v1.VirtualMachine {
+// CreateFailed returns the VM with the status for a failed creation, with the sentence in a condition.
+func CreateFailed(o Observed, p Plan, sentence string) *v1.VirtualMachine {
 	out := p.VM.DeepCopy()
 	out.Status.RunStrategy = o.VM.Status.RunStrategy
 	out.Status.StateChangeRequests = o.VM.Status.StateChangeRequests

@@ -526,7 +526,7 @@ func newHaltedAfter(vm *v1.VirtualMachine) *v1.VirtualMachine {
 
 func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 	o := Observed{VM: newVM(v1.RunStrategyOnce, requests(start)), Now: now}
-	undone := Undone(o, decide(o), "failed to create the virtual machine instance: quota exceeded")
+	undone := CreateFailed(o, decide(o), "failed to create the virtual machine instance: quota exceeded")
 	if undone.Status.RunStrategy != "" || len(undone.Status.StateChangeRequests) != 1 || undone.Status.Created {
 		t.Errorf("recorded %q, requests %v, created %v", undone.Status.RunStrategy, undone.Status.StateChangeRequests, undone.Status.Created)
 	}
@@ -535,7 +535,7 @@ func TestWhatCouldNotBeDoneIsNotRecorded(t *testing.T) {
 		t.Fatalf("Failure is %+v", c)
 	}
 	o.VM, o.Now = undone, now.Add(time.Minute)
-	again := Undone(o, decide(o), "failed to create the virtual machine instance: quota exceeded")
+	again := CreateFailed(o, decide(o), "failed to create the virtual machine instance: quota exceeded")
 	if *condition.Find(again.Status.Conditions, v1.VirtualMachineFailure) != *c {
 		t.Error("the same failure is written again")
 	}

@@ -18,7 +18,7 @@ const (
 
 const maxGuestOS = 64 // characters: it is one column of a table
 
-func (d *decision) whereabouts() []v1.VirtualMachineCondition {
+func (d *decision) guestConditions() []v1.VirtualMachineCondition {
 	if d.vmi == nil || d.stopping() || d.vmi.Status.Phase != v1.Running {
 		return nil
 	}

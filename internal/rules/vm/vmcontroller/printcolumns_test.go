@@ -52,7 +52,7 @@ func TestAVMSaysWhereItsGuestIsWhileItRuns(t *testing.T) {
 		"no instance":                   {decision{}, ""},
 	} {
 		var said []string
-		for _, cond := range c.d.whereabouts() {
+		for _, cond := range c.d.guestConditions() {
 			said = append(said, cond.Message)
 		}
 		if got := strings.Join(said, " "); got != c.want {

@@ -16,7 +16,7 @@ const (
 // dropCompletedRequests reports whether the next one stops the VMI.
 func (d *decision) dropCompletedRequests() (stop bool) {
 	requests := d.VM.Status.StateChangeRequests
-	for len(requests) > 0 && d.done(&requests[0]) {
+	for len(requests) > 0 && d.isDone(&requests[0]) {
 		requests = requests[1:]
 	}
 	if len(requests) == 0 {
@@ -26,7 +26,7 @@ func (d *decision) dropCompletedRequests() (stop bool) {
 	return requests != nil && requests[0].Action == v1.StopRequest
 }
 
-func (d *decision) done(r *v1.VirtualMachineStateChangeRequest) bool {
+func (d *decision) isDone(r *v1.VirtualMachineStateChangeRequest) bool {
 	switch r.Action {
 	case v1.StopRequest:
 		return d.vmi == nil || r.UID != nil && *r.UID != d.vmi.UID

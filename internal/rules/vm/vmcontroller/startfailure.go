@@ -14,7 +14,7 @@ func (d *decision) trackFailures() {
 	case d.strategy != v1.RunStrategyAlways && d.strategy != v1.RunStrategyRerunOnFailure:
 		d.VM.Status.StartFailure = nil
 	case d.vmi == nil || d.vmi.DeletionTimestamp != nil:
-	case ran(d.vmi):
+	case hasRun(d.vmi):
 		d.VM.Status.StartFailure = nil
 	case d.vmi.Status.Phase == v1.Failed && (failure == nil || failure.LastFailedVMIUID != d.vmi.UID):
 		count := 1
@@ -30,7 +30,7 @@ func (d *decision) trackFailures() {
 	}
 }
 
-func ran(vmi *v1.VirtualMachineInstance) bool {
+func hasRun(vmi *v1.VirtualMachineInstance) bool {
 	for _, t := range vmi.Status.PhaseTransitionTimestamps {
 		if t.Phase == v1.Running {
 			return true

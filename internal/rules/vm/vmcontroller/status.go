@@ -86,7 +86,7 @@ func (d *decision) printable() v1.VirtualMachinePrintableStatus {
 		return d.printableOfVMI()
 	case d.maintained() && d.strategy == v1.RunStrategyHalted:
 		return StatusMaintenance
-	case d.unrecovered():
+	case d.needsRecovery():
 		return v1.VirtualMachineStatusStopped
 	case d.start && d.backOff() > 0:
 		return v1.VirtualMachineStatusCrashLoopBackOff
@@ -180,11 +180,11 @@ func (d *decision) reportConditions() {
 		set(c)
 	}
 	set(d.ready())
-	for _, c := range d.whereabouts() {
+	for _, c := range d.guestConditions() {
 		set(c)
 	}
 	if d.maintained() {
-		set(d.maintenance())
+		set(d.maintenanceCondition())
 	}
 	d.reportFailure()
 	d.reportRestartRequired()
@@ -249,7 +249,7 @@ func (d *decision) reportRestartRequired() {
 	var waiting []rollout.Change
 	if d.vmi != nil && !d.vmi.IsFinal() && d.template() != nil {
 		waiting = slices.DeleteFunc(rollout.Compare(rollout.Input{
-			Strategy: d.o.Strategy, VMName: d.VM.Name, Started: d.o.Started, VMI: d.vmi, Template: &d.template().Spec, Plugged: d.held(), Moves: d.moves.wanted,
+			Strategy: d.o.Strategy, VMName: d.VM.Name, Started: d.o.Started, VMI: d.vmi, Template: &d.template().Spec, Plugged: d.templateForPlugging(), Moves: d.moves.wanted,
 		}), func(c rollout.Change) bool { return c.Way != rollout.Restart })
 	}
 	if len(waiting) == 0 && len(d.moves.refusals) > 0 {

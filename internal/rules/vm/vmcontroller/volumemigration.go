@@ -26,7 +26,7 @@ type moves struct {
 	// wanted are the template's moves for the current VMI, refusals why others are impossible.
 	wanted   []volumemigration.Move
 	refusals []string
-	// left means that the only refusal is volumemigration.Left's.
+	// left means that the only refusal is volumemigration.WhyStillLocal's.
 	left bool
 	// unfinished are recorded moves that are not known to have completed.
 	unfinished []volumemigration.Move
@@ -47,12 +47,12 @@ func (d *decision) compareVolumes() {
 	m, template := &d.moves, &d.VM.Spec.Template.Spec
 	if d.hasActiveVMI() && volumemigration.ByMigration(&d.VM.Spec) {
 		m.wanted, m.refusals = volumemigration.Compare(d.vmi, template)
-		if why := volumemigration.Left(d.vmi, m.wanted); why != "" {
+		if why := volumemigration.WhyStillLocal(d.vmi, m.wanted); why != "" {
 			m.wanted, m.refusals, m.left = nil, []string{why}, true
 		}
 	}
 	recorded := volumemigration.Recorded(&d.VM.Status)
-	m.unfinished = volumemigration.Kept(recorded, d.vmi, template)
+	m.unfinished = volumemigration.Unfinished(recorded, d.vmi, template)
 	if len(m.unfinished) < len(recorded) && !d.o.VMIAsked {
 		// A cache is not enough to forget that disks are being copied.
 		d.needs(NeedVMI)
@@ -92,8 +92,8 @@ func (d *decision) askForDestinations() {
 	}
 }
 
-// unrecovered reports whether the VM must not start with the claims of its template.
-func (d *decision) unrecovered() bool {
+// needsRecovery reports whether the VM must not start with the claims of its template.
+func (d *decision) needsRecovery() bool {
 	return len(d.moves.unfinished) > 0 && (d.vmi == nil || d.vmi.IsFinal())
 }
 
@@ -103,7 +103,7 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	facts := vmistatus.Facts{Now: d.o.Now}
 	renamed := false
 	switch inFlight := migration.InFlight(vmi); {
-	case len(d.moves.wanted) == 0 && d.calm():
+	case len(d.moves.wanted) == 0 && d.reportsNoCopies():
 		return !inFlight && d.rename(vmi)
 	case inFlight && (len(under) == 0 || slices.Equal(under, d.moves.wanted)):
 		return false
@@ -145,15 +145,16 @@ func keptBy(vmi *v1.VirtualMachineInstance) string {
 	return ". This waits: " + c.Message
 }
 
-// calm reports whether the VMI's status says nothing about disks to copy, except that earlier ones were given up.
-func (d *decision) calm() bool {
+// reportsNoCopies reports whether the VMI's status says nothing about disks to copy, except that earlier ones were
+// given up.
+func (d *decision) reportsNoCopies() bool {
 	c := condition.Find(d.vmi.Status.Conditions, v1.VirtualMachineInstanceVolumesChange)
 	return c == nil || c.Status == corev1.ConditionFalse && c.Reason == v1.VirtualMachineInstanceReasonVolumesChangeCancellation &&
 		len(d.vmi.Status.MigratedVolumes) == 0
 }
 
-func (d *decision) held() *v1.VirtualMachineInstanceSpec {
-	return volumemigration.Held(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
+func (d *decision) templateForPlugging() *v1.VirtualMachineInstanceSpec {
+	return volumemigration.TemplateForPlugging(d.vmi, &d.template().Spec, volumemigration.ByMigration(&d.VM.Spec), d.moves.unfinished)
 }
 
 func (d *decision) rename(vmi *v1.VirtualMachineInstance) bool {
@@ -161,7 +162,7 @@ func (d *decision) rename(vmi *v1.VirtualMachineInstance) bool {
 }
 
 func (d *decision) reportRecovery() {
-	if !d.unrecovered() {
+	if !d.needsRecovery() {
 		condition.Drop(&d.VM.Status.Conditions, v1.VirtualMachineManualRecoveryRequired)
 		return
 	}

@@ -55,7 +55,7 @@ func Unplaced(disks placement.Plan, pod *corev1.Pod) *vmistatus.Obstacle {
 	return verdictOn(pod)
 }
 
-func (d *decision) disksReady() {
+func (d *decision) reportDisksReady() {
 	wait := &d.facts.Wait
 	wait.Provisioning = vmistatus.Known("")
 	wait.Unscheduled = none

@@ -20,7 +20,7 @@ const ReasonMaintenance = "Maintenance"
 // VMI without a VM, read from the API server after the pod. A gated pod does not write, but one with the lock may lose its
 // gate at any moment. Every later read shows it, as it does a launcher pod with a node.
 func MaintainerOn(claims []string, pod *corev1.Pod, of lock.Machine) (Rival, bool) {
-	r := Rival{Pod: pod.Name, Maintains: lock.For(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time, Claim: writtenOf(claims, pod)}
+	r := Rival{Pod: pod.Name, Maintains: lock.For(pod), UID: pod.UID, Created: pod.CreationTimestamp.Time, Claim: claimWrittenBy(claims, pod)}
 	holder := of != nil && lock.HeldBy(of, pod) && !lock.Ended(pod)
 	return r, r.Claim != "" && (holder || lock.MayWrite(pod))
 }
@@ -48,7 +48,7 @@ func Maintained(vmi *v1.VirtualMachineInstance) bool {
 	return locked || lock.Wanted(vmi)
 }
 
-func (d *decision) maintain() {
+func (d *decision) reportMaintenance() {
 	l, locked := lock.Of(d.o.VMI)
 	m := &vmistatus.Maintain{Locked: locked}
 	switch {
@@ -91,7 +91,7 @@ func (d *decision) decideAnew() bool {
 	default:
 		delete(d.p.VMI.Labels, v1.NodeNameLabel)
 		delete(d.p.VMI.Labels, v1.MigrationTargetNodeNameLabel)
-		d.maintain()
+		d.reportMaintenance()
 	}
 	return true
 }

@@ -84,7 +84,7 @@ func (d *decision) setSideState(s *side) bool {
 		d.p.Needs = s.needNode
 		return false
 	case s.pod == nil:
-		left, silent := leftOf(d.o.VMI, s.node, s.since, d.o.Now)
+		left, silent := guestTimeLeft(d.o.VMI, s.node, s.since, d.o.Now)
 		if s.silent, s.state = silent, switchover.PodGoes; left <= 0 {
 			s.state = switchover.PodEnded
 		}
@@ -184,7 +184,7 @@ func (d *decision) switchNode(target *corev1.Pod) {
 	m := d.o.VMI.Status.MigrationState
 	d.facts.Migration.Arrived = &vmistatus.Arrival{Image: d.o.VMI.Status.LauncherContainerImageVersion, Volumes: hotplug.Arrive(d.o.VMI)}
 	if target != nil {
-		d.facts.Migration.Arrived.Image = imageOf(target)
+		d.facts.Migration.Arrived.Image = computeImage(target)
 		gate := podstatus.Condition(target, launcherpod.GuestGate)
 		d.p.OpenGate = gate == nil || gate.Status != corev1.ConditionTrue
 	}
@@ -216,7 +216,7 @@ func (d *decision) reportCurrent(current *side) {
 	case current.state == switchover.PodEnded:
 		// applyMigrationStep decides for the target.
 	case current.pod == nil:
-		pod := d.pod(vmistatus.PodGone)
+		pod := d.podFact(vmistatus.PodGone)
 		pod.Since, pod.Silent = current.since, current.silent
 		d.facts.Pod = vmistatus.Known(pod)
 	case current.pod.DeletionTimestamp != nil, MarksNodeLost(current.pod):
@@ -239,8 +239,8 @@ func (d *decision) otherEnded() (ended, settled bool) {
 	return other.state == switchover.PodEnded, true
 }
 
-// TellOfMigration returns the VMI with facts about a migration. The target's virt-handler finds the VMI by its label.
-func TellOfMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, now time.Time) *v1.VirtualMachineInstance {
+// WithMigration returns the VMI with facts about a migration. The target's virt-handler finds the VMI by its label.
+func WithMigration(vmi *v1.VirtualMachineInstance, m vmistatus.Migration, now time.Time) *v1.VirtualMachineInstance {
 	out := withoutItsSpec(vmi)
 	out.Status = vmistatus.Project(vmi, vmistatus.Controller, vmistatus.Facts{Now: now, Migration: m})
 	if state := out.Status.MigrationState; m.Begin != nil && state != nil && state.MigrationUID == m.Begin.UID {

@@ -327,7 +327,7 @@ func TestTheLabelGoesWithTheMigration(t *testing.T) {
 		"it can't begin, because another one goes on": {moving(), vmistatus.Migration{Of: "n", Begin: begin}, "b"},
 		"it is to be aborted":                         {moving(), vmistatus.Migration{Of: "m", Abort: true}, "b"},
 	} {
-		if got := TellOfMigration(c.vmi, c.m, now).Labels[v1.MigrationTargetNodeNameLabel]; got != c.label {
+		if got := WithMigration(c.vmi, c.m, now).Labels[v1.MigrationTargetNodeNameLabel]; got != c.label {
 			t.Errorf("%s: the label is %q, want %q", name, got, c.label)
 		}
 	}

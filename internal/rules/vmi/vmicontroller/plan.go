@@ -225,7 +225,7 @@ func (d *decision) decideWaiting() {
 		return
 	case Maintained(d.o.VMI):
 		d.p.DeletePod = d.p.DeletePod || d.o.Pod != nil && d.o.Pod.DeletionTimestamp == nil && d.bond() != launcherpod.Foreign
-		d.maintain()
+		d.reportMaintenance()
 		return
 	}
 	for _, c := range startChecks {
@@ -256,7 +256,7 @@ func (d *decision) decideHandedOver() {
 		// virt-handler ends the guest, and then the pod's end is observed.
 	case o.Pod.DeletionTimestamp != nil, MarksNodeLost(o.Pod):
 		d.reportInterrupted()
-	case o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod):
+	case o.VMI.Status.Phase == v1.Scheduled && isBeingPrepared(o.Pod):
 		d.reportPreparation()
 	case o.VMI.Status.Phase == v1.Scheduled:
 		d.facts.Obstacle = containerObstacle(o.Pod)

@@ -37,9 +37,9 @@ func (d *decision) decideVanished() {
 		d.p.Needs = NeedNode
 		return
 	}
-	pod := d.pod(vmistatus.PodGone)
+	pod := d.podFact(vmistatus.PodGone)
 	pod.Since = vmistatus.MissedSince(o.VMI, o.Now)
-	left, silent := leftOf(o.VMI, o.Node, pod.Since, o.Now)
+	left, silent := guestTimeLeft(o.VMI, o.Node, pod.Since, o.Now)
 	if left <= 0 {
 		d.facts.End = vmistatus.EndOfPodGone()
 		return
@@ -48,8 +48,8 @@ func (d *decision) decideVanished() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-// leftOf returns when the guest of a gone pod is checked again, zero if it has ended.
-func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
+// guestTimeLeft returns when the guest of a gone pod is checked again, zero if it has ended.
+func guestTimeLeft(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.Time) (left time.Duration, silent string) {
 	ready, why := nodeReady(node)
 	switch {
 	case node != nil && slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService }):
@@ -66,7 +66,7 @@ func leftOf(vmi *v1.VirtualMachineInstance, node *corev1.Node, since, now time.T
 // Kubernetes only marks pods whose container it has seen running, so for others the node is read.
 func (d *decision) reportInterrupted() {
 	o := &d.o
-	unseen := o.VMI.Status.Phase == v1.Scheduled && beingMade(o.Pod)
+	unseen := o.VMI.Status.Phase == v1.Scheduled && isBeingPrepared(o.Pod)
 	lost := MarksNodeLost(o.Pod) || unseen
 	if lost && !o.NodeAsked {
 		d.p.Needs = NeedNode
@@ -75,7 +75,7 @@ func (d *decision) reportInterrupted() {
 	if unseen {
 		d.p.After = nodePause
 	}
-	pod := d.pod(vmistatus.PodSilent)
+	pod := d.podFact(vmistatus.PodSilent)
 	ready, why := nodeReady(o.Node)
 	if lost = lost && (ready == nil || ready.Status != corev1.ConditionTrue); lost {
 		pod.Silent = why

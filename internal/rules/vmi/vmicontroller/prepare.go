@@ -37,8 +37,8 @@ const (
 	preparationInterval = 20 * time.Second
 )
 
-// beingMade reports whether the node still prepares the pod.
-func beingMade(pod *corev1.Pod) bool {
+// isBeingPrepared reports whether the node still prepares the pod.
+func isBeingPrepared(pod *corev1.Pod) bool {
 	status := computeStatus(pod)
 	return status == nil || status.State.Waiting != nil && status.State.Waiting.Reason == "ContainerCreating"
 }
@@ -63,7 +63,7 @@ func (d *decision) reportPreparation() {
 		d.p.Needs = NeedNode
 		return
 	}
-	pod := d.pod(vmistatus.PodThere)
+	pod := d.podFact(vmistatus.PodThere)
 	if placement.NodeLost(o.Node, o.Now) {
 		_, pod.Silent = nodeReady(o.Node)
 		pod.State = vmistatus.PodUnseen
@@ -71,7 +71,7 @@ func (d *decision) reportPreparation() {
 	d.facts.Pod = vmistatus.Known(pod)
 }
 
-func (d *decision) pod(state vmistatus.PodState) vmistatus.Pod {
+func (d *decision) podFact(state vmistatus.PodState) vmistatus.Pod {
 	out := vmistatus.Pod{State: state, Node: d.o.VMI.Status.NodeName}
 	if d.o.Pod != nil {
 		out.Name = d.o.Pod.Name

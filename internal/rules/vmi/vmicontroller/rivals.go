@@ -59,7 +59,7 @@ func GuestOn(name string, claims []string, pod *corev1.Pod) (Rival, bool) {
 	if launcherpod.IsNamedFor(pod, name) {
 		return r, true
 	}
-	r.Claim = writtenOf(claims, pod)
+	r.Claim = claimWrittenBy(claims, pod)
 	return r, r.Claim != ""
 }
 
@@ -80,7 +80,7 @@ func WrittenBy(claims []string, vmi *v1.VirtualMachineInstance) string {
 	return ""
 }
 
-func writtenOf(claims []string, pod *corev1.Pod) string {
+func claimWrittenBy(claims []string, pod *corev1.Pod) string {
 	for _, claim := range claims {
 		if _, writes := pod.Labels[launcherpod.ClaimLabel(claim)]; writes {
 			return claim
@@ -98,7 +98,7 @@ func Abandoned(pod *corev1.Pod, instance types.UID) bool {
 
 func (d *decision) awaitRivals() {
 	d.facts.Wait.Phase = firstPhase(d.o.VMI)
-	d.disksReady()
+	d.reportDisksReady()
 	d.reportRivals()
 }
 

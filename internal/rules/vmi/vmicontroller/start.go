@@ -40,7 +40,7 @@ var startChecks = []struct {
 		},
 		nothing},
 	{"the claim of the VM's state is not the VM's",
-		func(d *decision) bool { return d.o.Pod == nil && d.badState() != nil },
+		func(d *decision) bool { return d.o.Pod == nil && d.checkState() != nil },
 		(*decision).awaitState},
 	// An absent claim was read from the API server.
 	{"the claim of the VM's state is not there",
@@ -103,7 +103,7 @@ func (d *decision) bond() launcherpod.Bond { return launcherpod.BondOf(d.o.Pod, 
 // An outdated cache does no harm: a second creation fails by the pod's name.
 func (d *decision) createPod() {
 	d.p.CreatePod = true
-	d.disksReady()
+	d.reportDisksReady()
 	d.facts.Obstacle = none
 	d.facts.Wait.Phase, d.facts.Wait.For = v1.Scheduling, waitingForNode
 	d.unreported = schedulerPatience
@@ -149,7 +149,7 @@ func (d *decision) handOver() {
 	pod := d.o.Pod
 	h := &vmistatus.HandOver{
 		Pod: pod.UID, Node: pod.Spec.NodeName, Created: pod.CreationTimestamp.Time, User: layout.QEMUUser,
-		QOS: cmp.Or(pod.Status.QOSClass, corev1.PodQOSBurstable), Image: imageOf(pod),
+		QOS: cmp.Or(pod.Status.QOSClass, corev1.PodQOSBurstable), Image: computeImage(pod),
 	}
 	d.facts.HandOver, d.facts.Obstacle = h, none
 	setLabel(d.p.VMI, v1.NodeNameLabel, h.Node)
@@ -162,7 +162,7 @@ func setLabel(vmi *v1.VirtualMachineInstance, key, value string) {
 	vmi.Labels[key] = value
 }
 
-func imageOf(pod *corev1.Pod) string {
+func computeImage(pod *corev1.Pod) string {
 	for i := range pod.Spec.Containers {
 		if c := &pod.Spec.Containers[i]; c.Name == layout.ComputeContainer {
 			return c.Image

@@ -23,7 +23,7 @@ func (d *decision) stateClaim() *corev1.PersistentVolumeClaim {
 	return d.o.Claims[at].Claim
 }
 
-func (d *decision) badState() error {
+func (d *decision) checkState() error {
 	claim := d.stateClaim()
 	if claim == nil {
 		return nil
@@ -35,7 +35,7 @@ func (d *decision) badState() error {
 func (d *decision) awaitState() {
 	d.p.Disks.Create = false // the provisioning pod would bind the claim
 	d.p.After = rivalPause
-	d.facts.Wait.Phase, d.facts.Wait.For = firstPhase(d.o.VMI), d.badState().Error()
+	d.facts.Wait.Phase, d.facts.Wait.For = firstPhase(d.o.VMI), d.checkState().Error()
 	d.facts.Obstacle = vmistatus.Known(&vmistatus.Obstacle{Reason: ReasonStateClaim, Message: d.facts.Wait.For})
 }
 
