@@ -171,7 +171,7 @@ type state struct {
 	// group is the VolumeGroupSnapshot to create, named the content with its members' names.
 	group *NewGroup
 	named *snapshotv1.VirtualMachineSnapshotContent
-	// These are failures: another's object has the name, a group or member is gone, or the group has the wrong volumes.
+	// Failures: another owner's object has the name, a group or member is gone, or the group has the wrong volumes.
 	foreign, lost, strange string
 	// made counts the existing ones. token is their common token; mixed means that they differ.
 	made  int

@@ -22,8 +22,8 @@ type Class struct {
 	Default bool
 }
 
-// OnClaims returns the names of volumes whose content is on a claim, with the claim's. The claim below an overlay is
-// no state of the VM.
+// OnClaims returns the names of volumes whose content is on a claim, with the claims' names. It omits the claim below an
+// overlay, which is not the VM's state.
 func OnClaims(volumes []v1.Volume) [][2]string {
 	var out [][2]string
 	for i := range volumes {

@@ -34,25 +34,25 @@
 //	label disk-of-… of claims      virt-controller; but anybody may, so that it proves nothing
 //	VM status.snapshotInProgress   virt-controller: the lock
 //
-// While a VM is locked it gets no VMI, and its owner may not exchange its disks or start it.
+// A locked VM gets no VMI, and its owner may not exchange its disks or start it.
 //
 // Failures:
-//   - virt-controller between two actions: every name follows from the snapshot's UID, so a repeated creation has no
-//     effect. Failed is written before the cleanup, which is repeated while the status is Failed.
-//   - The storage driver: the snapshot waits until its deadline, then it is Failed. The VM is unlocked once the cuts are
-//     taken, or with Failed.
-//   - virt-controller while the guest is held: the guest continues at the hold's deadline. The next virt-controller
-//     continues if the hold lasts with the token of all VolumeSnapshots, and else fails the snapshot.
-//   - virt-handler, virt-api, the guest's node: likewise. The end of the hold waits for none of them.
-//   - The guest, its QEMU, its place: the token is no longer valid. Failed.
-//   - The VM: Failed, if a cut is missing. Afterwards its end changes nothing.
-//   - The snapshot: its finalizer stays until the VM is unlocked. Its content goes by ownership, unless it is to be
-//     retained; VolumeSnapshots go with their content likewise.
+//   - virt-controller ends between two actions: every name follows from the snapshot's UID, so a repeated creation has
+//     no effect. Failed is written before the cleanup, which is repeated while the status is Failed.
+//   - The storage driver fails: the snapshot is Failed at its deadline. The VM is unlocked when the cuts are taken, or
+//     with Failed.
+//   - virt-controller ends while the guest is held: the guest continues at the hold's deadline. The next virt-controller
+//     continues if the hold still has the token of all VolumeSnapshots, and else fails the snapshot.
+//   - virt-handler, virt-api or the guest's node fails: the same. The end of the hold waits for none of them.
+//   - The guest or its QEMU ends, or the guest leaves its node: the token becomes invalid, and the snapshot fails.
+//   - The VM is deleted: the snapshot fails if a cut is missing. Later the deletion has no effect.
+//   - The snapshot is deleted: its finalizer stays until the VM is unlocked. Its content is deleted by ownership unless
+//     it is to be retained, and so are the content's VolumeSnapshots.
 //
 // Invariants:
 //   - A content names every disk of the VM that can be snapshotted, and is not ready to use before all are. A failed
 //     snapshot has no content.
 //   - A content with a creation time has cuts of one point in time: no guest wrote between the first and the last,
-//     because there was none or one hold lasted over all of them; or the storage took exactly its volumes at once.
-//   - A cut is only taken while the VM is locked. No guest is held past its deadline (virt-launcher).
+//     because there was none or one hold covered all of them; or the storage took exactly its volumes at once.
+//   - A cut is taken only while the VM is locked. No guest is held past its deadline (virt-launcher).
 package snapshot

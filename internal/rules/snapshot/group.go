@@ -25,7 +25,7 @@ const Unheld = "unheld"
 
 // Group is an observed VolumeGroupSnapshot. Driver, Taken and Cuts come from an object that only the driver writes.
 type Group struct {
-	// Both are as in VolumeSnapshot.
+	// See VolumeSnapshot.
 	Owner, Token string
 	// Ends means that it is being deleted.
 	Ends   bool
@@ -146,8 +146,8 @@ func (d *decision) labels(content *snapshotv1.VirtualMachineSnapshotContent) *La
 	return l
 }
 
-// free reports whether a group may be snapshotted without a hold: no agent can freeze the guest's file systems, so a
-// stop would gain nothing. A paused guest is held, so that it stays paused.
+// free reports whether a group may be snapshotted without a hold: without an agent that can freeze the guest's file
+// systems, a stop would gain nothing. A paused guest is held, so that it stays paused.
 func free(vmi *v1.VirtualMachineInstance) bool {
 	return !condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstanceAgentConnected) &&
 		!condition.IsTrue(vmi.Status.Conditions, v1.VirtualMachineInstancePaused)
@@ -227,8 +227,8 @@ func handles(o Observed) []string {
 	return out
 }
 
-// strangers returns why a group does not have exactly the content's disks. It compares volumes, since anybody who may
-// write claims can change their labels.
+// strangers returns why a group does not have exactly the content's disks. It compares volumes, since users can change
+// the claims' labels.
 func strangers(o Observed) string {
 	var lacks []string
 	wanted := handles(o)

@@ -19,8 +19,8 @@ import (
 // Finalizer keeps a snapshot until its VM is unlocked.
 const Finalizer = "snapshot.kubevirt.io/vmsnapshot-protection"
 
-// Requeue intervals: while the VM is locked, and thus can't start; while only the storage driver has to finish; and
-// while the snapshot waits for something else.
+// Requeue intervals: while the VM is locked, and so can't start; while only the storage driver must finish; and while the
+// snapshot waits for something else.
 const (
 	whileLocked = 250 * time.Millisecond
 	whileStored = time.Second
@@ -94,7 +94,7 @@ type Plan struct {
 	// Labels is changed before the content or Group is created.
 	Labels    *Labels
 	Revisions []string
-	// Either is to be created.
+	// One of these must be created.
 	Cuts  []NewVolumeSnapshot
 	Group *NewGroup
 	// Timeout limits the hold on the guest.
@@ -160,7 +160,7 @@ func (d *decision) decideDeletion() {
 	case d.locked():
 		d.Step = Unlock
 	case incomplete && d.content() && !ready(d.o.Content):
-		// It can't be used, whatever the deletion policy.
+		// The incomplete content is useless, whatever the deletion policy.
 		d.Step = Discard
 	default:
 		d.Step = Release
@@ -348,7 +348,7 @@ func (d *decision) recordTaken(state state) {
 		d.Content, d.Step = state.reported(d.o.Content), Report
 	case d.locked():
 		if state.token != "" && (state.token != Unheld || !state.ready) {
-			// The hold is not read once the VM is unlocked; that there was none is known longer.
+			// The hold is not read after the VM is unlocked; that there was none stays known.
 			d.Snapshot.Status.CreationTime = state.taken
 			d.indicate(state)
 		}

@@ -17,12 +17,13 @@
 //	target                   created by the restore; the clone never writes a VM
 //
 // Failures:
-//   - virt-controller between two actions: names follow from the clone's UID, so a repeated creation has no effect.
+//   - virt-controller ends between two actions: names follow from the clone's UID, so a repeated creation has no effect.
 //     Failed and Succeeded are written before any deletion, and deletions are repeated until the status names neither
 //     object.
-//   - The clone: both are deleted by ownership. The end of the restore deletes claims that no VM uses.
-//   - The snapshot or the restore, deleted by a user: created again, unless the VM has the restore's annotation.
-//   - The source VM: the snapshot fails, unless it has its cuts; then its end changes nothing.
+//   - The clone is deleted: snapshot and restore are deleted by ownership. The end of the restore deletes claims that no
+//     VM uses.
+//   - A user deletes the snapshot or the restore: it is created again, unless the VM has the restore's annotation.
+//   - The source VM is deleted: the snapshot fails, unless it already has its cuts.
 //
 // Invariants:
 //   - A VM that existed before the restore is never changed.

@@ -33,7 +33,7 @@ func parse(texts []string) ([]vmpatch.Operation, error) {
 	}
 	faults := []error{err}
 	for i := range texts {
-		// One by one, since some may not be readable.
+		// Each alone, since some may be invalid.
 		one, err := vmpatch.Parse(texts[i : i+1])
 		if err == nil && !slices.ContainsFunc(mayPatch, func(path string) bool { return one[0].Path == path || strings.HasPrefix(one[0].Path, path+"/") }) {
 			faults = append(faults, fmt.Errorf("patch %d is of %q; a clone's patches are of %s", i+1, one[0].Path, strings.Join(mayPatch, ", ")))

@@ -144,7 +144,7 @@ func (d *decision) progress() {
 	}
 	switch restored := d.o.Restore; {
 	case restored == nil && d.o.Target != nil && strings.HasPrefix(d.o.Target.Annotations[restore.LastRestore], RestoreName(d.o.Clone)+"-"):
-		// The clone's restore, which is gone, made the target.
+		// The restore, which is gone, has made the target.
 		d.complete()
 	case restored == nil && d.o.Target != nil:
 		d.fail(ReasonTargetExists, fmt.Sprintf("the VM %s exists already: a clone makes a new one", *status.TargetName))
@@ -246,7 +246,7 @@ func Owner(target *v1.VirtualMachine) metav1.OwnerReference {
 	}
 }
 
-// The restore goes before the snapshot: it may have claims to delete.
+// deleteTemporary deletes the restore before the snapshot, because the restore may have claims to delete.
 func (d *decision) deleteTemporary() {
 	r, s, status := d.o.Restore, d.o.Snapshot, &d.Clone.Status
 	switch {

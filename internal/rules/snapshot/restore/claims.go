@@ -26,8 +26,8 @@ const (
 	SourceNamespaceLabel = "restore.kubevirt.io/source-vm-namespace"
 )
 
-// SourceOf returns the VM from whose snapshot a claim was restored, "" for another claim. Anybody can write labels: one about
-// a VM of another namespace does not count.
+// SourceOf returns the VM from whose snapshot a claim was restored, "" for another claim. Users can write labels, so one
+// with a VM of another namespace does not count.
 func SourceOf(claim *corev1.PersistentVolumeClaim) string {
 	if claim.Labels[SourceNamespaceLabel] != claim.Namespace {
 		return ""
@@ -153,7 +153,7 @@ func (d *decision) fill(claim *corev1.PersistentVolumeClaim, to *snapshotv1.Volu
 	}
 }
 
-// users leaves out labels and annotations that programs maintain, which would be wrong for the new claim.
+// users omits labels and annotations that programs maintain, which would be wrong for the new claim.
 func users(was, asked map[string]string) map[string]string {
 	out := maps.Clone(was)
 	if out == nil {

@@ -20,12 +20,12 @@
 // once the VM is locked and every VolumeSnapshot is ready. From then on, as after the switch, a restore does not fail.
 //
 // Failures:
-//   - virt-controller between two actions: claims have names that follow from the restore, and its UID as an annotation;
-//     an annotation of the VM names its last restore. So each write is made once.
-//   - A claim before the switch: created again. The content or a VolumeSnapshot: Failed, and the restore's claims are
-//     deleted.
-//   - The target: likewise, until the garbage collector deletes the restore with it. The restore itself: its finalizer
-//     stays until its unused claims are deleted and the VM is unlocked.
+//   - virt-controller ends between two actions: claims' names follow from the restore, and an annotation has its UID; an
+//     annotation of the VM names its last restore. So each write is made once.
+//   - A claim is deleted before the switch: it is created again.
+//   - The content or a VolumeSnapshot is deleted: the restore fails, and its claims are deleted.
+//   - The target is deleted: the same, until the garbage collector deletes the restore with it.
+//   - The restore is deleted: its finalizer stays until its unused claims are deleted and the VM is unlocked.
 //
 // Invariants:
 //   - A VM is restored with all of the content's disks or not at all.

@@ -34,7 +34,7 @@ func (d *decision) manifest(volumes []snapshotv1.VolumeRestore) (*v1.VirtualMach
 	if vm.Spec.Template == nil {
 		return nil, fmt.Errorf("the VM of the snapshot has no template")
 	}
-	// An old content may have no UUID. Then its guest had this one.
+	// The guest of an old content without a UUID had this one.
 	firmware.Persist(&vm.Spec.Template.Spec, vm.Name)
 	if err := d.useClaims(vm, volumes); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func (d *decision) inPlace() *v1.VirtualMachine {
 	vm.Spec.Running, vm.Spec.RunStrategy = running, strategy
 	keepShape(vm, was)
 	if writers := was.Annotations[layout.AnnCloneWriters]; writers != "" {
-		// The templates return with the rights with which they were written.
+		// The restored templates keep their writers' rights.
 		metav1.SetMetaDataAnnotation(&vm.ObjectMeta, layout.AnnCloneWriters, writers)
 	}
 	return vm

@@ -102,11 +102,11 @@ func Decide(o Observed) Plan {
 	}
 	switch {
 	case o.Restore.DeletionTimestamp != nil:
-		d.goAway()
+		d.decideDeletion()
 	case Complete(o.Restore):
 		// Later changes are not the restore's.
 	case Failed(o.Restore):
-		d.takeBack()
+		d.undo()
 	case !slices.Contains(o.Restore.Finalizers, Finalizer):
 		d.Step = Hold
 	case d.switched():
@@ -132,8 +132,8 @@ func (d *decision) locked() bool {
 	return d.o.VM != nil && d.o.VM.Status.RestoreInProgress != nil && *d.o.VM.Status.RestoreInProgress == d.o.Restore.Name
 }
 
-// A restore whose switch was made is finished, any other undone.
-func (d *decision) goAway() {
+// decideDeletion finishes a restore that has made its switch, and undoes any other.
+func (d *decision) decideDeletion() {
 	switch {
 	case !slices.Contains(d.o.Restore.Finalizers, Finalizer):
 		return
@@ -143,7 +143,7 @@ func (d *decision) goAway() {
 			return
 		}
 	case !Complete(d.o.Restore):
-		d.takeBack()
+		d.undo()
 		if d.Step != Rest {
 			return
 		}
@@ -151,8 +151,8 @@ func (d *decision) goAway() {
 	d.Step = Release
 }
 
-func (d *decision) takeBack() {
-	// A claim that has replaced the target's is its disk, finished or not.
+func (d *decision) undo() {
+	// A claim that has replaced the target's is the target's disk, complete or not.
 	replaced := policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.locked()
 	switch made := d.made(); {
 	case len(made) > 0 && !d.switched() && !replaced:
@@ -322,7 +322,7 @@ func (d *decision) restore() {
 
 type progressOfClaims struct {
 	missing, inTheWay []*corev1.PersistentVolumeClaim
-	// awaited is an obstacle that will go.
+	// awaited is a temporary obstacle.
 	awaited string
 	// reason and failure are set if a claim is impossible.
 	reason, failure string
@@ -395,7 +395,7 @@ func (d *decision) judgeExisting(p *progressOfClaims, backup *snapshotv1.VolumeB
 	}
 }
 
-// abandon waits instead if a claim of the target that the restore was to replace is gone.
+// abandon fails the restore. It waits instead if a claim of the target that the restore replaces is gone.
 func (d *decision) abandon(reason, message string) {
 	replaces := policy(d.o.Restore) == snapshotv1.VolumeRestorePolicyInPlace && d.verb == identity.RestoreInPlace
 	if replaces && slices.ContainsFunc(d.names(), func(name string) bool {
@@ -428,7 +428,7 @@ func (d *decision) waits(claim *corev1.PersistentVolumeClaim) bool {
 	return claim.Spec.StorageClassName != nil && d.o.Waits[*claim.Spec.StorageClassName]
 }
 
-// finish follows the switch.
+// finish decides the actions after the switch.
 func (d *decision) finish() {
 	if d.adopts() || !d.finishState() {
 		return
