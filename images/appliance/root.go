@@ -31,6 +31,9 @@ var left = []string{"debootstrap", "grub2-common", "extlinux", "syslinux", "qemu
 
 func writeRoot(ctx context.Context, to string, tree debian.Tree) error {
 	root := rootfs.New()
+	if tree.Merged() {
+		root.MergeUsr()
+	}
 	for _, name := range []string{"/dev", "/proc", "/sys", "/run", "/sysroot", "/root", "/var/log", "/var/lib", "/etc/lvm"} {
 		root.Dir(name, 0o755)
 	}
@@ -47,7 +50,7 @@ func writeRoot(ctx context.Context, to string, tree debian.Tree) error {
 	root.File("/etc/group", 0o644, []byte("root:x:0:\ntty:x:5:\ndisk:x:6:\nkmem:x:15:\ndialout:x:20:\ncdrom:x:24:\n"))
 	// Debian's alternatives are not set up without maintainer scripts.
 	root.Symlink("/usr/bin/awk", "gawk")
-	version, err := addModules(root, tree)
+	version, err := addModules(ctx, root, tree)
 	if err != nil {
 		return err
 	}
@@ -127,9 +130,9 @@ func listed(tree debian.Tree) (map[string]bool, error) {
 // Documentation and boot files are useless in the machine.
 func excluded(name string) bool {
 	for _, prefix := range []string{
-		"/boot/", "/lib/modules/", "/usr/share/doc", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/i18n/",
+		"/boot/", "/lib/modules/", "/usr/lib/modules/", "/usr/share/doc", "/usr/share/man/", "/usr/share/locale/", "/usr/share/info/", "/usr/share/i18n/",
 		"/usr/share/lintian/", "/usr/share/bug/", "/usr/share/bash-completion/", "/usr/share/zsh/", "/usr/share/perl", "/usr/lib/python",
-		"/usr/share/initramfs-tools/", "/usr/share/zoneinfo/", "/lib/udev/hwdb.d/", "/usr/share/gcc", "/usr/include/", "/usr/lib/x86_64-linux-gnu/tc/", "/usr/lib/x86_64-linux-gnu/gconv/",
+		"/usr/share/initramfs-tools/", "/usr/share/zoneinfo/", "/lib/udev/hwdb.d/", "/usr/lib/udev/hwdb.d/", "/usr/share/gcc", "/usr/include/", "/usr/lib/x86_64-linux-gnu/tc/", "/usr/lib/x86_64-linux-gnu/gconv/",
 	} {
 		if strings.HasPrefix(name, prefix) {
 			return true
@@ -208,7 +211,7 @@ func eachEntry(archive string, do func(*tar.Header, []byte) error) error {
 	}
 }
 
-func addModules(root *rootfs.FS, tree debian.Tree) (string, error) {
+func addModules(ctx context.Context, root *rootfs.FS, tree debian.Tree) (string, error) {
 	folders, err := tree.Glob("/lib/modules/*")
 	if err != nil {
 		return "", err
@@ -218,18 +221,19 @@ func addModules(root *rootfs.FS, tree debian.Tree) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("reading the list of modules: %w", err)
 	}
-	copyOne := func(name string) error { return root.Copy(name, tree.Path(name)) }
 	for _, name := range []string{"modules.builtin", "modules.builtin.modinfo", "modules.order"} {
-		if err := copyOne(path.Join(folder, name)); err != nil {
+		if err := root.Copy(path.Join(folder, name), tree.Path(path.Join(folder, name))); err != nil {
 			return "", err
 		}
 	}
 	for _, name := range debian.ParseList(string(list)) {
-		err := filepath.WalkDir(tree.Path(path.Join(folder, "kernel", name)), func(place string, entry fs.DirEntry, err error) error {
+		err := filepath.WalkDir(debian.FindModule(tree.Path(path.Join(folder, "kernel", name))), func(place string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
 			}
-			return copyOne(strings.TrimPrefix(place, tree.Root))
+			module, err := debian.ReadModule(ctx, place)
+			root.File(debian.PlainModule(strings.TrimPrefix(place, tree.Root)), 0o644, module)
+			return err
 		})
 		if err != nil {
 			return "", fmt.Errorf("gathering the modules in %s: %w", name, err)

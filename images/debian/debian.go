@@ -12,6 +12,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -45,7 +46,13 @@ func Extract(ctx context.Context, cache string, packages []string) (Tree, error)
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Tree{}, fmt.Errorf("making the package cache: %w", err)
 	}
-	if err := Whole(tree.Root, func(made, _ string) error { return unpack(ctx, made, packages) }); err != nil {
+	err := Whole(tree.Root, func(made, _ string) error {
+		if err := unpack(ctx, made, packages); err != nil {
+			return err
+		}
+		return mergeUsr(made)
+	})
+	if err != nil {
 		return Tree{}, err
 	}
 	return tree, nil
@@ -64,6 +71,27 @@ func unpack(ctx context.Context, root string, packages []string) error {
 		return fmt.Errorf("unpacking %s: %w\n%s", strings.Join(packages, ", "), err, bytes.TrimSpace(out))
 	}
 	return nil
+}
+
+// mergeUsr links /bin and its like to their folders below /usr, unless a package has them. Debian's installer makes these
+// links.
+func mergeUsr(root string) error {
+	for _, name := range rootfs.Merged {
+		target := filepath.Join("usr", name)
+		if _, err := os.Stat(filepath.Join(root, target)); err != nil {
+			continue
+		}
+		if err := os.Symlink(target, filepath.Join(root, name)); err != nil && !errors.Is(err, fs.ErrExist) {
+			return fmt.Errorf("linking /%s to /%s: %w", name, target, err)
+		}
+	}
+	return nil
+}
+
+// Merged reports whether the tree has its libraries below /usr only.
+func (t Tree) Merged() bool {
+	target, err := os.Readlink(t.Path("lib"))
+	return err == nil && target == "usr/lib"
 }
 
 func treeKey(packages []string) string {

@@ -11,8 +11,7 @@ import (
 	"strings"
 )
 
-// libraryFolders are Debian's folders of libraries. Packages of this release use both, and an
-// unpacked tree has no merged /usr.
+// libraryFolders are Debian's folders of libraries. Packages of older releases use both.
 var libraryFolders = []string{
 	"/lib/x86_64-linux-gnu",
 	"/usr/lib/x86_64-linux-gnu",

@@ -12,7 +12,11 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strings"
 )
+
+// Merged are the folders of / that are links to folders below /usr in newer releases of Debian.
+var Merged = []string{"bin", "lib", "lib64", "sbin"}
 
 // Entry is a file, folder, link or device.
 type Entry struct {
@@ -27,14 +31,33 @@ type Entry struct {
 // FS is a file system in memory. It adds parent folders.
 type FS struct {
 	entries map[string]Entry
+	merged  bool
 }
 
 // New returns an empty file system.
 func New() *FS { return &FS{entries: map[string]Entry{}} }
 
+// MergeUsr makes the Merged links. Entries that are added below them from then on are placed below /usr.
+func (f *FS) MergeUsr() {
+	for _, name := range Merged {
+		f.Dir("/usr/"+name, 0o755)
+		f.Symlink("/"+name, "usr/"+name)
+	}
+	f.merged = true
+}
+
+func (f *FS) place(name string) string {
+	name = path.Clean("/" + name)
+	top, _, below := strings.Cut(name[1:], "/")
+	if f.merged && below && slices.Contains(Merged, top) {
+		return "/usr" + name
+	}
+	return name
+}
+
 // Add adds or replaces an entry.
 func (f *FS) Add(entry Entry) {
-	entry.Path = path.Clean("/" + entry.Path)
+	entry.Path = f.place(entry.Path)
 	f.addParents(entry.Path)
 	f.entries[entry.Path] = entry
 }
@@ -84,7 +107,7 @@ func (f *FS) Copy(name, source string) error {
 
 // Own sets the owner of an entry, if it exists.
 func (f *FS) Own(name string, uid, gid int) {
-	if entry, there := f.entries[path.Clean("/"+name)]; there {
+	if entry, there := f.entries[f.place(name)]; there {
 		entry.UID, entry.GID = uid, gid
 		f.entries[entry.Path] = entry
 	}

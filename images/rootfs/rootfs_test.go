@@ -45,6 +45,26 @@ func TestALaterEntryTakesThePlaceOfAnEarlierOne(t *testing.T) {
 	}
 }
 
+func TestWhatIsBelowALinkOfAMergedUsrIsInItsTarget(t *testing.T) {
+	f := New()
+	f.MergeUsr()
+	f.File("/bin/program", 0o755, nil)
+	f.Own("/bin/program", 1, 2)
+	f.File("/usr/bin/other", 0o755, nil)
+	f.File("/binary/program", 0o755, nil)
+	var got []string
+	for _, entry := range f.Entries() {
+		if entry.Mode.IsRegular() || entry.Link != "" {
+			got = append(got, fmt.Sprintf("%s %s %d", entry.Path, entry.Link, entry.UID))
+		}
+	}
+	want := []string{"/bin usr/bin 0", "/binary/program  0", "/lib usr/lib 0", "/lib64 usr/lib64 0", "/sbin usr/sbin 0",
+		"/usr/bin/other  0", "/usr/bin/program  1"}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 func TestATarHoldsEveryEntryWithItsKindAndOwner(t *testing.T) {
 	var archive bytes.Buffer
 	if err := sample().WriteTar(&archive); err != nil {
@@ -103,10 +123,11 @@ func TestACPIOIsWhatTheKernelReads(t *testing.T) {
 
 func TestAFolderHoldsTheFiles(t *testing.T) {
 	f := New()
+	f.Symlink("/a", "bin")
 	f.File("/bin/program", 0o755, []byte("content"))
 	f.Symlink("/sh", "bin/program")
 	f.Dir("/tmp", 0o777|fs.ModeSticky)
-	root := t.TempDir()
+	root := filepath.Join(t.TempDir(), "root")
 	if err := f.WriteFolder(root); err != nil {
 		t.Fatal(err)
 	}

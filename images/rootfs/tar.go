@@ -55,8 +55,11 @@ func writeTarEntry(archive *tar.Writer, entry Entry) error {
 	return err
 }
 
-// WriteFolder writes into a folder. As root it also sets owners.
+// WriteFolder writes into a folder, which it makes if need be. As root it also sets owners.
 func (f *FS) WriteFolder(root string) error {
+	if err := os.MkdirAll(root, 0o755); err != nil {
+		return fmt.Errorf("making the folder %s: %w", root, err)
+	}
 	for _, entry := range f.Entries() {
 		if err := writeFolderEntry(filepath.Join(root, entry.Path), entry); err != nil {
 			return fmt.Errorf("writing %s to %s: %w", entry.Path, root, err)

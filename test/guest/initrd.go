@@ -110,7 +110,7 @@ func addPrograms(ctx context.Context, root *rootfs.FS, from parts) error {
 	return nil
 }
 
-func addModules(_ context.Context, root *rootfs.FS, from parts) error {
+func addModules(ctx context.Context, root *rootfs.FS, from parts) error {
 	if from.flavor == Lean {
 		return nil
 	}
@@ -123,15 +123,12 @@ func addModules(_ context.Context, root *rootfs.FS, from parts) error {
 	if err != nil {
 		return fmt.Errorf("reading the guest's list of kernel modules: %w", err)
 	}
-	set, err := chooseModules(from.tree.Path(folder), debian.ParseList(string(list)))
+	set, err := chooseModules(ctx, from.tree.Path(folder), debian.ParseList(string(list)))
 	if err != nil {
 		return err
 	}
 	for _, module := range set.chosen {
-		place := filepath.Join(folder, module.path)
-		if err := root.Copy(place, from.tree.Path(place)); err != nil {
-			return err
-		}
+		root.File(filepath.Join(folder, module.path), 0o644, module.data)
 	}
 	root.File(folder+"/modules.dep", 0o644, set.dep())
 	root.File(folder+"/modules.alias", 0o644, set.alias())

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"context"
 	"debug/elf"
 	"fmt"
 	"io/fs"
@@ -9,12 +10,15 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"drydock.dev/drydock/images/debian"
 )
 
 type kernelModule struct {
 	name string
 	// path is below the kernel's module folder.
 	path    string
+	data    []byte
 	depends []string
 	aliases []string
 }
@@ -27,7 +31,7 @@ type moduleSet struct {
 }
 
 // Dependencies come with the named modules.
-func chooseModules(folder string, names []string) (*moduleSet, error) {
+func chooseModules(ctx context.Context, folder string, names []string) (*moduleSet, error) {
 	set := &moduleSet{
 		folder:  folder,
 		files:   map[string]string{},
@@ -44,7 +48,7 @@ func chooseModules(folder string, names []string) (*moduleSet, error) {
 		if _, done := set.chosen[name]; done || set.builtin[name] {
 			continue
 		}
-		module, err := set.read(name)
+		module, err := set.read(ctx, name)
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +67,7 @@ func (s *moduleSet) index() error {
 		s.builtin[moduleName(path)] = true
 	}
 	err = filepath.WalkDir(filepath.Join(s.folder, "kernel"), func(path string, _ fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".ko") {
+		if err == nil && strings.HasSuffix(debian.PlainModule(path), ".ko") {
 			s.files[moduleName(path)] = strings.TrimPrefix(path, s.folder+"/")
 		}
 		return err
@@ -74,16 +78,19 @@ func (s *moduleSet) index() error {
 	return nil
 }
 
-func (s *moduleSet) read(name string) (kernelModule, error) {
-	module := kernelModule{name: name, path: s.files[name]}
+func (s *moduleSet) read(ctx context.Context, name string) (kernelModule, error) {
+	module := kernelModule{name: name, path: debian.PlainModule(s.files[name])}
 	if module.path == "" {
 		return module, fmt.Errorf("choosing kernel modules: this kernel has no module %s", name)
 	}
-	file, err := elf.Open(filepath.Join(s.folder, module.path))
+	var err error
+	if module.data, err = debian.ReadModule(ctx, filepath.Join(s.folder, s.files[name])); err != nil {
+		return module, err
+	}
+	file, err := elf.NewFile(bytes.NewReader(module.data))
 	if err != nil {
 		return module, fmt.Errorf("reading the kernel module %s: %w", name, err)
 	}
-	defer func() { _ = file.Close() }()
 	section := file.Section(".modinfo")
 	if section == nil {
 		return module, fmt.Errorf("reading the kernel module %s: it says nothing about itself", name)
@@ -142,5 +149,5 @@ func (s *moduleSet) alias() []byte {
 }
 
 func moduleName(path string) string {
-	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(path), ".ko"), "-", "_")
+	return strings.ReplaceAll(strings.TrimSuffix(filepath.Base(debian.PlainModule(path)), ".ko"), "-", "_")
 }

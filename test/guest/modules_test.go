@@ -63,11 +63,11 @@ func TestAModuleThatTheKernelLacksIsNamed(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(folder, "kernel"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	set, err := chooseModules(folder, []string{"ext4"})
+	set, err := chooseModules(t.Context(), folder, []string{"ext4"})
 	if err != nil || len(set.chosen) != 0 {
 		t.Errorf("a module that is built in: got %v, %v", set, err)
 	}
-	_, err = chooseModules(folder, []string{"virtio-pci"})
+	_, err = chooseModules(t.Context(), folder, []string{"virtio-pci"})
 	if err == nil || err.Error() != "choosing kernel modules: this kernel has no module virtio_pci" {
 		t.Errorf("got the error %v", err)
 	}
