@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
 
@@ -33,7 +35,7 @@ func Plug(ctx context.Context, m Monitor, tag Tag, file *os.File, parts func(pat
 		return err
 	}
 	disk := Disk{Tag: tag, sets: []int64{set}}
-	if err := disk.build(ctx, m, parts); err != nil {
+	if err := disk.build(ctx, m, file, parts); err != nil {
 		undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 		defer cancel()
 		return errors.Join(err, Clear(undo, m, disk))
@@ -53,9 +55,12 @@ func add(ctx context.Context, m Monitor, tag Tag, file *os.File) (set int64, err
 	return added.Set, err
 }
 
-func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, error)) error {
+func (d *Disk) build(ctx context.Context, m Monitor, file *os.File, parts func(string) (Parts, error)) error {
 	made, err := parts(fmt.Sprintf("/dev/fdset/%d", d.sets[0]))
 	if err != nil {
+		return err
+	}
+	if err := setDirect(file, made.Blockdevs); err != nil {
 		return err
 	}
 	for i, blockdev := range made.Blockdevs {
@@ -76,6 +81,41 @@ func (d *Disk) build(ctx context.Context, m Monitor, parts func(string) (Parts, 
 		return err
 	}
 	return CloseTray(ctx, m, d.Device)
+}
+
+// setDirect lets the file bypass the page cache if a block node is to. From 9.1 on, QEMU takes a descriptor only if it
+// agrees with the node in that. QEMU's descriptor and the caller's share the flag.
+func setDirect(file *os.File, blockdevs []Properties) error {
+	text, err := json.Marshal(blockdevs)
+	if err != nil {
+		return fmt.Errorf("encoding a disk: %w", err)
+	}
+	var nodes []struct{ Cache struct{ Direct bool } }
+	if err := json.Unmarshal(text, &nodes); err != nil {
+		return fmt.Errorf("reading how a disk is cached: %w", err)
+	}
+	wanted := 0
+	for _, node := range nodes {
+		if node.Cache.Direct {
+			wanted = unix.O_DIRECT
+		}
+	}
+	raw, err := file.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("setting how a disk is cached: %w", err)
+	}
+	var refused error
+	err = raw.Control(func(fd uintptr) {
+		flags, err := unix.FcntlInt(fd, unix.F_GETFL, 0)
+		if err == nil {
+			_, err = unix.FcntlInt(fd, unix.F_SETFL, flags&^unix.O_DIRECT|wanted)
+		}
+		refused = err
+	})
+	if err = errors.Join(err, refused); err != nil {
+		return fmt.Errorf("setting how a disk is cached: %w", err)
+	}
+	return nil
 }
 
 // openTray opens a drive's tray. If the guest has locked it, QEMU only asks the guest, unless force is set.

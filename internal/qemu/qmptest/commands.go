@@ -35,6 +35,9 @@ type arguments struct {
 	Resume   bool            `json:"resume"`
 	Netdev   string          `json:"netdev"`
 	Host     string          `json:"host"`
+	Cache    struct {
+		Direct bool `json:"direct"`
+	} `json:"cache"`
 
 	Capabilities []struct {
 		Capability string `json:"capability"`

@@ -67,6 +67,9 @@ func (s *Server) blockdevAdd(_ *monitor, a arguments) (any, error) {
 		if !ok {
 			return nil, generic("Could not open '%s': No such file or directory", a.Filename)
 		}
+		if set := s.machine.setOf(a.Filename); set != nil && set.direct() != a.Cache.Direct {
+			return nil, generic("Failed to find file descriptor with matching flags")
+		}
 		n.size = size
 	}
 	s.machine.addNode(a.Node, n)

@@ -6,6 +6,8 @@ import (
 	"os"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // The parts of the machine that tests refer to.
@@ -160,26 +162,43 @@ func (m *machine) nodeUses(name string) bool {
 
 // fileSize returns the size of a node's file; ok is false without one.
 func (m *machine) fileSize(path string) (size int64, ok bool) {
-	number, ok := strings.CutPrefix(path, sets)
-	if !ok {
+	if !strings.HasPrefix(path, sets) {
 		info, err := os.Stat(path)
 		if err != nil {
 			return 0, false
 		}
 		return info.Size(), true
 	}
-	id, err := strconv.ParseInt(number, 10, 64)
+	set := m.setOf(path)
+	if set == nil {
+		return 0, false
+	}
+	info, err := set.file.Stat()
 	if err != nil {
 		return 0, false
 	}
-	for _, s := range m.sets {
-		if s.id != id || s.removed {
-			continue
-		}
-		info, err := s.file.Stat()
-		return info.Size(), err == nil
+	return info.Size(), true
+}
+
+// setOf returns the descriptor set of a path, nil if it has none.
+func (m *machine) setOf(path string) *fdset {
+	number, ok := strings.CutPrefix(path, sets)
+	id, err := strconv.ParseInt(number, 10, 64)
+	if !ok || err != nil {
+		return nil
 	}
-	return 0, false
+	for _, s := range m.sets {
+		if s.id == id && !s.removed {
+			return s
+		}
+	}
+	return nil
+}
+
+// direct reports whether the descriptor bypasses the page cache.
+func (s *fdset) direct() bool {
+	flags, err := unix.FcntlInt(s.file.Fd(), unix.F_GETFL, 0)
+	return err == nil && flags&unix.O_DIRECT != 0
 }
 
 // QEMU 7.2 keeps removed descriptors while its guest does not run.
