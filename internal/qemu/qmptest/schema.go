@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -13,13 +14,25 @@ import (
 )
 
 type schema struct {
-	Name    string `json:"name"`
-	RetType string `json:"ret-type"`
-	Members []struct {
-		Name string `json:"name"`
-		Type string `json:"type"`
+	Name     string   `json:"name"`
+	Kind     string   `json:"meta-type"`
+	RetType  string   `json:"ret-type"`
+	ArgType  string   `json:"arg-type"`
+	Element  string   `json:"element-type"`
+	Features []string `json:"features"`
+	Members  []struct {
+		Name     string   `json:"name"`
+		Type     string   `json:"type"`
+		Features []string `json:"features"`
 	} `json:"members"`
+	Variants []struct {
+		Type string `json:"type"`
+	} `json:"variants"`
 }
+
+const deprecation = "deprecated"
+
+func (s schema) deprecated() bool { return slices.Contains(s.Features, deprecation) }
 
 // Values returns the possible values of a member of a command's answer, from an installed QEMU: the values of an
 // enumeration, or the members of an object. Without that QEMU the test is skipped.
@@ -30,8 +43,12 @@ func Values(t testing.TB, program, command, member string) []string {
 		byName[entry.Name] = entry
 	}
 	// The schema's types have no names, so they are found by the command.
+	answer := byName[byName[command].RetType]
+	if answer.Element != "" {
+		answer = byName[answer.Element]
+	}
 	var values []string
-	for _, m := range byName[byName[command].RetType].Members {
+	for _, m := range answer.Members {
 		if m.Name == member {
 			for _, value := range byName[m.Type].Members {
 				values = append(values, value.Name)

@@ -1,0 +1,155 @@
+package qmptest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// members are the arguments that are not literals where a command is sent.
+var members = map[string][]string{
+	"announce-self":          {"initial", "max", "rounds", "step"},
+	"blockdev-insert-medium": {"id", "node-name"},
+	"migrate-set-parameters": {"downtime-limit", "max-bandwidth", "max-postcopy-bandwidth", "multifd-channels"},
+	"netdev_add":             {"type", "id", "fds", "vhostfds", "vhost", "ifname", "script", "downscript", "queues"},
+	"qom-set":                {"path", "property", "value"},
+	"set_link":               {"name", "up"},
+}
+
+// capabilities of migrations that Drydock sets.
+var capabilities = []string{
+	"auto-converge", "events", "late-block-activate", "multifd", "pause-before-switchover", "postcopy-ram", "return-path",
+}
+
+// used returns the commands in the source below folder, with the arguments that are literals.
+func used(t *testing.T, folder string) map[string][]string {
+	t.Helper()
+	commands := map[string][]string{}
+	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if entry.IsDir() {
+			if name := entry.Name(); name == "testdata" || name == "agent" || name == "qmptest" {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		for n := range ast.Preorder(file) {
+			if command, arguments, ok := executed(n); ok {
+				commands[command] = append(commands[command], arguments...)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return commands
+}
+
+func executed(n ast.Node) (command string, arguments []string, ok bool) {
+	call, is := n.(*ast.CallExpr)
+	if !is || len(call.Args) < 3 {
+		return "", nil, false
+	}
+	if f, is := call.Fun.(*ast.SelectorExpr); !is || !strings.HasPrefix(f.Sel.Name, "Execute") {
+		return "", nil, false
+	}
+	if command, ok = text(call.Args[1]); !ok {
+		return "", nil, false
+	}
+	literal, _ := call.Args[2].(*ast.CompositeLit)
+	if literal == nil {
+		return command, nil, true
+	}
+	for _, element := range literal.Elts {
+		if pair, is := element.(*ast.KeyValueExpr); is {
+			if name, known := text(pair.Key); known {
+				arguments = append(arguments, name)
+			}
+		}
+	}
+	return command, arguments, true
+}
+
+func text(e ast.Expr) (string, bool) {
+	literal, is := e.(*ast.BasicLit)
+	if !is || literal.Kind != token.STRING {
+		return "", false
+	}
+	value, err := strconv.Unquote(literal.Value)
+	return value, err == nil
+}
+
+func TestQEMUHasWhatDrydockSends(t *testing.T) {
+	byName := map[string]schema{}
+	for _, entry := range schemaOf(t, filepath.Base(layout.QEMUBinary)) {
+		byName[entry.Name] = entry
+	}
+	commands := used(t, "../..")
+	if len(commands) < 40 {
+		t.Fatalf("only %d commands are found in the source: %q", len(commands), slices.Sorted(maps.Keys(commands)))
+	}
+	for name, arguments := range commands {
+		command, has := byName[name]
+		switch {
+		case !has || command.Kind != "command":
+			t.Errorf("QEMU has no command %s", name)
+			continue
+		case command.deprecated():
+			t.Errorf("%s is deprecated", name)
+		}
+		for _, argument := range slices.Concat(arguments, members[name]) {
+			if found, deprecated := member(byName, command.ArgType, argument); !found || deprecated {
+				t.Errorf("%s: QEMU has its argument %s: %t, and it is deprecated: %t", name, argument, found, deprecated)
+			}
+		}
+	}
+	for name := range members {
+		if _, sent := commands[name]; !sent {
+			t.Errorf("nobody sends %s any more", name)
+		}
+	}
+}
+
+func TestQEMUHasTheCapabilitiesOfMigrations(t *testing.T) {
+	theirs := Values(t, filepath.Base(layout.QEMUBinary), "query-migrate-capabilities", "capability")
+	for _, name := range capabilities {
+		if !slices.Contains(theirs, name) {
+			t.Errorf("QEMU has no capability %s: %q", name, theirs)
+		}
+	}
+}
+
+// member looks for a member of an object type, also in its variants.
+func member(byName map[string]schema, object, name string) (found, deprecated bool) {
+	for _, m := range byName[object].Members {
+		if m.Name == name {
+			return true, slices.Contains(m.Features, deprecation)
+		}
+	}
+	for _, v := range byName[object].Variants {
+		if found, deprecated := member(byName, v.Type, name); found {
+			return true, deprecated
+		}
+	}
+	// The arguments of device_add are those of the device.
+	return object == "any" || byName[object].Name == "", false
+}
