@@ -94,6 +94,10 @@ build: to-build-and-run ## Build all programs into bin/
 images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
 	@$(BUILD) all
 
+updated-images: ## Fetch the Debian packages of the images again, with their security updates, and make the images
+	rm -rf build/cache/debian-*
+	@$(MAKE) --no-print-directory images
+
 generate: ## Make the generated files: CRDs, docs/supported-fields.md, the tables of metrics, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
 	go generate ./...
 
@@ -130,4 +134,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky

@@ -31,17 +31,16 @@ const Suite = "bookworm"
 type Tree struct {
 	// Root stands for /.
 	Root string
-	// Key identifies suite and packages.
+	// Key identifies the packages and their versions.
 	Key string
 }
 
 // Extract returns the tree with the packages and their dependencies. Unless it exists below cache,
 // Extract creates it, which needs the network and some seconds.
 func Extract(ctx context.Context, cache string, packages []string) (Tree, error) {
-	key := treeKey(packages)
-	tree := Tree{Root: filepath.Join(cache, "debian-"+key), Key: key}
+	tree := Tree{Root: filepath.Join(cache, "debian-"+treeKey(packages))}
 	if _, err := os.Stat(tree.Root); err == nil {
-		return tree, nil
+		return tree.identified()
 	}
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return Tree{}, fmt.Errorf("making the package cache: %w", err)
@@ -55,7 +54,20 @@ func Extract(ctx context.Context, cache string, packages []string) (Tree, error)
 	if err != nil {
 		return Tree{}, err
 	}
-	return tree, nil
+	return tree.identified()
+}
+
+// identified sets the key: the same list has other versions after an update.
+func (t Tree) identified() (Tree, error) {
+	noted, err := os.ReadFile(t.Path(contentsFile))
+	if err != nil {
+		return Tree{}, fmt.Errorf("reading the packages of %s: %w", t.Root, err)
+	}
+	sum := sha256.New()
+	fmt.Fprintln(sum, Suite)
+	sum.Write(noted)
+	t.Key = hex.EncodeToString(sum.Sum(nil)[:6])
+	return t, nil
 }
 
 // mmdebstrap's variant 'extract' runs no maintainer scripts, so it needs neither chroot nor mounts.

@@ -52,6 +52,23 @@ package cat 9.1-1 all
 	}
 }
 
+func TestTheKeyOfATreeHasTheVersionsOfItsPackages(t *testing.T) {
+	keys := map[string]bool{}
+	for _, note := range []string{"package cat 9.1-1 all\n", "package cat 9.1-2 all\n", "package cat 9.1-1 all\n"} {
+		tree, err := treeWithNote(t, note).identified()
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys[tree.Key] = true
+	}
+	if len(keys) != 2 {
+		t.Errorf("two versions have the keys %v", keys)
+	}
+	if _, err := (Tree{Root: t.TempDir()}).identified(); err == nil {
+		t.Error("a tree without a note has a key")
+	}
+}
+
 func TestANoteThatCantBeReadIsAnError(t *testing.T) {
 	for name, note := range map[string]string{
 		"a file before the first package": "./bin/cat\n",
