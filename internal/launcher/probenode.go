@@ -114,9 +114,8 @@ func replaceFile(path string, text []byte) error {
 }
 
 type capabilities struct {
-	version  string
-	models   []string
-	machines []string
+	version, build   string
+	models, machines []string
 	// deprecated are among machines.
 	deprecated []string
 }
@@ -129,7 +128,8 @@ type machineInfo struct {
 
 func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, error) {
 	var version struct {
-		QEMU struct{ Major, Minor, Micro int } `json:"qemu"`
+		QEMU    struct{ Major, Minor, Micro int } `json:"qemu"`
+		Package string                            `json:"package"`
 	}
 	var models []struct {
 		Name        string   `json:"name"`
@@ -147,7 +147,7 @@ func queryCapabilities(ctx context.Context, client *qmp.Client) (capabilities, e
 		}
 	}
 	v := version.QEMU
-	found := capabilities{version: fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Micro)}
+	found := capabilities{version: fmt.Sprintf("%d.%d.%d", v.Major, v.Minor, v.Micro), build: version.Package}
 	for _, m := range models {
 		if len(m.Unavailable) == 0 && isNamedModel(m.Name) {
 			found.models = append(found.models, m.Name)

@@ -106,7 +106,7 @@ func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmwa
 func result(o outcomes, requested string, emulated, accelerated capabilities) nodeprobe.Result {
 	r := nodeprobe.Result{
 		TCG: condense(o.tcg, o.tcgUEFI), KVM: condense(o.kvm, o.kvmUEFI), Requested: requested, UEFIAbsent: o.uefiAbsent,
-		QEMU: emulated.version, MachineTypes: emulated.machines, DeprecatedMachineTypes: emulated.deprecated, CPUModels: emulated.models,
+		QEMU: emulated.version, Build: emulated.build, MachineTypes: emulated.machines, DeprecatedMachineTypes: emulated.deprecated, CPUModels: emulated.models,
 	}
 	switch {
 	case o.kvmAbsent:

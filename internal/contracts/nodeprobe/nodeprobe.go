@@ -20,8 +20,10 @@ type Result struct {
 	// Requested is the only permitted accelerator on the node (DRYDOCK_ACCEL), empty to let the probe choose.
 	Requested  string `json:"requested,omitempty"`
 	UEFIAbsent bool   `json:"uefiAbsent,omitempty"`
-	// QEMU is its version, such as 7.2.22.
+	// QEMU is its version, such as 10.0.13.
 	QEMU string `json:"qemu"`
+	// Build is its package, such as Debian 1:10.0.13+ds-0+deb13u1.
+	Build string `json:"build,omitempty"`
 	// CPUModels are the named models that a guest can have with all features, sorted: with KVM if usable, else emulated.
 	CPUModels []string `json:"cpuModels"`
 	// MachineTypes are QEMU's q35 machines, sorted, including the alias.
@@ -63,7 +65,7 @@ func (r Result) Use() string {
 
 // SameVerdict reports whether two results have the same consequences, whatever their reasons and durations.
 func (r Result) SameVerdict(other Result) bool {
-	return r.Requested == other.Requested && r.UEFIAbsent == other.UEFIAbsent && r.QEMU == other.QEMU && r.HostModel == other.HostModel &&
+	return r.Requested == other.Requested && r.UEFIAbsent == other.UEFIAbsent && r.QEMU == other.QEMU && r.Build == other.Build && r.HostModel == other.HostModel &&
 		r.KVM.verdict() == other.KVM.verdict() && r.TCG.verdict() == other.TCG.verdict() &&
 		slices.Equal(r.CPUModels, other.CPUModels) && slices.Equal(r.MachineTypes, other.MachineTypes)
 }

@@ -43,7 +43,24 @@ func Labels(probe nodeprobe.Result) map[string]string {
 	if probe.HostModel != "" {
 		labels[v1.HostModelCPULabel+probe.HostModel] = "true"
 	}
+	if build := labelValue(probe.Build); build != "" {
+		labels[layout.QEMULabel] = build
+	}
 	return labels
+}
+
+const longestValue = 63
+
+// labelValue replaces what the value of a label can't hold.
+func labelValue(text string) string {
+	allowed := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+	value := strings.Map(func(r rune) rune {
+		if allowed(r) || r == '.' || r == '-' {
+			return r
+		}
+		return '_'
+	}, text)
+	return strings.Trim(value[:min(len(value), longestValue)], "._-")
 }
 
 // Patch returns the merge patch for the wanted labels, nil without a change.
@@ -55,7 +72,7 @@ func Patch(have, want map[string]string) ([]byte, error) {
 		}
 	}
 	for name := range have {
-		ours := name == layout.SELinuxLabel || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		ours := name == layout.SELinuxLabel || name == layout.QEMULabel || slices.ContainsFunc(prefixes, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 		if _, wanted := want[name]; !wanted && ours {
 			changes[name] = nil
 		}

@@ -48,14 +48,27 @@ func TestLabels(t *testing.T) {
 		"an image without UEFI":          {nodeprobe.Result{KVM: runs, TCG: runs, UEFIAbsent: true}, "true", "usable", "usable", "absent"},
 	} {
 		tc.probe.CPUModels, tc.probe.HostModel = []string{"Nehalem", "qemu64"}, "Nehalem"
+		tc.probe.Build = "Debian 1:10.0.13+ds-0+deb13u1"
 		want := map[string]string{
 			"kubevirt.io/schedulable": tc.schedulable, layout.KVMLabel: tc.kvm, layout.TCGLabel: tc.tcg, layout.UEFILabel: tc.uefi,
 			"cpu-model.node.kubevirt.io/Nehalem":      "true",
 			"cpu-model.node.kubevirt.io/qemu64":       "true",
 			"host-model-cpu.node.kubevirt.io/Nehalem": "true",
+			layout.QEMULabel:                          "Debian_1_10.0.13_ds-0_deb13u1",
 		}
 		if diff := cmp.Diff(want, Labels(tc.probe)); diff != "" {
 			t.Errorf("%s: labels (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+func TestABuildBecomesTheValueOfALabel(t *testing.T) {
+	for build, want := range map[string]string{
+		"": "", "v9.1.0-1+b2": "v9.1.0-1_b2", "(a b)": "a_b", "é:": "", strings.Repeat("a", 62) + "+b": strings.Repeat("a", 62),
+		strings.Repeat("b", 100): strings.Repeat("b", 63),
+	} {
+		if got := labelValue(build); got != want {
+			t.Errorf("%q: got %q, want %q", build, got, want)
 		}
 	}
 }
