@@ -78,7 +78,7 @@ type Round struct {
 	Claims map[string]*v1.PersistentVolumeClaimInfo
 	// Resources are the wanted resources of the pod, nil if they don't matter or are unknown.
 	Resources *corev1.ResourceRequirements
-	// InPod has the pod's networks that were requested for it. PodVersion changes with each write of the pod.
+	// InPod has the networks that were requested for the pod, and that it has. PodVersion changes with each write of the pod.
 	InPod      nichotplug.Attached
 	PodVersion string
 	NICs       map[string]bool // of QEMU
