@@ -159,7 +159,7 @@ func (d *Driver) decideStatus(s *snapshot, o *vmihandler.Observed) *vmireport.Ch
 		facts.Exit, facts.Lost, facts.Vanished = nil, false, false
 	}
 	if s.attached != nil && s.role == vmihandler.Home {
-		facts.Guest = s.guestFacts(vmihandler.MachineType(o.VMI, d.env.Settings().MachineType))
+		facts.Guest = s.guestFacts(vmihandler.MachineType(o.VMI, d.env.Settings().MachineType, s.guest.MachineType))
 	}
 	o.ReasonAfter = vmihandler.ReasonAfter(o.VMI, facts)
 	changes := vmireport.New(o.VMI, facts)

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,7 +43,9 @@ type Guest struct {
 	monitor *qmp.Client
 	pid     int // for figures only, never to act on the process
 	kvm     bool
-	resets  chan struct{}
+	// machineType is QEMU's own, without an alias.
+	machineType string
+	resets      chan struct{}
 
 	mu       sync.Mutex
 	known    knownState
@@ -58,7 +61,10 @@ type Guest struct {
 
 // Facts is the known state of the guest.
 type Facts struct {
-	KVM      bool
+	KVM bool
+	// MachineType is QEMU's own, without an alias.
+	MachineType string
+
 	RunState string
 	Stopped  time.Time
 	// Stalled means that an I/O error stops the guest, or did a moment ago.
@@ -91,7 +97,9 @@ func Open(ctx context.Context, conn *net.UnixConn, env Env, disks []v1.Disk) (*G
 	if g.monitor, err = qmp.New(ctx, conn, g.handleEvent); err != nil {
 		return nil, err
 	}
-	g.kvm, err = queryKVM(ctx, g.monitor)
+	if g.kvm, err = queryKVM(ctx, g.monitor); err == nil {
+		g.machineType, err = queryMachineType(ctx, g.monitor)
+	}
 	if err := errors.Join(err, g.updateState(ctx, disks)); err != nil {
 		g.Close()
 		return nil, err
@@ -107,6 +115,15 @@ func queryKVM(ctx context.Context, monitor *qmp.Client) (bool, error) {
 		return false, fmt.Errorf("asking QEMU whether it uses KVM: %w", err)
 	}
 	return answer.Enabled, nil
+}
+
+// queryMachineType returns the versioned type, also of a machine that was started as QEMU's newest.
+func queryMachineType(ctx context.Context, monitor *qmp.Client) (string, error) {
+	var kind string
+	if err := monitor.Execute(ctx, "qom-get", map[string]any{"path": "/machine", "property": "type"}, &kind); err != nil {
+		return "", fmt.Errorf("asking QEMU for its machine type: %w", err)
+	}
+	return strings.TrimSuffix(kind, "-machine"), nil
 }
 
 // Close disconnects from the monitor and waits for OnEvent, which must not call it.
@@ -155,7 +172,7 @@ func (g *Guest) Observe() Facts {
 	now := g.env.Now()
 	g.known = g.known.at(now)
 	facts := g.known.facts(now)
-	facts.KVM, facts.Stopped, facts.Silent = g.kvm, g.stopped, g.silent
+	facts.KVM, facts.MachineType, facts.Stopped, facts.Silent = g.kvm, g.machineType, g.stopped, g.silent
 	if g.silent {
 		facts.After = backoff.Sooner(facts.After, max(g.queried.Add(silentPause).Sub(now), transientPause))
 	}

@@ -213,7 +213,7 @@ func answerAsQEMU(conn net.Conn) {
 		return fmt.Sprintf(`{"cpu-index":%d,"qom-path":"/machine/unattached/device[%[1]d]","thread-id":%s,"target":"x86_64","props":{"core-id":0,"thread-id":0,"socket-id":%[1]d}}`, i, tasks[i].Name())
 	}
 	answers := map[string]string{
-		"query-kvm": `{"enabled":true,"present":true}`, "qom-list": `[]`, "query-jobs": `[]`, "query-status": `{"status":"running","running":true}`,
+		"query-kvm": `{"enabled":true,"present":true}`, "qom-get": `"pc-q35-7.2-machine"`, "qom-list": `[]`, "query-jobs": `[]`, "query-status": `{"status":"running","running":true}`,
 		"query-blockstats": "[" + fmt.Sprintf(drive, "root") + "," + fmt.Sprintf(drive, "data") + "]",
 		"query-cpus-fast":  "[" + cpu(0) + "," + cpu(1) + "]",
 		"query-balloon":    `{"actual":2147483648}`,

@@ -220,6 +220,9 @@ func (s *Server) peripheral(at string) (*device, error) {
 }
 
 func (s *Server) qomGet(_ *monitor, a arguments) (any, error) {
+	if a.Path == "/machine" && a.Property == "type" {
+		return "pc-q35-7.2-machine", nil
+	}
 	d, err := s.peripheral(a.Path)
 	switch {
 	case err != nil:

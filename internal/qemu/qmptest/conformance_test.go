@@ -150,6 +150,11 @@ func hasAccelerator(c *conn) {
 	if kvm.Present == nil || kvm.Enabled == nil {
 		c.t.Fatalf("the answer is %+v, want both", kvm)
 	}
+	var kind string
+	c.do("qom-get", properties{"path": "/machine", "property": "type"}, &kind)
+	if !strings.HasPrefix(kind, "pc-q35-") || !strings.HasSuffix(kind, "-machine") {
+		c.t.Fatalf("the machine's type is %s", kind)
+	}
 }
 
 func together(c *conn) {

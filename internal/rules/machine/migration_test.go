@@ -3,6 +3,7 @@ package machine
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,6 +104,36 @@ func TestATargetIsTheSourcesMachine(t *testing.T) {
 		}
 		if diff := cmp.Diff(withoutMarkers(source), args); diff != "" {
 			t.Errorf("%s (-source +target):\n%s", file, diff)
+		}
+	}
+}
+
+// The newest type of the target's QEMU may be another one than the source's.
+func TestATargetHasTheMachineTypeThatTheSourceRunsAs(t *testing.T) {
+	for name, c := range map[string]struct {
+		incoming types.UID
+		running  string
+		want     string
+	}{
+		"a new start":                      {"", "pc-q35-7.2", "type=q35,"},
+		"a target":                         {"4d5e", "pc-q35-7.2", "type=pc-q35-7.2,"},
+		"the source has not told its type": {"4d5e", "", "type=q35,"},
+		"it has another kind of machine":   {"4d5e", "microvm", "type=q35,"},
+	} {
+		vmi := readVMI(t, "testdata/smallest.yaml")
+		vmi.Spec.Domain.Machine = &v1.Machine{Type: "q35"}
+		if c.running != "" {
+			vmi.Status.Machine = &v1.Machine{Type: c.running}
+		}
+		in := prepared(vmi)
+		in.Incoming = c.incoming
+		m, err := Build(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := m.Args()
+		if got := args[slices.Index(args, "-machine")+1]; !strings.HasPrefix(got, c.want) {
+			t.Errorf("%s: the machine is %s, want %s", name, got, c.want)
 		}
 	}
 }

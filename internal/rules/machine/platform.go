@@ -27,6 +27,10 @@ func (b *builder) platform() {
 	if m := b.spec.Machine; m != nil && m.Type != "" {
 		kind = m.Type
 	}
+	// A target is the machine that the source is, whatever this QEMU's newest one is.
+	if m := b.vmi.Status.Machine; b.in.Incoming != "" && m != nil && machinetype.Known(m.Type) {
+		kind = m.Type
+	}
 	if !machinetype.Known(kind) {
 		b.refuse("machine.type", "QEMU has no q35 machine %q", kind)
 	}

@@ -1,6 +1,7 @@
 package guestusage
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -130,7 +131,12 @@ func answering(qemu *qmptest.Server, stats string) *questions {
 		own := os.Getpid()
 		return []map[string]int{{"cpu-index": 0, "thread-id": own}, {"cpu-index": 0, "thread-id": own}, {"cpu-index": -1, "thread-id": own}, {"cpu-index": 1, "thread-id": 1 << 30}}, nil
 	})
-	qemu.Override("qom-get", func(json.RawMessage) (any, error) { return json.RawMessage(q.stats), nil })
+	qemu.Override("qom-get", func(args json.RawMessage) (any, error) {
+		if bytes.Contains(args, []byte(`"type"`)) {
+			return "pc-q35-7.2-machine", nil
+		}
+		return json.RawMessage(q.stats), nil
+	})
 	qemu.Override("qom-set", func(args json.RawMessage) (any, error) {
 		q.mu.Lock()
 		defer q.mu.Unlock()

@@ -20,9 +20,10 @@ var versions = []string{
 	"2.12", "2.11", "2.10", "2.9", "2.8", "2.7", "2.6", "2.5", "2.4",
 }
 
+// Newest is the alias of QEMU's newest version.
+const Newest = "q35"
+
 const (
-	// q35 is the alias of QEMU's newest version.
-	q35           = "q35"
 	versionPrefix = "pc-q35-"
 	maxLength     = 64
 )
@@ -30,7 +31,7 @@ const (
 // Known reports whether the machine type is q35 or one of QEMU's versions of it, whose devices have stable addresses.
 func Known(name string) bool {
 	version, versioned := strings.CutPrefix(name, versionPrefix)
-	return name == q35 || versioned && slices.Contains(versions, version)
+	return name == Newest || versioned && slices.Contains(versions, version)
 }
 
 // Foreign reports whether name may be another build's version of the q35 machine, such as pc-q35-rhel9.4.0.
@@ -46,7 +47,7 @@ func unusual(r rune) bool {
 
 // Versions returns QEMU's machine types.
 func Versions() []string {
-	out := []string{q35}
+	out := []string{Newest}
 	for _, v := range versions {
 		out = append(out, versionPrefix+v)
 	}

@@ -27,16 +27,19 @@ func TestWhichClaimsAreTheLauncherPods(t *testing.T) {
 
 func TestWhichMachineAVMIAsksFor(t *testing.T) {
 	for name, test := range map[string]struct {
-		machine *v1.Machine
-		want    string
+		machine       *v1.Machine
+		running, want string
 	}{
-		"it says nothing":          {nil, "q35"},
-		"it says nothing of types": {&v1.Machine{}, "q35"},
-		"it names a type":          {&v1.Machine{Type: "pc-q35-7.2"}, "pc-q35-7.2"},
+		"it says nothing":          {nil, "pc-q35-7.1", "pc-q35-7.1"},
+		"it says nothing of types": {&v1.Machine{}, "", "q35"},
+		"it names a type":          {&v1.Machine{Type: "pc-q35-7.2"}, "pc-q35-7.2", "pc-q35-7.2"},
+		"it names another one":     {&v1.Machine{Type: "pc-q35-7.2"}, "pc-q35-7.1", "pc-q35-7.2"},
+		"it names the newest one":  {&v1.Machine{Type: "q35"}, "pc-q35-7.1", "pc-q35-7.1"},
+		"QEMU's is unknown":        {nil, "microvm", "q35"},
 	} {
 		vmi := &v1.VirtualMachineInstance{}
 		vmi.Spec.Domain.Machine = test.machine
-		if got := MachineType(vmi, "q35"); got != test.want {
+		if got := MachineType(vmi, "q35", test.running); got != test.want {
 			t.Errorf("%s: %s, want %s", name, got, test.want)
 		}
 	}

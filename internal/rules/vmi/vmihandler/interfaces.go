@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
@@ -291,10 +292,14 @@ func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, k
 	return v1.LiveMigration
 }
 
-// MachineType returns the VMI's machine type; standard is the cluster's.
-func MachineType(vmi *v1.VirtualMachineInstance, standard string) string {
+// MachineType returns the VMI's machine type; standard is the cluster's, and running QEMU's. A guest of the newest type
+// migrates to another QEMU, whose newest type may differ, as what it runs as.
+func MachineType(vmi *v1.VirtualMachineInstance, standard, running string) string {
 	if m := vmi.Spec.Domain.Machine; m != nil && m.Type != "" {
-		return m.Type
+		standard = m.Type
+	}
+	if standard == machinetype.Newest && machinetype.Known(running) {
+		return running
 	}
 	return standard
 }
