@@ -170,7 +170,8 @@ func (p *served) ready(r *http.Request) error {
 }
 
 func (p *served) add(mgr manager.Manager) error {
-	known, err := certs.Add(mgr, apiService, olderAPIService, webhookVersion.Version+"."+webhookVersion.Group)
+	lifetimes := &certs.Lifetimes{}
+	known, err := certs.Add(mgr, lifetimes, apiService, olderAPIService, webhookVersion.Version+"."+webhookVersion.Group)
 	if err != nil {
 		return err
 	}
@@ -201,7 +202,7 @@ func (p *served) add(mgr manager.Manager) error {
 	api := subresource.New(direct, handlerTransport(calling, nodes), subresource.Maintenance{
 		Settings: p.settings.Get, Image: p.options.guestfsImage,
 	})
-	metrics.Registry.MustRegister(api.Collectors(metricsserver.Readiness(p.ready))...)
+	metrics.Registry.MustRegister(append(api.Collectors(metricsserver.Readiness(p.ready)), lifetimes)...)
 	turns := newRoom()
 	sent := turns.entrance(bodies{}, smallBody)
 	groups := []server.Group{webhookAPI(hooks, turns)}

@@ -50,13 +50,9 @@ func issuanceOf(data map[string][]byte, certEntry, keyEntry string) (issuance, b
 // with its authority is renewed with it. One that was just issued is never due, for any lifetimes that
 // clusterconfig.CertificatesOf accepts, so that renewing comes to an end.
 func due(is issuance, want clusterconfig.Certificates, now time.Time) (renewal, time.Time) {
-	authority := dueAt(is.authority, want.Authority, now)
+	authority, next := dueTimes(is, want, now)
 	if !now.Before(authority) {
 		return renewAuthority, time.Time{}
-	}
-	next := dueAt(is.certificate, want.Certificate, now)
-	if !is.certificate.NotAfter.Before(is.authority.NotAfter) && !tooLong(is.certificate, want.Certificate, now) {
-		next = authority
 	}
 	if !now.Before(next) {
 		return renewCertificate, time.Time{}
@@ -65,6 +61,15 @@ func due(is issuance, want clusterconfig.Certificates, now time.Time) (renewal, 
 		next = authority
 	}
 	return renewNothing, next
+}
+
+// dueTimes returns when an authority and its certificate are due.
+func dueTimes(is issuance, want clusterconfig.Certificates, now time.Time) (authority, certificate time.Time) {
+	authority, certificate = dueAt(is.authority, want.Authority, now), dueAt(is.certificate, want.Certificate, now)
+	if !is.certificate.NotAfter.Before(is.authority.NotAfter) && !tooLong(is.certificate, want.Certificate, now) {
+		certificate = authority
+	}
+	return authority, certificate
 }
 
 func dueAt(cert *x509.Certificate, want clusterconfig.Lifetime, now time.Time) time.Time {

@@ -38,10 +38,12 @@ type renewer struct {
 	client   client.Client
 	rotators []*rotator.CertRotator
 	now      func() time.Time
+	// lifetimes learn of each Secret.
+	lifetimes *Lifetimes
 }
 
-func addRenewer(mgr manager.Manager, rotators []*rotator.CertRotator) error {
-	r := &renewer{client: mgr.GetClient(), rotators: rotators, now: time.Now}
+func addRenewer(mgr manager.Manager, rotators []*rotator.CertRotator, lifetimes *Lifetimes) error {
+	r := &renewer{client: mgr.GetClient(), rotators: rotators, now: time.Now, lifetimes: lifetimes}
 	err := builder.ControllerManagedBy(mgr).
 		Named("certificates").
 		Watches(&corev1.Secret{}, &handler.EnqueueRequestForObject{}, builder.WithPredicates(ours())).
@@ -79,6 +81,8 @@ func (r *renewer) Reconcile(ctx context.Context, request reconcile.Request) (rec
 	}
 	// virt-controller reports invalid lifetimes in the object's status.
 	want, _ := clusterconfig.CertificatesOf(clusterconfig.TheOne(all.Items, clusterconfig.Namespace))
+	authority, certificate := dueTimes(is, want, r.now())
+	r.lifetimes.saw(secret.Name, is, authority, certificate)
 	what, next := due(is, want, r.now())
 	if what == renewNothing {
 		return reconcile.Result{RequeueAfter: min(max(next.Sub(r.now()), time.Second), lookAgain)}, nil

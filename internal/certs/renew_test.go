@@ -5,10 +5,14 @@ import (
 	"context"
 	"crypto/x509"
 	"encoding/pem"
+	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/open-policy-agent/cert-controller/pkg/rotator"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -17,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/metrictable/tabletest"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
@@ -144,7 +149,7 @@ func newRenewing(t *testing.T, secret string, kv *v1.KubeVirt) *renewing {
 		objects = append(objects, kv)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build()
-	return &renewing{renewer: &renewer{client: c, rotators: []*rotator.CertRotator{by}, now: time.Now}, t: t}
+	return &renewing{renewer: &renewer{client: c, rotators: []*rotator.CertRotator{by}, now: time.Now, lifetimes: &Lifetimes{}}, t: t}
 }
 
 func (r *renewing) secret() *corev1.Secret {
@@ -258,3 +263,23 @@ func TestARotationCutsNobodyOff(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTimesOfASecretAreShown(t *testing.T) {
+	r := newRenewing(t, APISecret, strategy(48*time.Hour, 24*time.Hour))
+	r.reconcile()
+	r.reconcile()
+	data := r.issued()
+	authority, cert := certificates(t, data.authority)[0].NotAfter, certificates(t, data.cert)[0].NotAfter
+	// By default they are renewed after four fifths of their lifetimes.
+	want := tabletest.Page(fmt.Sprintf(`
+drydock_certificate_expiry_timestamp_seconds{part="authority",secret="kubevirt-virt-api-certs"} %[1]s
+drydock_certificate_expiry_timestamp_seconds{part="certificate",secret="kubevirt-virt-api-certs"} %[2]s
+drydock_certificate_renewal_timestamp_seconds{part="authority",secret="kubevirt-virt-api-certs"} %[3]s
+drydock_certificate_renewal_timestamp_seconds{part="certificate",secret="kubevirt-virt-api-certs"} %[4]s
+`, unix(authority), unix(cert), unix(authority.Add(-48*time.Hour/5)), unix(cert.Add(-24*time.Hour/5))))
+	if err := testutil.CollectAndCompare(r.lifetimes, strings.NewReader(want)); err != nil {
+		t.Error(err)
+	}
+}
+
+func unix(at time.Time) string { return strconv.FormatFloat(float64(at.Unix()), 'g', -1, 64) }

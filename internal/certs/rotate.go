@@ -19,9 +19,9 @@ import (
 // Add makes mgr issue and renew the certificates, inject virt-api's authority into APIServices and publish all
 // authorities. The channel is closed once kube-apiserver has virt-api's authority.
 //
-// It needs no leader: a rotation is one update of a Secret with an optimistic lock, so one process succeeds and the
-// others find a valid certificate.
-func Add(mgr manager.Manager, apiServices ...string) (<-chan struct{}, error) {
+// lifetimes learn of the certificates. Add needs no leader: a rotation is one update of a Secret with an optimistic
+// lock, so one process succeeds and the others find a valid certificate.
+func Add(mgr manager.Manager, lifetimes *Lifetimes, apiServices ...string) (<-chan struct{}, error) {
 	dir, err := markerDir()
 	if err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func Add(mgr manager.Manager, apiServices ...string) (<-chan struct{}, error) {
 	if err := mgr.Add(&retirement{client: mgr.GetClient(), reader: mgr.GetAPIReader()}); err != nil {
 		return nil, fmt.Errorf("adding the removal of what is no longer used: %w", err)
 	}
-	return api.IsReady, errors.Join(addPublisher(mgr), addRenewer(mgr, rotators))
+	return api.IsReady, errors.Join(addPublisher(mgr), addRenewer(mgr, rotators, lifetimes))
 }
 
 func newRotator(secret string, usage x509.ExtKeyUsage, injected []rotator.WebhookInfo) *rotator.CertRotator {

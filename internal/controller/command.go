@@ -114,8 +114,9 @@ func addMetrics(ctx context.Context, mgr ctrl.Manager, o options) error {
 		return err
 	}
 	counted := &metrics.Collector{
-		Cache: mgr.GetCache(), Elected: mgr.Elected(), Image: o.launcherImage, Settings: settings(kubeVirt(mgr.GetCache(), o.namespace)),
-		Ready: metricsserver.Readiness(cached(mgr.GetCache())),
+		Cache: mgr.GetCache(), Elected: mgr.Elected(), Image: o.launcherImage, Namespace: o.namespace,
+		Settings: settings(kubeVirt(mgr.GetCache(), o.namespace)),
+		Ready:    metricsserver.Readiness(cached(mgr.GetCache())),
 	}
 	for _, collector := range []prometheus.Collector{counted, transitions} {
 		if err := crmetrics.Registry.Register(collector); err != nil {

@@ -56,8 +56,8 @@ func trimPod(object any) (any, error) {
 	return pod, nil
 }
 
-// trimNode keeps whether a node takes new pods, and whether virt-handler is away (schedulable.Candidate). Loops read
-// the rest from the API server.
+// trimNode keeps whether a node takes new pods, whether virt-handler is away (schedulable.Candidate), and whether it has
+// KVM (the metrics). Loops read the rest from the API server.
 func trimNode(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -71,8 +71,13 @@ func trimNode(object any) (any, error) {
 	if label, there := node.Labels[v1.NodeSchedulable]; there {
 		kept.Labels = map[string]string{v1.NodeSchedulable: label}
 	}
-	if devices, there := node.Status.Allocatable[layout.ResourceTUN]; there {
-		kept.Status.Allocatable = corev1.ResourceList{layout.ResourceTUN: devices}
+	for _, resource := range []corev1.ResourceName{layout.ResourceTUN, layout.ResourceKVM} {
+		if devices, there := node.Status.Allocatable[resource]; there {
+			if kept.Status.Allocatable == nil {
+				kept.Status.Allocatable = corev1.ResourceList{}
+			}
+			kept.Status.Allocatable[resource] = devices
+		}
 	}
 	return kept, nil
 }

@@ -69,7 +69,7 @@ func TestOfANodeOnlyWhatIsReadIsKept(t *testing.T) {
 	node.Labels = map[string]string{v1.NodeSchedulable: "true", "zone": "a"}
 	node.Annotations = map[string]string{"a": "b"}
 	node.Spec = corev1.NodeSpec{Unschedulable: true, Taints: []corev1.Taint{{Key: "t"}}}
-	node.Status.Allocatable = corev1.ResourceList{layout.ResourceTUN: resource.MustParse("0"), corev1.ResourceCPU: resource.MustParse("4")}
+	node.Status.Allocatable = corev1.ResourceList{layout.ResourceTUN: resource.MustParse("0"), layout.ResourceKVM: resource.MustParse("1k"), corev1.ResourceCPU: resource.MustParse("4")}
 	node.Status.Images = []corev1.ContainerImage{{Names: []string{"launcher:1"}}}
 
 	want := node.DeepCopy()

@@ -48,6 +48,7 @@ import (
 	"drydock.dev/drydock/internal/handler/stream"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/cluster/nodecert"
 )
 
 // hostRoot is the node's root directory: virt-handler shares the node's PID namespace.
@@ -96,7 +97,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Now:       time.Now,
 		Log:       mgr.GetLogger().WithName("driver"),
 	})
-	for _, collector := range []prometheus.Collector{metrics.NewCollector(o.node, supervisor.Usage), costs, panics} {
+	lifetime := metrics.NewCertificate(o.node)
+	for _, collector := range []prometheus.Collector{metrics.NewCollector(o.node, supervisor.Usage), costs, panics, lifetime} {
 		if err := ctrlmetrics.Registry.Register(collector); err != nil {
 			return nil, fmt.Errorf("registering the guests' metrics: %w", err)
 		}
@@ -108,7 +110,11 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	if err != nil {
 		return nil, err
 	}
-	served := serve(mgr, o, supervisor, consoles, clientset, certificates)
+	served := serve(mgr, o, supervisor, consoles, &nodekey.Keeper{
+		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: certificates,
+		Used: func(c nodecert.InUse) { lifetime.Use(c.Leaf.NotAfter, c.Renew) },
+		Log:  mgr.GetLogger().WithName("certificate"),
+	}, certificates)
 	offering, err := offer(mgr, o, probe, settings, selinux != nil, supervisor)
 	if err != nil {
 		return nil, err
@@ -244,13 +250,9 @@ func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Cont
 	}
 }
 
-// serve returns the HTTP server for virt-api and the keeper of its certificate. Until there is one, connections are
+// serve returns the HTTP server for virt-api, and what keeps its certificate. Until there is one, connections are
 // refused.
-func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, clientset kubernetes.Interface, source *certs.Source) []manager.Runnable {
-	keeper := &nodekey.Keeper{
-		Node: o.node, Requests: clientset.CertificatesV1().CertificateSigningRequests(), Holder: source,
-		Log: mgr.GetLogger().WithName("certificate"),
-	}
+func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, keeper *nodekey.Keeper, source *certs.Source) []manager.Runnable {
 	http := server.New(machines{s}, consoles, source.ServerConfig(), mgr.GetLogger().WithName("server"))
 	address := net.JoinHostPort(o.podIP, strconv.Itoa(nodeapi.Port))
 	return []manager.Runnable{

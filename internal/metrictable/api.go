@@ -1,6 +1,9 @@
 package metrictable
 
-var ofVMI = []string{"namespace", "vmi"}
+var (
+	ofVMI         = []string{"namespace", "vmi"}
+	ofCertificate = []string{"secret", "part"}
+)
 
 var ofAPI = []Metric{
 	{Name: "kubevirt_virt_api_ready_status", By: API, Type: Gauge, Help: "Whether virt-api answers requests and kube-apiserver knows its certificate's authority."},
@@ -9,6 +12,8 @@ var ofAPI = []Metric{
 	{Name: "kubevirt_portforward_active_tunnels", By: API, Type: Gauge, Labels: ofVMI, Help: "Number of open tunnels to ports of a VMI."},
 	{Name: "kubevirt_vmi_last_api_connection_timestamp_seconds", By: API, Type: Gauge, Labels: ofVMI, Help: "When a console, a screen or a tunnel of a VMI was last asked for.",
 		Note: "since this virt-api started, of at least the 2048 VMIs that were asked for last"},
+	{Name: "drydock_certificate_expiry_timestamp_seconds", By: API, Type: Gauge, Labels: ofCertificate, Help: "When a certificate in one of Drydock's Secrets expires.", Note: "`part` is authority or certificate"},
+	{Name: "drydock_certificate_renewal_timestamp_seconds", By: API, Type: Gauge, Labels: ofCertificate, Help: "When a certificate in one of Drydock's Secrets is due to be renewed.", Note: "`part` is authority or certificate"},
 }
 
 // ofAll are the metrics of each component's own process.

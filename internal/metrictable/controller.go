@@ -54,3 +54,16 @@ var ofController = []Metric{
 	{Name: "kubevirt_vmsnapshot_disks_restored_from_source_bytes", By: Controller, Type: Gauge, Labels: []string{"vm_name", "vm_namespace"}, Help: "Size that claims ask for which were restored from snapshots of a VM.", Note: "a recording rule in KubeVirt"},
 	{Name: "kubevirt_vmsnapshot_succeeded_timestamp_seconds", By: Controller, Type: Gauge, Labels: []string{"name", "snapshot_name", "namespace"}, Help: "When the disks of a snapshot that has succeeded were snapshotted.", Note: "as long as the object exists; `name` is the VM"},
 }
+
+// ofCluster is for alerts, which need no other source of figures about Drydock's pods and the cluster's nodes.
+var ofCluster = []Metric{
+	{Name: "drydock_nodes", By: Controller, Type: Gauge, Help: "Number of nodes."},
+	{Name: "drydock_nodes_schedulable", By: Controller, Type: Gauge, Help: "Number of nodes that take new guests.", Note: "virt-handler offers them, and they are not cordoned"},
+	{Name: "drydock_nodes_with_kvm", By: Controller, Type: Gauge, Help: "Number of nodes that offer KVM to guests."},
+	{Name: "drydock_node_silent_guests", By: Controller, Type: Gauge, Labels: []string{"node"}, Help: "Number of guests on a node that does not answer Kubernetes.", Note: "only nodes that have some"},
+	{Name: "drydock_vmi_stopped", By: Controller, Type: Gauge, Labels: guest("reason"), Help: "A guest that stands still, always 1.",
+		Note: "`reason` is that of the VMI's condition: PausedByUser, PausedIOError, PausedByWatchdog, PausedByDebugger, GuestSuspended or UnknownRunState"},
+	{Name: "drydock_launcher_pods", By: Controller, Type: Gauge, Labels: []string{"phase"}, Help: "Number of launcher pods of a phase."},
+	{Name: "drydock_component_pods_desired", By: Controller, Type: Gauge, Labels: []string{"component"}, Help: "Number of pods that a component should have.", Note: "of virt-handler, one for each node that its DaemonSet wants"},
+	{Name: "drydock_component_pods_ready", By: Controller, Type: Gauge, Labels: []string{"component"}, Help: "Number of a component's pods that are Ready."},
+}

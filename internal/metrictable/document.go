@@ -35,7 +35,8 @@ func tables() string {
 		{"virt-handler: guests", ofHandler},
 		{"virt-handler: what migrations have cost", ofMigrationCosts},
 		{"virt-controller: VMs and VMIs", ofController},
-		{"virt-api: connections", ofAPI},
+		{"virt-controller: nodes and Drydock's pods", ofCluster},
+		{"virt-api: connections and certificates", ofAPI},
 		{"Every component: its requests and loops", ofAll},
 	} {
 		fmt.Fprintf(&b, "\n### %s\n\n| name | type | labels | meaning |\n|---|---|---|---|\n", section.title)

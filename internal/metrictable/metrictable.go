@@ -57,7 +57,7 @@ type Missing struct {
 
 // Served lists all metrics, of KubeVirt's names and of Drydock's own.
 func Served() []Metric {
-	return slices.Concat(ofHandler, ofMigrationCosts, ofController, ofAPI, ofAll)
+	return slices.Concat(ofHandler, ofMigrationCosts, ofController, ofCluster, ofAPI, ofAll)
 }
 
 // NotServed lists the rest of KubeVirt's.

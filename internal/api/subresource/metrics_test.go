@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 	"k8s.io/apimachinery/pkg/types"
 
+	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/metrictable"
 	"drydock.dev/drydock/internal/metrictable/tabletest"
@@ -74,7 +75,7 @@ func TestTheTableHasVirtAPIsMetrics(t *testing.T) {
 	ready := false
 	s := &Server{streams: newStreams()}
 	collectors := s.Collectors(func() bool { return ready })
-	tabletest.Compare(t, metrictable.API, collectors...)
+	tabletest.Compare(t, metrictable.API, append(collectors, &certs.Lifetimes{})...)
 	for _, value := range []string{"0", "1"} {
 		if err := testutil.CollectAndCompare(readiness{func() bool { return ready }}, strings.NewReader(tabletest.Page("kubevirt_virt_api_ready_status "+value+"\n"))); err != nil {
 			t.Error(err)

@@ -44,6 +44,8 @@ type Keeper struct {
 	Requests certificatesclient.CertificateSigningRequestInterface
 	Holder   Holder
 	Log      logr.Logger
+	// Used is called with every new certificate, too. It is optional.
+	Used func(nodecert.InUse)
 
 	inUse *nodecert.InUse
 	// key is the key of the last request.
@@ -113,6 +115,9 @@ func (k *Keeper) step(ctx context.Context) error {
 		pair := decision.Certificate
 		k.inUse = &nodecert.InUse{Leaf: pair.Leaf, Renew: nodecert.Renewal(pair.Leaf, time.Now(), mathrand.Float64())}
 		k.Holder.Use(pair)
+		if k.Used != nil {
+			k.Used(*k.inUse)
+		}
 		k.delays = patient()
 		k.Log.Info("this node has a new certificate", "until", pair.Leaf.NotAfter.Format(time.RFC3339), "migrations", nodecert.Calls(pair.Leaf))
 	case nodecert.Discard:

@@ -130,12 +130,13 @@ type place struct {
 	node string
 }
 
-func (c *Collector) launcherPods(ctx context.Context) (map[place]string, error) {
+func (c *Collector) launcherPods(ctx context.Context, out chan<- prometheus.Metric) (map[place]string, error) {
 	var list corev1.PodList
 	if err := c.Cache.List(ctx, &list, client.MatchingLabels{v1.AppLabel: layout.LauncherApp},
 		client.UnsafeDisableDeepCopy); err != nil {
 		return nil, err
 	}
+	collectPodPhases(out, list.Items)
 	pods := make(map[place]string, len(list.Items))
 	for i := range list.Items {
 		if pod := &list.Items[i]; pod.Status.Phase == corev1.PodRunning {

@@ -45,6 +45,8 @@ type Collector struct {
 	Ready    func() bool
 	Settings func(context.Context) (clusterconfig.Settings, error)
 	Image    string
+	// Namespace is that of Drydock's components.
+	Namespace string
 
 	// systems and addresses are what guest agents report of their systems and interfaces.
 	systems, addresses shown
@@ -56,6 +58,7 @@ func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 		phaseCount, vmCount, vmInfo, vmCreated, vmRequests, vmLimits, vmDiskSize, vmNIC, vmiNIC, vmiInfo, vmiAddress, vmiOverhead, nonEvictable, outdated,
 		migrationsUnset, migrationsPending, migrationsScheduling, migrationsRunning, migrationSucceeded, migrationFailed,
 		migrationStart, migrationEnd, snapshotSucceeded, disksRestored, bytesRestored, emulation, leading, ready,
+		nodesAll, nodesSchedulable, nodesWithKVM, silentGuests, stoppedGuest, podsOfPhase, podsDesired, podsReady,
 	} {
 		out <- s.Desc
 	}
@@ -87,6 +90,8 @@ func (c *Collector) Collect(out chan<- prometheus.Metric) {
 	c.collectVMs(ctx, out, vmis)
 	c.collectSnapshots(ctx, out)
 	c.collectRestores(ctx, out)
+	c.collectNodes(ctx, out)
+	c.collectComponents(ctx, out)
 }
 
 func number(yes bool) float64 {

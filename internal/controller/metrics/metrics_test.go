@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,11 +34,13 @@ type shelf struct {
 	named      []v1.VirtualMachineInstanceMigration
 	claims     []corev1.PersistentVolumeClaim
 	snapshots  []snapshotv1.VirtualMachineSnapshot
+	nodes      []corev1.Node
+	workloads  []client.Object
 }
 
 func collector(elected <-chan struct{}, cache shelf) *Collector {
 	return &Collector{
-		Elected: elected, Image: "new", Cache: cache, Ready: func() bool { return true },
+		Elected: elected, Image: "new", Namespace: "home", Cache: cache, Ready: func() bool { return true },
 		Settings: func(context.Context) (clusterconfig.Settings, error) { return clusterconfig.FromKubeVirt(nil), nil },
 	}
 }
@@ -52,6 +55,8 @@ func (s shelf) List(_ context.Context, list client.ObjectList, _ ...client.ListO
 		l.Items = s.pods
 	case *corev1.PersistentVolumeClaimList:
 		l.Items = s.claims
+	case *corev1.NodeList:
+		l.Items = s.nodes
 	case *snapshotv1.VirtualMachineSnapshotList:
 		l.Items = s.snapshots
 	case *v1.VirtualMachineInstanceMigrationList:
@@ -68,6 +73,23 @@ func (s shelf) Get(_ context.Context, key client.ObjectKey, object client.Object
 		if vm, is := object.(*v1.VirtualMachine); is && client.ObjectKeyFromObject(&s.vms[i]) == key {
 			*vm = s.vms[i]
 			return nil
+		}
+	}
+	for _, workload := range s.workloads {
+		if client.ObjectKeyFromObject(workload) != key {
+			continue
+		}
+		switch w := workload.(type) {
+		case *appsv1.Deployment:
+			if d, is := object.(*appsv1.Deployment); is {
+				*d = *w
+				return nil
+			}
+		case *appsv1.DaemonSet:
+			if d, is := object.(*appsv1.DaemonSet); is {
+				*d = *w
+				return nil
+			}
 		}
 	}
 	for i := range s.claims {

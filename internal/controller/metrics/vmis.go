@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration/evacuation"
 	"drydock.dev/drydock/internal/rules/migration/workloadupdate"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 var (
@@ -29,13 +30,14 @@ func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metri
 	if !list(ctx, c, out, &all, phaseCount) {
 		return nil
 	}
-	pods, err := c.launcherPods(ctx)
+	pods, err := c.launcherPods(ctx, out)
 	if err != nil {
 		out <- prometheus.NewInvalidMetric(vmiInfo.Desc, err)
 		return nil
 	}
 	type key struct{ node, phase string }
 	byName, counts, old := map[client.ObjectKey]*v1.VirtualMachineInstance{}, map[key]int{}, 0
+	silent := map[string]int{}
 	exists := make(map[types.UID]bool, len(all.Items))
 	for i := range all.Items {
 		vmi := &all.Items[i]
@@ -49,6 +51,12 @@ func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metri
 		if workloadupdate.Outdated(vmi, c.Image) {
 			old++
 		}
+		if vmi.Status.NodeName != "" && vmistatus.Unanswered(vmi) {
+			silent[vmi.Status.NodeName]++
+		}
+		if reason := vmistatus.Standstill(vmi); reason != "" {
+			out <- stoppedGuest.At(1, vmi.Status.NodeName, vmi.Namespace, vmi.Name, reason)
+		}
 		if overhead, err := launcherpod.Overhead(vmi, settings); err == nil {
 			out <- vmiOverhead.At(float64(overhead), vmi.Namespace, vmi.Name)
 		}
@@ -59,6 +67,9 @@ func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metri
 	c.systems.keep(exists)
 	c.addresses.keep(exists)
 	out <- outdated.At(float64(old))
+	for node, n := range silent {
+		out <- silentGuests.At(float64(n), node)
+	}
 	for k, n := range counts {
 		out <- phaseCount.At(float64(n), k.node, k.phase)
 	}

@@ -151,7 +151,7 @@ func TestAFigureIsANumberThatCanBe(t *testing.T) {
 }
 
 func TestTheTableHasTheNodesMetrics(t *testing.T) {
-	tabletest.Compare(t, metrictable.Handler, NewCollector("node1", nil), NewMigrations("node1"), NewPanics(nil), &Process{})
+	tabletest.Compare(t, metrictable.Handler, NewCollector("node1", nil), NewMigrations("node1"), NewPanics(nil), NewCertificate("node1"), &Process{})
 }
 
 func TestTheProcessMetrics(t *testing.T) {
@@ -164,15 +164,31 @@ func TestTheProcessMetrics(t *testing.T) {
 	}
 	for _, value := range []string{"0", "1"} {
 		want := tabletest.Page(fmt.Sprintf(`
-kubevirt_info{goversion=%q,kubeversion=%q} 1
+drydock_node_ready_status{node="node1"} %[3]s
+kubevirt_info{goversion=%[1]q,kubeversion=%[2]q} 1
 kubevirt_node_deprecated_machine_types{machine_type="pc-q35-2.4",node="node1"} 1
-kubevirt_virt_handler_ready_status %s
+kubevirt_virt_handler_ready_status %[3]s
 kubevirt_vmi_sync_total{name="web",namespace="shop"} 7
 `, runtime.Version(), version.Version, value))
 		if err := testutil.CollectAndCompare(p, strings.NewReader(want)); err != nil {
 			t.Error(err)
 		}
 		ready = true
+	}
+}
+
+func TestTheCertificatesTimesAreShown(t *testing.T) {
+	c := NewCertificate("node1")
+	if err := testutil.CollectAndCompare(c, strings.NewReader("")); err != nil {
+		t.Errorf("without a certificate: %v", err)
+	}
+	c.Use(time.Unix(2000, 0), time.Unix(1000, 0))
+	want := tabletest.Page(`
+drydock_node_certificate_expiry_timestamp_seconds{node="node1"} 2000
+drydock_node_certificate_renewal_timestamp_seconds{node="node1"} 1000
+`)
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want)); err != nil {
+		t.Error(err)
 	}
 }
 

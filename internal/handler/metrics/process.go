@@ -25,12 +25,13 @@ var (
 	info              = metrictable.Of("kubevirt_info")
 	readyStatus       = metrictable.Of("kubevirt_virt_handler_ready_status")
 	deprecatedMachine = metrictable.Of("kubevirt_node_deprecated_machine_types")
+	nodeReady         = metrictable.Of("drydock_node_ready_status")
 	syncs             = metrictable.Of("kubevirt_vmi_sync_total")
 )
 
 // Describe sends the metrics' descriptions.
 func (p *Process) Describe(out chan<- *prometheus.Desc) {
-	for _, s := range []metrictable.Series{info, readyStatus, deprecatedMachine, syncs} {
+	for _, s := range []metrictable.Series{info, readyStatus, deprecatedMachine, syncs, nodeReady} {
 		out <- s.Desc
 	}
 }
@@ -43,6 +44,7 @@ func (p *Process) Collect(out chan<- prometheus.Metric) {
 		value = 1
 	}
 	out <- readyStatus.At(value)
+	out <- nodeReady.At(value, p.Node)
 	for _, machine := range p.Deprecated() {
 		out <- deprecatedMachine.At(1, machine, p.Node)
 	}
