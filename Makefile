@@ -98,11 +98,11 @@ updated-images: ## Fetch the Debian packages of the images again, with their sec
 	rm -rf build/cache/debian-*
 	@$(MAKE) --no-print-directory images
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md, the tables of metrics, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, the tables of metrics, rules, the index of runbooks, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
 	go generate ./...
 
 generate-check: generate ## Fail if a generated file is not up to date
-	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/metrics.md docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/metrics.md docs/runbooks/README.md config/monitoring docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
 
 tidy-check:
 	@hack/tidy-check

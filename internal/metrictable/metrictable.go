@@ -46,7 +46,7 @@ type Metric struct {
 	Note string
 }
 
-// Missing is a metric or recording rule of KubeVirt's that Drydock does not serve.
+// Missing is a metric of KubeVirt's that Drydock does not serve.
 type Missing struct {
 	Name string
 	// Why is a sentence.

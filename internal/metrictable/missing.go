@@ -1,11 +1,6 @@
 package metrictable
 
-// These are reasons for several names.
-const (
-	operator = "Drydock has no virt-operator."
-	noRules  = "It is a recording rule, and Drydock has no rules yet."
-	oldRule  = "It is a recording rule that KubeVirt deprecates, and Drydock has no rules yet."
-)
+const operator = "Drydock has no virt-operator."
 
 var missing = []Missing{
 	{Name: "kubevirt_virt_operator_leading_status", Why: operator},
@@ -16,54 +11,4 @@ var missing = []Missing{
 	{Name: "kubevirt_vmi_vcpu_wait_seconds_total", Why: "KubeVirt reads it from the kernel's wait_sum, which kernels keep only for debugging; kubevirt_vmi_vcpu_delay_seconds_total has the same meaning."},
 	{Name: "kubevirt_vm_created_by_pod_total", Why: "KubeVirt deprecates it. Admission does not learn which requests succeed.", Later: true},
 	{Name: "kubevirt_vmi_dirty_rate_bytes_per_second", Why: "QEMU measures it only when it is told to, and reads samples of the guest's memory: the node would have to allocate memory that the guest has not used yet.", Later: true},
-
-	{Name: "cluster:kubevirt_virt_operator_leading:sum", Why: operator},
-	{Name: "cluster:kubevirt_virt_operator_pods_running:count", Why: operator},
-	{Name: "cluster:kubevirt_virt_operator_ready:sum", Why: operator},
-	{Name: "cluster:kubevirt_virt_operator_up:sum", Why: operator},
-	{Name: "kubevirt_virt_operator_leading", Why: operator},
-	{Name: "kubevirt_virt_operator_ready", Why: operator},
-	{Name: "kubevirt_virt_operator_up", Why: operator},
-	{Name: "cluster:kubevirt_api_request_deprecated_total:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_nodes_allocatable:count", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_nodes_with_kvm:count", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_non_schedulable_nodes:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_api_pods_running:count", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_api_ready:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_api_up:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_controller_pods_running:count", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_controller_ready:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_controller_up:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_handler_pods_running:count", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_handler_ready:sum", Why: noRules, Later: true},
-	{Name: "cluster:kubevirt_virt_handler_up:sum", Why: noRules, Later: true},
-	{Name: "container:kubevirt_memory_delta_from_requested_bytes:max", Why: noRules, Later: true},
-	{Name: "kubevirt_allocatable_nodes", Why: oldRule, Later: true},
-	{Name: "kubevirt_api_request_deprecated_total", Why: oldRule, Later: true},
-	{Name: "kubevirt_memory_delta_from_requested_bytes", Why: oldRule, Later: true},
-	{Name: "kubevirt_nodes_with_kvm", Why: oldRule, Later: true},
-	{Name: "kubevirt_virt_api_up", Why: oldRule, Later: true},
-	{Name: "kubevirt_virt_controller_ready", Why: oldRule, Later: true},
-	{Name: "kubevirt_virt_controller_up", Why: oldRule, Later: true},
-	{Name: "kubevirt_virt_handler_up", Why: oldRule, Later: true},
-	{Name: "kubevirt_vm_container_memory_request_margin_based_on_rss_bytes", Why: oldRule, Later: true},
-	{Name: "kubevirt_vm_container_memory_request_margin_based_on_working_set_bytes", Why: oldRule, Later: true},
-	{Name: "kubevirt_vm_created_total", Why: oldRule, Later: true},
-	{Name: "kubevirt_vmsnapshot_persistentvolumeclaim_labels", Why: oldRule, Later: true},
-	{Name: "namespace:kubevirt_vm:sum", Why: noRules, Later: true},
-	{Name: "node:kubevirt_vmi_phase:sum", Why: noRules, Later: true},
-	{Name: "pod_container:kubevirt_vm_memory_request_margin_based_on_rss_bytes:sum", Why: noRules, Later: true},
-	{Name: "pod_container:kubevirt_vm_memory_request_margin_based_on_working_set_bytes:sum", Why: noRules, Later: true},
-	{Name: "pvc:kubevirt_vmsnapshot_labels:info", Why: noRules, Later: true},
-	{Name: "vm:kubevirt_vmsnapshot_disks_restored:sum", Why: noRules, Later: true},
-	{Name: "vm:kubevirt_vmsnapshot_restored_bytes:sum", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_guest_queue_length:sum", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_memory_available_bytes:sum", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_memory_headroom_ratio:sum", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_memory_used_bytes:sum", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_pgmajfaults:rate30m", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_pgmajfaults:rate5m", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_swap_traffic_bytes:rate30m", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_swap_traffic_bytes:rate5m", Why: noRules, Later: true},
-	{Name: "vmi:kubevirt_vmi_vcpu:count", Why: noRules, Later: true},
 }
