@@ -98,7 +98,7 @@ updated-images: ## Fetch the Debian packages of the images again, with their sec
 	rm -rf build/cache/debian-*
 	@$(MAKE) --no-print-directory images
 
-generate: ## Make the generated files: CRDs, docs/supported-fields.md, the tables of metrics, rules, the index of runbooks, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
+generate: ## Make the generated files: CRDs, docs/supported-fields.md, the tables of metrics, rules, the index of runbooks, dashboards, the writers of a VMI's status, the kept parts of a guest's identity, the node probe's guest
 	go generate ./...
 
 generate-check: generate ## Fail if a generated file is not up to date
@@ -107,8 +107,9 @@ generate-check: generate ## Fail if a generated file is not up to date
 tidy-check:
 	@hack/tidy-check
 
-manifests: build ## Write the single manifest that installs Drydock into a cluster
+manifests: build ## Write the single manifest that installs Drydock into a cluster, and one with Grafana's dashboards
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
+	@bin/drydock kubectl kustomize config/monitoring > build/drydock-dashboards.yaml && echo build/drydock-dashboards.yaml
 
 release: images manifests ## Make the release archive, which runs without the source and Go: build/drydock-*.tar.gz
 	go run ./release -version '$(VERSION)'

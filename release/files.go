@@ -53,6 +53,8 @@ func gather(o options) ([]file, error) {
 		{name: "manifests/drydock.yaml", mode: 0o644, source: o.install},
 		{name: "manifests/kubevirt.yaml", mode: 0o644, source: "config/kubevirt/kubevirt.yaml"},
 		{name: "manifests/kubevirt-emulated.yaml", mode: 0o644, source: "config/kubevirt/emulated.yaml"},
+		{name: "manifests/dashboards.yaml", mode: 0o644, source: o.dashboards},
+		{name: "manifests/prometheus-rules.yaml", mode: 0o644, source: "config/monitoring/rules.yaml"},
 		{name: "bin/" + definitions, mode: 0o644, source: filepath.Join(o.bin, definitions)},
 	}
 	for i, name := range programs {

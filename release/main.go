@@ -15,7 +15,7 @@ import (
 
 type options struct {
 	version, out, bin, images, cache string
-	install                          string
+	install, dashboards              string
 }
 
 func main() {
@@ -26,6 +26,7 @@ func main() {
 	flag.StringVar(&o.images, "images", "build/images", "folder with the image archives")
 	flag.StringVar(&o.cache, "cache", "build/cache", "folder with the unpacked Debian packages")
 	flag.StringVar(&o.install, "install", "build/drydock.yaml", "the manifest that installs Drydock")
+	flag.StringVar(&o.dashboards, "dashboards", "build/drydock-dashboards.yaml", "the manifest with Grafana's dashboards")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)
