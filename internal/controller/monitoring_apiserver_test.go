@@ -11,22 +11,31 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/rules/cluster/components"
+	"drydock.dev/drydock/internal/ruletable"
 )
 
-// The definition has only the fields that matter here.
 func serviceMonitors() *apiextensionsv1.CustomResourceDefinition {
+	return ofPrometheus(components.ServiceMonitorDefinition, "servicemonitors", components.ServiceMonitorKind)
+}
+
+func prometheusRules() *apiextensionsv1.CustomResourceDefinition {
+	return ofPrometheus(components.RulesDefinition, "prometheusrules", components.RulesKind)
+}
+
+// The definition has only the fields that matter here.
+func ofPrometheus(name, plural string, kind schema.GroupVersionKind) *apiextensionsv1.CustomResourceDefinition {
 	anything := true
-	kind := components.ServiceMonitorKind
 	return &apiextensionsv1.CustomResourceDefinition{
-		ObjectMeta: metav1.ObjectMeta{Name: components.ServiceMonitorDefinition},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: apiextensionsv1.CustomResourceDefinitionSpec{
 			Group: kind.Group, Scope: apiextensionsv1.NamespaceScoped,
-			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: "servicemonitors", Kind: kind.Kind},
+			Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: plural, Kind: kind.Kind},
 			Versions: []apiextensionsv1.CustomResourceDefinitionVersion{{
 				Name: kind.Version, Served: true, Storage: true,
 				Schema: &apiextensionsv1.CustomResourceValidation{OpenAPIV3Schema: &apiextensionsv1.JSONSchemaProps{
@@ -63,6 +72,21 @@ func (w *world) monitored(namespace string, account string) {
 	})
 }
 
+// ruled waits until the rules are in a namespace, or are not there.
+func (w *world) ruled(namespace string, there bool) {
+	w.t.Helper()
+	w.eventually("the rules in "+namespace, func() (bool, string) {
+		rules := &unstructured.Unstructured{}
+		rules.SetGroupVersionKind(components.RulesKind)
+		err := w.client.Get(w.ctx, client.ObjectKey{Namespace: namespace, Name: components.RulesName}, rules)
+		if !there {
+			return apierrors.IsNotFound(err), "they are there"
+		}
+		groups, _, _ := unstructured.NestedSlice(rules.Object, "spec", "groups")
+		return err == nil && len(groups) == len(ruletable.Groups()), "they are not there"
+	})
+}
+
 // theAuthorities stands for the CAs of the metrics that virt-api has published.
 const theAuthorities = "an authority"
 
@@ -90,11 +114,17 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 	}))
 	w.monitored(w.namespace, "eye")
 	w.awaitSettled()
+	w.do("creating the definition of rules", w.client.Create(w.ctx, prometheusRules()))
+	t.Cleanup(func() { _ = w.client.Delete(w.cleanup(), prometheusRules()) })
+	w.ruled(w.namespace, true)
+	w.awaitSettled()
 
 	w.say(func(spec *v1.KubeVirtSpec) {
 		spec.ServiceMonitorNamespace, spec.MonitorAccount = elsewhere, "other"
 	})
 	w.monitored(elsewhere, "other")
+	w.ruled(elsewhere, true)
+	w.ruled(w.namespace, false)
 	w.eventually("the first ServiceMonitor to be gone", func() (bool, string) {
 		monitor := &unstructured.Unstructured{}
 		monitor.SetGroupVersionKind(components.ServiceMonitorKind)
@@ -113,6 +143,7 @@ func TestPrometheusIsToldOfTheMetrics(t *testing.T) {
 		spec.MonitorNamespace, spec.ServiceMonitorNamespace, spec.MonitorAccount = "", "", ""
 	})
 	w.monitored(elsewhere, "")
+	w.ruled(elsewhere, false)
 
 	w.say(func(spec *v1.KubeVirtSpec) { spec.MonitorNamespace = w.namespace })
 	w.monitored(w.namespace, "prometheus-k8s")

@@ -188,7 +188,7 @@ func prose(text string) string {
 func pages(t *testing.T) []string {
 	t.Helper()
 	found := []string{"README.md", "CONTRIBUTING.md", "internal/launcher/bootprobe/guest/README.md"}
-	for _, pattern := range []string{"docs/*.md", decisions + "/*.md"} {
+	for _, pattern := range []string{"docs/*.md", "docs/runbooks/*.md", decisions + "/*.md"} {
 		matches, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)

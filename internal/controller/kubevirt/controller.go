@@ -58,7 +58,7 @@ type Reconciler struct {
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	r.settled = map[string]settled{}
 	monitoring := predicate.NewPredicateFuncs(func(definition client.Object) bool {
-		return definition.GetName() == components.ServiceMonitorDefinition
+		return definition.GetName() == components.ServiceMonitorDefinition || definition.GetName() == components.RulesDefinition
 	})
 	aggregated := predicate.NewPredicateFuncs(func(role client.Object) bool { return components.AggregatedRole(role.GetName()) })
 	// Each run looks up the effective object.

@@ -2,6 +2,7 @@ package kubevirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -36,14 +37,13 @@ type monitors struct {
 	again time.Duration
 }
 
-// monitor sets up the scraping of Drydock's metrics by Prometheus's operator, as the KubeVirt object, which may be
+// monitor sets up the scraping of Drydock's metrics by Prometheus's operator, and its rules, as the KubeVirt object, which may be
 // nil, configures. Without the operator, nothing is read or written.
 func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
-	err := r.Client.Get(ctx, client.ObjectKey{Name: components.ServiceMonitorDefinition}, cdi.Definition())
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("looking for the definition %s: %w", components.ServiceMonitorDefinition, err)
+	there, err := r.defined(ctx, components.ServiceMonitorDefinition)
+	if err != nil {
+		return err
 	}
-	there := err == nil
 	if !there && r.monitors.nothing {
 		return nil
 	}
@@ -60,20 +60,53 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 		namespace = asked.Namespace(*account)
 	}
 	// No object stays in another namespace.
-	if there {
-		if err := r.deleteAllOfKind(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, namespace); err != nil {
+	for _, of := range []struct {
+		kind    schema.GroupVersionKind
+		name    string
+		defined bool
+	}{
+		{components.ServiceMonitorKind, components.ServiceMonitorName, there},
+		{components.AuthoritiesKind, components.MetricsAuthorities, true},
+	} {
+		if !of.defined {
+			continue
+		}
+		if err := r.deleteAllOfKind(ctx, of.kind, of.name, namespace); err != nil {
 			return err
 		}
 	}
-	if err := r.deleteAllOfKind(ctx, components.AuthoritiesKind, components.MetricsAuthorities, namespace); err != nil {
-		return err
-	}
 	if account == nil {
-		err := r.deleteBinding(ctx)
-		r.monitors.nothing = err == nil && !there
+		err = r.deleteBinding(ctx)
+	} else {
+		err = r.applyMonitoring(ctx, namespace, *account)
+	}
+	// The rules are last: the operator's webhook fails while it does not run.
+	err = errors.Join(err, r.applyRules(ctx, namespace))
+	r.monitors.nothing = err == nil && !there
+	return err
+}
+
+// applyRules creates the rules in the namespace, none for "", and deletes them elsewhere.
+func (r *Reconciler) applyRules(ctx context.Context, namespace string) error {
+	defined, err := r.defined(ctx, components.RulesDefinition)
+	if err != nil || !defined {
 		return err
 	}
-	return r.applyMonitoring(ctx, namespace, *account)
+	if err := r.deleteAllOfKind(ctx, components.RulesKind, components.RulesName, namespace); err != nil {
+		return err
+	}
+	if namespace == "" {
+		return nil
+	}
+	return r.ensure(ctx, components.Rules(namespace))
+}
+
+func (r *Reconciler) defined(ctx context.Context, definition string) (bool, error) {
+	err := r.Client.Get(ctx, client.ObjectKey{Name: definition}, cdi.Definition())
+	if client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("looking for the definition %s: %w", definition, err)
+	}
+	return err == nil, nil
 }
 
 // applyMonitoring creates the RoleBinding, the authorities and the ServiceMonitor for Prometheus, once virt-api has
@@ -161,7 +194,7 @@ func (r *Reconciler) ensure(ctx context.Context, want *unstructured.Unstructured
 	}
 	err = r.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(want), client.FieldOwner(components.Manager), client.ForceOwnership)
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) {
-		r.monitors.refused = fmt.Sprintf("Prometheus is not told of the metrics: the %s in the namespace %s: %v", want.GetKind(), want.GetNamespace(), err)
+		r.monitors.refused = fmt.Sprintf("Prometheus is not told of the metrics or rules: the %s in the namespace %s: %v", want.GetKind(), want.GetNamespace(), err)
 		return nil
 	}
 	if err != nil {

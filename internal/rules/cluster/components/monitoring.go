@@ -2,6 +2,7 @@ package components
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,13 +11,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/ruletable"
 )
 
-// Names by which Prometheus's operator finds Drydock's metrics. ServiceMonitorName is KubeVirt's.
+// Names by which Prometheus's operator finds Drydock's metrics and rules. ServiceMonitorName is KubeVirt's.
 const (
 	// ServiceMonitorDefinition is the CRD without which nothing is created.
 	ServiceMonitorDefinition = "servicemonitors.monitoring.coreos.com"
 	ServiceMonitorName       = "prometheus-kubevirt-rules"
+	// RulesDefinition is the CRD without which no rules are created. RulesName is KubeVirt's.
+	RulesDefinition = "prometheusrules.monitoring.coreos.com"
+	RulesName       = "prometheus-kubevirt-rules"
 	// MonitoringRole is the Role and RoleBinding that let Prometheus discover the pods (config/rbac/monitoring.yaml).
 	MonitoringRole = "kubevirt-monitoring"
 	// MetricsAuthorities is the ConfigMap beside the ServiceMonitor with the authorities of the metrics servers.
@@ -33,6 +39,9 @@ const (
 
 // ServiceMonitorKind tells Prometheus's operator its targets.
 var ServiceMonitorKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "ServiceMonitor"}
+
+// RulesKind tells Prometheus's operator its rules.
+var RulesKind = schema.GroupVersionKind{Group: "monitoring.coreos.com", Version: "v1", Kind: "PrometheusRule"}
 
 // AuthoritiesKind is the kind of MetricsAuthorities.
 var AuthoritiesKind = corev1.SchemeGroupVersion.WithKind("ConfigMap")
@@ -101,12 +110,24 @@ func ServiceMonitor(namespace, home, server string) *unstructured.Unstructured {
 	object.SetGroupVersionKind(ServiceMonitorKind)
 	object.SetNamespace(namespace)
 	object.SetName(ServiceMonitorName)
-	// The Prometheus of OpenShift, and those of KubeVirt's users, select by these labels.
+	object.SetLabels(selected())
+	return object
+}
+
+// selected returns the labels by which the Prometheus of OpenShift, and those of KubeVirt's users, select.
+func selected() map[string]string {
 	labels := map[string]string{"openshift.io/cluster-monitoring": "", monitorLabel: "true", "k8s-app": "kubevirt"}
-	for key, value := range managedBy {
-		labels[key] = value
-	}
-	object.SetLabels(labels)
+	maps.Copy(labels, managedBy)
+	return labels
+}
+
+// Rules returns the recording rules and alerts for Prometheus's operator.
+func Rules(namespace string) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"groups": ruletable.Groups()}}}
+	object.SetGroupVersionKind(RulesKind)
+	object.SetNamespace(namespace)
+	object.SetName(RulesName)
+	object.SetLabels(selected())
 	return object
 }
 

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apitypes "k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
@@ -39,6 +40,21 @@ func TestWhoMonitorsAndWhere(t *testing.T) {
 	}
 	if m := MonitoringOf(nil); len(m.Accounts) != 0 {
 		t.Errorf("without a KubeVirt object somebody monitors: %+v", m)
+	}
+}
+
+func TestTheRulesAreForPrometheussOperator(t *testing.T) {
+	rules := Rules("watch")
+	if !Ours(rules.GetLabels()) || rules.GetLabels()["prometheus.kubevirt.io"] != "true" || rules.GetNamespace() != "watch" {
+		t.Errorf("the rules in %s have the labels %v", rules.GetNamespace(), rules.GetLabels())
+	}
+	// An object with other values than those of JSON can't be copied.
+	if diff := cmp.Diff(rules.Object, rules.DeepCopy().Object); diff != "" {
+		t.Error(diff)
+	}
+	live := rules.DeepCopy()
+	if groups, _, err := unstructured.NestedSlice(live.Object, "spec", "groups"); err != nil || len(groups) != 2 || !Says(live.Object, Rules("watch").Object) {
+		t.Errorf("%d groups, %v", len(groups), err)
 	}
 }
 
