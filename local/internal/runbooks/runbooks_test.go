@@ -65,6 +65,9 @@ func check(args []string) string {
 	if err != nil || called == root || !called.Runnable() {
 		return "there is no such command"
 	}
+	if called.HasSubCommands() && (len(rest) == 0 || !strings.HasPrefix(rest[0], "-")) {
+		return "the command within " + called.Name() + " is missing or does not exist"
+	}
 	if err := called.ParseFlags(rest); err != nil {
 		return err.Error()
 	}
@@ -79,7 +82,7 @@ func check(args []string) string {
 }
 
 func TestTheCheckFindsWhatDoesNotExist(t *testing.T) {
-	for _, line := range []string{"got pods", "get pods --namspace x", "get pods -o jsonpath='{.items[}'", "rollout"} {
+	for _, line := range []string{"got pods", "get pods --namspace x", "get pods -o jsonpath='{.items[}'", "rollout", "rollout restarted daemonset/x"} {
 		if check(words(line)) == "" {
 			t.Errorf("kubectl %s is taken for a command", line)
 		}
