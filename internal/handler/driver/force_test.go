@@ -57,9 +57,9 @@ func TestAVolumeIsForcedOutOfAGuestThatDoesNotLetGo(t *testing.T) {
 	if d := h.disks(t, out)["a"]; d.Stage != diskhotplug.Detached {
 		t.Errorf("QEMU has %+v", d)
 	}
-	if _, _, events := n.api.counts(); !strings.Contains(strings.Join(events, "\n"), "Warning VolumeForcedOut") {
-		t.Errorf("the events are %v", events)
-	}
+	n.api.await(t, "the event VolumeForcedOut", func(*v1.VirtualMachineInstance) bool {
+		return strings.Contains(strings.Join(n.api.events, "\n"), "Warning VolumeForcedOut")
+	})
 
 	h.stop()
 	n.api.update(forget("a"))

@@ -191,11 +191,11 @@ func TestAVolumeComesAndGoes(t *testing.T) {
 	if left := h.disks(t, gone); len(left) > 0 {
 		t.Errorf("QEMU still has %+v", left)
 	}
-	_, _, events := n.api.counts()
+	// The status is written first.
 	for _, reason := range []string{"VolumeReady", "VolumeUnMountedFromPod"} {
-		if !strings.Contains(strings.Join(events, "\n"), "Normal "+reason) {
-			t.Errorf("no event %s among %v", reason, events)
-		}
+		n.api.await(t, "the event "+reason, func(*v1.VirtualMachineInstance) bool {
+			return strings.Contains(strings.Join(n.api.events, "\n"), "Normal "+reason)
+		})
 	}
 }
 
