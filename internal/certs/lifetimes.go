@@ -28,7 +28,7 @@ var (
 	renewed = metrictable.Of("drydock_certificate_renewal_timestamp_seconds")
 )
 
-// saw replaces what is known of a Secret.
+// saw replaces the times of a Secret.
 func (l *Lifetimes) saw(secret string, is issuance, authority, certificate time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -24,7 +24,7 @@ func TestTheFilesAreUpToDate(t *testing.T) {
 	}
 }
 
-// Grafana's sidecar loads what ConfigMaps with this label have.
+// Grafana's sidecar loads ConfigMaps with this label.
 func TestEachDashboardIsInTheManifests(t *testing.T) {
 	text, err := os.ReadFile("../../config/monitoring/kustomization.yaml")
 	if err != nil {

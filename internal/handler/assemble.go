@@ -250,7 +250,7 @@ func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Cont
 	}
 }
 
-// serve returns the HTTP server for virt-api, and what keeps its certificate. Until there is one, connections are
+// serve returns the HTTP server for virt-api and its certificate's keeper. Until there is one, connections are
 // refused.
 func serve(mgr ctrl.Manager, o options, s *driver.Supervisor, consoles *stream.Consoles, keeper *nodekey.Keeper, source *certs.Source) []manager.Runnable {
 	http := server.New(machines{s}, consoles, source.ServerConfig(), mgr.GetLogger().WithName("server"))

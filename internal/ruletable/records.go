@@ -2,7 +2,7 @@ package ruletable
 
 import "strings"
 
-// home selects Drydock's own pods by the labels that Prometheus adds to what it scrapes.
+// home selects Drydock's own pods by the labels that Prometheus adds to scraped series.
 func home(component string) string { return `namespace="kubevirt", pod=~"` + component + `-.*"` }
 
 func readiness(word string) string { return "kubevirt_virt_" + word + "_ready_status" }

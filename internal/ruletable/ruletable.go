@@ -41,7 +41,7 @@ type Alert struct {
 	// For is how long the expression must have held.
 	For      time.Duration
 	Severity Severity
-	// Impact is what the alert says of Drydock's own health, as the label operator_health_impact.
+	// Impact is the effect on Drydock's own health, as the label operator_health_impact.
 	Impact Severity
 	// Summary and Description are sentences, with Prometheus's templates. Description may be empty.
 	Summary, Description string

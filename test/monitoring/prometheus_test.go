@@ -117,7 +117,7 @@ func (p *prometheus) put(key string, l labels.Labels, v float64) {
 	p.series[key].samples = append(p.series[key].samples, sample{p.now, v})
 }
 
-// scraped is the series of a scrape: what is not in it any more ends.
+// scraped is the series of a scrape: a series that it lacks ends.
 func (p *prometheus) scraped(state state) {
 	for key, s := range p.series {
 		if _, there := state[key]; !there && !p.recorded(key) && !value.IsStaleNaN(s.samples[len(s.samples)-1].F()) {
@@ -215,7 +215,7 @@ func (s state) clone() state {
 type gauge struct {
 	labels labels.Labels
 	value  float64
-	// each is what a counter gains in a second.
+	// each is a counter's gain in a second.
 	each float64
 }
 

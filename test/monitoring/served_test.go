@@ -32,13 +32,13 @@ func (s set) and(other set) set {
 	return all
 }
 
-// targets are the labels that Prometheus adds to what it scrapes.
+// targets are the labels that Prometheus adds to scraped series.
 var targets = of("namespace", "pod", "instance", "job")
 
 // served knows the metrics that exist, and their labels.
 type served map[string]set
 
-// everything returns what is served: Drydock's metrics, the recording rules, and metrics of other programs.
+// everything returns all served series: Drydock's metrics, the recording rules, and metrics of other programs.
 func everything() (served, error) {
 	known := served{}
 	for _, m := range metrictable.Served() {

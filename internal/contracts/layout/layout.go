@@ -167,7 +167,7 @@ const (
 	UEFILabel = "drydock.dev/uefi"
 )
 
-// QEMULabel of a node is the version of QEMU's package, with _ for what a label can't hold.
+// QEMULabel of a node is the version of QEMU's package, with _ for characters that a label can't hold.
 const QEMULabel = "drydock.dev/qemu"
 
 // KVMUsable is the value of KVMLabel on a node whose guests run with KVM. On all other nodes they are emulated.

@@ -60,20 +60,13 @@ func (r *Reconciler) monitor(ctx context.Context, kv *v1.KubeVirt) error {
 		namespace = asked.Namespace(*account)
 	}
 	// No object stays in another namespace.
-	for _, of := range []struct {
-		kind    schema.GroupVersionKind
-		name    string
-		defined bool
-	}{
-		{components.ServiceMonitorKind, components.ServiceMonitorName, there},
-		{components.AuthoritiesKind, components.MetricsAuthorities, true},
-	} {
-		if !of.defined {
-			continue
-		}
-		if err := r.deleteAllOfKind(ctx, of.kind, of.name, namespace); err != nil {
+	if there {
+		if err := r.deleteAllOfKind(ctx, components.ServiceMonitorKind, components.ServiceMonitorName, namespace); err != nil {
 			return err
 		}
+	}
+	if err := r.deleteAllOfKind(ctx, components.AuthoritiesKind, components.MetricsAuthorities, namespace); err != nil {
+		return err
 	}
 	if account == nil {
 		err = r.deleteBinding(ctx)

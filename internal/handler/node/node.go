@@ -51,7 +51,7 @@ func Labels(probe nodeprobe.Result) map[string]string {
 
 const longestValue = 63
 
-// labelValue replaces what the value of a label can't hold.
+// labelValue replaces the characters that a label's value can't hold.
 func labelValue(text string) string {
 	allowed := func(r rune) bool { return r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
 	value := strings.Map(func(r rune) rune {

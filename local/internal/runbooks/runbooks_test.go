@@ -56,7 +56,7 @@ func TestTheCommandsOfRunbooksExist(t *testing.T) {
 	}
 }
 
-// check returns what is wrong with a command, "" for nothing.
+// check returns a command's fault, "" for none.
 func check(args []string) string {
 	root := cmd.NewKubectlCommand(cmd.KubectlOptions{
 		ConfigFlags: genericclioptions.NewConfigFlags(true), IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: io.Discard, ErrOut: io.Discard},

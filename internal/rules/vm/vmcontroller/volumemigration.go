@@ -136,7 +136,7 @@ func (d *decision) moveVolumes(vmi *v1.VirtualMachineInstance) bool {
 	return renamed || !equality.Semantic.DeepEqual(before, vmi.Status)
 }
 
-// keptBy returns what keeps the guest on its node however its disks are moved, as the end of a sentence.
+// keptBy returns the obstacle that keeps the guest on its node however its disks are moved, as the end of a sentence.
 func keptBy(vmi *v1.VirtualMachineInstance) string {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceIsStorageLiveMigratable)
 	if c == nil || c.Status != corev1.ConditionFalse {
