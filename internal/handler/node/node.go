@@ -29,7 +29,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/backoff"
 )
 
-var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel}
+var prefixes = []string{v1.CPUModelLabel, v1.HostModelCPULabel, v1.SupportedMachineTypeLabel}
 
 // Labels returns a node's labels (decision 195).
 func Labels(probe nodeprobe.Result) map[string]string {
@@ -39,6 +39,9 @@ func Labels(probe nodeprobe.Result) map[string]string {
 	}
 	for _, model := range probe.CPUModels {
 		labels[v1.CPUModelLabel+model] = "true"
+	}
+	for _, kind := range probe.MachineTypes {
+		labels[v1.SupportedMachineTypeLabel+kind] = "true"
 	}
 	if probe.HostModel != "" {
 		labels[v1.HostModelCPULabel+probe.HostModel] = "true"

@@ -48,13 +48,16 @@ func TestLabels(t *testing.T) {
 		"an image without UEFI":          {nodeprobe.Result{KVM: runs, TCG: runs, UEFIAbsent: true}, "true", "usable", "usable", "absent"},
 	} {
 		tc.probe.CPUModels, tc.probe.HostModel = []string{"Nehalem", "qemu64"}, "Nehalem"
+		tc.probe.MachineTypes = []string{"pc-q35-10.0", "q35"}
 		tc.probe.Build = "Debian 1:10.0.13+ds-0+deb13u1"
 		want := map[string]string{
 			"kubevirt.io/schedulable": tc.schedulable, layout.KVMLabel: tc.kvm, layout.TCGLabel: tc.tcg, layout.UEFILabel: tc.uefi,
-			"cpu-model.node.kubevirt.io/Nehalem":      "true",
-			"cpu-model.node.kubevirt.io/qemu64":       "true",
-			"host-model-cpu.node.kubevirt.io/Nehalem": "true",
-			layout.QEMULabel:                          "Debian_1_10.0.13_ds-0_deb13u1",
+			"cpu-model.node.kubevirt.io/Nehalem":        "true",
+			"cpu-model.node.kubevirt.io/qemu64":         "true",
+			"host-model-cpu.node.kubevirt.io/Nehalem":   "true",
+			"machine-type.node.kubevirt.io/pc-q35-10.0": "true",
+			"machine-type.node.kubevirt.io/q35":         "true",
+			layout.QEMULabel:                            "Debian_1_10.0.13_ds-0_deb13u1",
 		}
 		if diff := cmp.Diff(want, Labels(tc.probe)); diff != "" {
 			t.Errorf("%s: labels (-want +got):\n%s", name, diff)
@@ -252,8 +255,9 @@ func TestPatchOnlyWhatDiffers(t *testing.T) {
 			have: map[string]string{
 				"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/new": "true",
 				"cpu-model.node.kubevirt.io/old": "true", "host-model-cpu.node.kubevirt.io/old": "true", "zone": "a",
+				"machine-type.node.kubevirt.io/old": "true",
 			},
-			patch: `{"metadata":{"labels":{"cpu-model.node.kubevirt.io/old":null,"host-model-cpu.node.kubevirt.io/old":null}}}`,
+			patch: `{"metadata":{"labels":{"cpu-model.node.kubevirt.io/old":null,"host-model-cpu.node.kubevirt.io/old":null,"machine-type.node.kubevirt.io/old":null}}}`,
 		},
 	} {
 		patch, err := Patch(tc.have, want)
