@@ -96,6 +96,9 @@ build: to-build-and-run ## Build all programs into bin/
 images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
 	@$(BUILD) all
 
+qemu: ## Unpack the images' QEMU, which tests run on this machine, into build/qemu
+	@go run ./images/build -qemu
+
 updated-images: ## Fetch the Debian packages of the images again, with their security updates, and make the images
 	rm -rf build/cache/debian-*
 	@$(MAKE) --no-print-directory images
@@ -137,4 +140,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
