@@ -75,6 +75,7 @@ var dynamic = map[string][]string{
 	"local/internal/network/firewall_test.go: test.after":                        {"iptables", "nft"},
 	"test/upstreamsuite/cluster.go: c.drydock":                                   nil,
 	"test/upstreamsuite/cluster.go: suite":                                       nil, // the compiled suite
+	"test/guest/disk.go: filepath.Join(qemu, \"bin\", \"qemu-img\")":             nil, // the images' QEMU
 	"test/guest/disk.go: step[0]":                                                {"mformat", "mmd", "mcopy"},
 	"test/guest/owner.go: loader":                                                nil, // from a folder of Debian packages
 }
