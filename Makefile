@@ -59,7 +59,7 @@ fresh: ## Run `make prerequisites` on a minimal Debian with only Go, git and mak
 check: prerequisites generate-check tidy-check lint ## Static checks: lint, drift of generated files and of go.mod
 
 # The linter vets (make check).
-unit: ## Unit tests, without a cluster; without root, tests that need it are skipped
+unit: qemu ## Unit tests, without a cluster; without root, tests that need it are skipped
 	@echo 'guests of unit tests run with $(or $(DRYDOCK_ACCEL),tcg) (DRYDOCK_ACCEL)'
 	hack/stage "Drydock's packages" go test $(SHORT) -vet=off -timeout 6h ./...
 	@# They read the whole repository; what is beside their module does not renew what is cached of them.
@@ -80,7 +80,7 @@ system: images ## Tests on embedded clusters with real guests (root)
 bench: images ## Measure the costs of a VM; WHAT=start,api,idle,memory,hotplug,migrate,snapshot,maintenance,import,scale,up chooses, BENCHFLAGS adds flags (root)
 	hack/bench -what '$(WHAT)' $(BENCHFLAGS)
 
-bench-import: build ## Compare imports with curl and qemu-img: time, memory, repeated downloads after a killed worker
+bench-import: build qemu ## Compare imports with curl and qemu-img: time, memory, repeated downloads after a killed worker
 	hack/bench -what import
 
 prerequisites: ## Install missing Debian or Ubuntu packages; report other missing requirements
@@ -95,6 +95,9 @@ build: to-build-and-run ## Build all programs into bin/
 
 images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
 	@$(BUILD) all
+
+qemu: ## Unpack the images' QEMU, which tests run on this machine, into build/qemu
+	@go run ./images/build -qemu
 
 updated-images: ## Fetch the Debian packages of the images again, with their security updates, and make the images
 	rm -rf build/cache/debian-*
@@ -128,13 +131,13 @@ bin/lint: tools/go.mod tools/go.sum $(wildcard tools/lint/*.go)
 readability: ## Print figures about the code's readability: comments, functions used once, sizes
 	go run ./test/readability
 
-mutation: bin/gremlins ## Change the rules: do the unit tests notice? WHAT="vmcontroller placement" chooses packages (half an hour)
+mutation: bin/gremlins qemu ## Change the rules: do the unit tests notice? WHAT="vmcontroller placement" chooses packages (half an hour)
 	go run ./test/mutation $(WHAT)
 
 bin/gremlins: tools/go.mod tools/go.sum
 	go -C tools build -o $(CURDIR)/bin/ github.com/go-gremlins/gremlins/cmd/gremlins
 
-flaky: ## Hunt flaky unit tests: every package twenty times, in random order
+flaky: qemu ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky

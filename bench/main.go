@@ -37,6 +37,7 @@ import (
 	"drydock.dev/drydock/bench/snapshot"
 	"drydock.dev/drydock/bench/start"
 	"drydock.dev/drydock/bench/up"
+	"drydock.dev/drydock/test/shipped"
 )
 
 type benchmark struct {
@@ -139,6 +140,9 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		return err
 	}
 	chosen := slices.DeleteFunc(benchmarks(s), func(b benchmark) bool { return !slices.Contains(s.what, b.name) })
+	if err := shipped.OnPath(); err != nil {
+		return err
+	}
 	r := report.New(out)
 	describeMachine(ctx, r)
 	session := &session{settings: s, report: r}

@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/images/rootfs"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // buildCache is shared with `make images`.
@@ -99,7 +100,7 @@ func TestTheCommandLineIsUnderstood(t *testing.T) {
 }
 
 func TestAProgramThatNeedsLibrariesIsRefused(t *testing.T) {
-	err := checkStatic(layout.QEMUImgBinary)
+	err := checkStatic(shipped.File(t, layout.QEMUImgBinary))
 	if err == nil || !strings.Contains(err.Error(), "build it with CGO_ENABLED=0") {
 		t.Errorf("got the error %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/images/archive"
 	"drydock.dev/drydock/images/debian"
+	"drydock.dev/drydock/images/qemutree"
 	"drydock.dev/drydock/images/rootfs"
 )
 
@@ -121,6 +122,15 @@ func (b builder) unpackPackages(ctx context.Context) error {
 		})
 	}
 	return group.Wait()
+}
+
+// makeQEMU makes the images' QEMU for this machine, as build/qemu if the cache is build/cache.
+func (b builder) makeQEMU(ctx context.Context) error {
+	tree, err := qemutree.Make(ctx, b.cache)
+	if err != nil {
+		return err
+	}
+	return qemutree.Link(tree, filepath.Join(filepath.Dir(b.cache), "qemu"))
 }
 
 // writeRootfs writes an image's files into a folder, as the source of container builds.

@@ -37,7 +37,9 @@ type options struct {
 	rootfs string
 	// unpack stops after the Debian packages, kernel after the test guest's kernel.
 	unpack, kernel bool
-	images         []string
+	// qemu stops after the images' QEMU for this machine.
+	qemu   bool
+	images []string
 }
 
 func parseOptions(args []string) (options, error) {
@@ -50,6 +52,7 @@ func parseOptions(args []string) (options, error) {
 	flags.StringVar(&o.rootfs, "rootfs", "", "write the files of the one image named into this `folder` instead")
 	flags.BoolVar(&o.unpack, "packages", false, "only fetch and unpack the Debian packages, which needs none of Drydock's programs")
 	flags.BoolVar(&o.kernel, "kernel", false, "only compile the test guest's kernel, which needs none of Drydock's programs")
+	flags.BoolVar(&o.qemu, "qemu", false, "only unpack the images' QEMU for tests on this machine, as qemu beside the cache")
 	flags.Usage = func() {
 		fmt.Fprintf(flags.Output(), "usage: build [flags] [image ...]\n\nimages (all, if none is named): %s\n\nflags:\n",
 			strings.Join(imageNames(), " "))
@@ -85,11 +88,17 @@ func run(ctx context.Context, args []string) error {
 	if o.kernel {
 		return guest.BuildKernel(ctx, b.cache)
 	}
+	if o.qemu {
+		return b.makeQEMU(ctx)
+	}
 	if o.rootfs != "" {
 		return b.writeRootfs(ctx, o.images[0])
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return fmt.Errorf("making the folder for the archives: %w", err)
+	}
+	if err := b.makeQEMU(ctx); err != nil {
+		return err
 	}
 	for _, name := range o.images {
 		began := time.Now()

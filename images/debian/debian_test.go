@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/test/shipped"
 )
 
 func TestAListHasNamesAndComments(t *testing.T) {
@@ -71,9 +72,9 @@ func TestAPatternWithoutAMatchIsAnError(t *testing.T) {
 	}
 }
 
-// The program is this machine's, and its libraries need others.
+// Its libraries need others.
 func TestAProgramComesWithItsLibrariesAndTheirs(t *testing.T) {
-	libraries, err := Tree{Root: "/"}.Libraries(layout.QEMUImgBinary)
+	libraries, err := Tree{Root: shipped.File(t, "/")}.Libraries(layout.QEMUImgBinary)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +90,7 @@ func TestALibraryThatIsNotThereIsNamed(t *testing.T) {
 	if err := os.MkdirAll(tree.Path("/bin"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(layout.QEMUImgBinary)
+	program, err := os.ReadFile(shipped.File(t, layout.QEMUImgBinary))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/transfer"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // made makes an empty image with qemu-img.
 func made(t *testing.T, format, size string) []byte {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "image")
-	command(t, "qemu-img", "create", "-q", "-f", format, name, size)
+	command(t, shipped.Program(t, "qemu-img"), "create", "-q", "-f", format, name, size)
 	return read(t, name)
 }
 

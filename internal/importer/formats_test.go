@@ -17,6 +17,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/target"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const mib = 1 << 20
@@ -45,7 +46,7 @@ func image(t *testing.T, disk []byte, format string, options ...string) []byte {
 	if err := os.WriteFile(raw, disk, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	command(t, "qemu-img", append(append([]string{"convert", "-t", "unsafe", "-f", "raw", "-O", format}, options...), raw, made)...)
+	command(t, shipped.Program(t, "qemu-img"), append(append([]string{"convert", "-t", "unsafe", "-f", "raw", "-O", format}, options...), raw, made)...)
 	return read(t, made)
 }
 
@@ -174,7 +175,7 @@ func TestSpaceIsLookedForBeforeTheDownload(t *testing.T) {
 	}
 	size := (free/(1<<30) + 50) << 30
 	name := filepath.Join(t.TempDir(), "image")
-	command(t, "qemu-img", "create", "-q", "-f", "qcow2", "-o", "preallocation=metadata,cluster_size=2M", name, fmt.Sprint(size))
+	command(t, shipped.Program(t, "qemu-img"), "create", "-q", "-f", "qcow2", "-o", "preallocation=metadata,cluster_size=2M", name, fmt.Sprint(size))
 	s := serveFile(t, name)
 	p.task.URL, p.task.Size = s.URL, size
 	result := p.run()

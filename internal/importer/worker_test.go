@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -20,6 +21,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // patience bounds one wait on a busy machine.
@@ -30,6 +32,10 @@ const asWorker = "DRYDOCK_TEST_WORKER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asWorker) == "" {
+		if err := shipped.OnPath(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
 		os.Exit(m.Run())
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

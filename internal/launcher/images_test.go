@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/test/shipped"
 )
 
 func writeFile(t *testing.T, path string, size int64) string {
@@ -31,7 +32,7 @@ func makeQCOW2(t *testing.T, path string, args ...string) string {
 		t.Fatal(err)
 	}
 	args = append(append([]string{"create", "-q", "-f", "qcow2"}, args...), path, "3M")
-	if out, err := exec.Command("qemu-img", args...).CombinedOutput(); err != nil {
+	if out, err := exec.Command(shipped.Program(t, "qemu-img"), args...).CombinedOutput(); err != nil {
 		t.Fatalf("making an image: %v\n%s", err, out)
 	}
 	return path
@@ -62,7 +63,7 @@ func TestAContainerDiskIsFoundInItsFolderAndGetsAnOverlay(t *testing.T) {
 			t.Errorf("%s: %+v", time, p)
 		}
 	}
-	out, err := exec.Command("qemu-img", "info", "--backing-chain", image.Overlay).CombinedOutput()
+	out, err := exec.Command(shipped.Program(t, "qemu-img"), "info", "--backing-chain", image.Overlay).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), source) {
 		t.Errorf("QEMU sees %v\n%s", err, out)
 	}
@@ -76,14 +77,14 @@ func TestAnOverlayThatExistsIsNeverOverwritten(t *testing.T) {
 	dir := t.TempDir()
 	image := launch.Image{Name: "empty", Overlay: filepath.Join(dir, "empty.qcow2"), Size: 1 << 20}
 	prepareOnly(t, image)
-	if out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -P 9 0 64k", image.Overlay).CombinedOutput(); err != nil {
+	if out, err := exec.Command(shipped.Program(t, "qemu-io"), "-f", "qcow2", "-c", "write -P 9 0 64k", image.Overlay).CombinedOutput(); err != nil {
 		t.Fatalf("writing: %v\n%s", err, out)
 	}
 	image.Size = 2 << 20
 	if p := prepareOnly(t, image); p.VirtualSize != 1<<20 || p.Source != "" || p.SourceFormat != "" {
 		t.Errorf("prepared again: %+v", p)
 	}
-	if out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "read -P 9 0 64k", image.Overlay).CombinedOutput(); err != nil ||
+	if out, err := exec.Command(shipped.Program(t, "qemu-io"), "-f", "qcow2", "-c", "read -P 9 0 64k", image.Overlay).CombinedOutput(); err != nil ||
 		strings.Contains(string(out), "failed") {
 		t.Errorf("what was written is gone: %v\n%s", err, out)
 	}

@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // asLauncher, when set, turns the test binary into virt-launcher: a process that reaps all its children can't be tested
@@ -93,7 +94,7 @@ func launchProcess(t *testing.T, program string) *running {
 		t.Fatal(err)
 	}
 	r := &running{t: t, dir: dir, log: &lockedBuffer{}, ended: make(chan struct{})}
-	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-tpm", layout.TPMBinary, "-termination-log", termination)
+	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-tpm", shipped.Program(t, "swtpm"), "-termination-log", termination)
 	r.cmd.Env = append(os.Environ(), asLauncher+"=1")
 	r.cmd.Stderr = r.log
 	if err := r.cmd.Start(); err != nil {
@@ -121,11 +122,7 @@ func newLauncher(t *testing.T) *running {
 
 func qemuBinary(t *testing.T) string {
 	t.Helper()
-	path, err := exec.LookPath(filepath.Base(layout.QEMUBinary))
-	if err != nil {
-		t.Fatalf("these tests need QEMU: %v", err)
-	}
-	return path
+	return shipped.Program(t, "qemu-system-x86_64")
 }
 
 // client is virt-handler's side of a connection.

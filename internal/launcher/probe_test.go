@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/test/shipped"
 )
 
 func verb(t *testing.T, args ...string) (code int, stdout, stderr string) {
@@ -39,16 +40,12 @@ func verb(t *testing.T, args ...string) (code int, stdout, stderr string) {
 // Debian's agent stands for a guest's.
 func runningAgent(t *testing.T) string {
 	t.Helper()
-	program, err := exec.LookPath("qemu-ga")
-	if err != nil {
-		t.Fatalf("this test needs the guest agent (apt-get install qemu-guest-agent): %v", err)
-	}
 	dir, err := os.MkdirTemp("", "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "agent.sock")
-	cmd := exec.Command(program, "--method=unix-listen", "--path="+socket, "--statedir="+dir,
+	cmd := exec.Command(shipped.Program(t, "qemu-ga"), "--method=unix-listen", "--path="+socket, "--statedir="+dir,
 		"--pidfile="+filepath.Join(dir, "pid"), "--block-rpcs=guest-shutdown,guest-fsfreeze-freeze,guest-suspend-disk,guest-suspend-ram")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -329,7 +326,7 @@ func TestAStarvedNodeIsProbedAgain(t *testing.T) {
 
 func TestTheNodeIsProbedByRunningQEMU(t *testing.T) {
 	out := filepath.Join(t.TempDir(), "node.json")
-	if code, _, stderr := verb(t, "probe-node", "--qemu", qemuBinary(t), "--out", out); code != 0 {
+	if code, _, stderr := verb(t, "probe-node", "--qemu", qemuBinary(t), "--root", shipped.File(t, "/"), "--out", out); code != 0 {
 		t.Fatalf("exit code %d, %s", code, stderr)
 	}
 	text, err := os.ReadFile(out)
@@ -367,7 +364,7 @@ func kvmIsAsSaid(t *testing.T, r nodeprobe.Result) {
 		return
 	}
 	for _, firmware := range []bootprobe.Firmware{bootprobe.BIOS, bootprobe.UEFI} {
-		again := bootprobe.Probe{QEMU: qemuBinary(t), Accel: bootprobe.KVM, Firmware: firmware, Deadline: patience}.Run(t.Context())
+		again := bootprobe.Probe{QEMU: qemuBinary(t), Root: shipped.File(t, "/"), Accel: bootprobe.KVM, Firmware: firmware, Deadline: patience}.Run(t.Context())
 		if !again.OK {
 			t.Errorf("KVM is called usable, and through %s %s", firmware, again.Reason)
 		}

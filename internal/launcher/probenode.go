@@ -24,6 +24,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	flags := flag.NewFlagSet("probe-node", flag.ContinueOnError)
 	out := flags.String("out", "", "file to write the result to; standard output if empty")
 	program := flags.String("qemu", layout.QEMUBinary, "QEMU's program")
+	root := flags.String("root", "", "folder that has the firmware, at its path in the image")
 	accel := flags.String("accel", os.Getenv("DRYDOCK_ACCEL"),
 		"the only accelerator that guests may have here, kvm or tcg; the probe chooses if empty (environment DRYDOCK_ACCEL)")
 	hold := flags.Bool("hold", false, "stay until told to end, as a container beside virt-handler has to")
@@ -33,7 +34,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	if *accel != "" && *accel != nodeprobe.KVM && *accel != nodeprobe.TCG {
 		return exitFailed, fmt.Errorf("the accelerator (--accel, DRYDOCK_ACCEL) is %q; it must be kvm, tcg or empty", *accel)
 	}
-	prober := prober{qemu: *program, requested: *accel, device: layout.KVMDevice, firmware: layout.UEFICode}
+	prober := prober{qemu: *program, requested: *accel, device: layout.KVMDevice, root: *root}
 	probe := func() (nodeprobe.Result, error) {
 		result := prober.probe(ctx)
 		return result, writeProbe(result, *out)

@@ -26,8 +26,10 @@ const (
 )
 
 type prober struct {
-	qemu, requested  string
-	device, firmware string
+	qemu, requested string
+	device          string
+	// root is bootprobe.Probe's.
+	root string
 	// deadline replaces those of the guests in tests, whose KVM is as slow as emulation.
 	deadline time.Duration
 }
@@ -47,7 +49,7 @@ func (p prober) probe(ctx context.Context) nodeprobe.Result {
 	uefi, stop := context.WithCancel(ctx)
 	defer stop()
 	var emulatedUEFI sync.WaitGroup
-	_, err := os.Stat(p.firmware)
+	_, err := os.Stat(p.root + layout.UEFICode)
 	o.uefiAbsent = err != nil
 	if o.tcg.OK && !o.uefiAbsent {
 		emulatedUEFI.Go(func() { o.tcgUEFI = p.run(uefi, bootprobe.TCG, bootprobe.UEFI, uefiDeadline, nil) })
@@ -88,7 +90,7 @@ func kvmTime(tcg *bootprobe.Outcome) time.Duration {
 }
 
 func (p prober) run(ctx context.Context, accel string, firmware bootprobe.Firmware, deadline time.Duration, found *capabilities) *bootprobe.Outcome {
-	guest := bootprobe.Probe{QEMU: p.qemu, Accel: accel, Firmware: firmware, Deadline: cmp.Or(p.deadline, deadline)}
+	guest := bootprobe.Probe{QEMU: p.qemu, Root: p.root, Accel: accel, Firmware: firmware, Deadline: cmp.Or(p.deadline, deadline)}
 	if found != nil {
 		guest.Ask = func(ctx context.Context, client *qmp.Client) (err error) {
 			*found, err = queryCapabilities(ctx, client)

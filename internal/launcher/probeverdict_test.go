@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/test/shipped"
 )
 
 func TestWhatFollowsFromTheProbesGuests(t *testing.T) {
@@ -123,27 +123,28 @@ func TestANodeIsProbed(t *testing.T) {
 	if err := os.WriteFile(device, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	root := shipped.File(t, "/")
 	const fails = "echo 'qemu: failed to initialize kvm: Device or resource busy' >&2; exit 1"
 	for name, c := range map[string]struct {
-		script, device, firmware string
-		use, kvm                 string
+		script, device, root string
+		use, kvm             string
 	}{
-		"KVM works":                   {"", device, layout.UEFICode, "kvm", ""},
-		"there is no KVM and no UEFI": {"", "/no/such/device", "/no/such/firmware", "tcg", "the node has no /dev/kvm"},
-		"QEMU refuses KVM": {`case "$all" in *"-accel kvm"*) ` + fails + "; esac", device, layout.UEFICode, "tcg",
+		"KVM works":                   {"", device, root, "kvm", ""},
+		"there is no KVM and no UEFI": {"", "/no/such/device", "/no/such/folder", "tcg", "the node has no /dev/kvm"},
+		"QEMU refuses KVM": {`case "$all" in *"-accel kvm"*) ` + fails + "; esac", device, root, "tcg",
 			"QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
-		"KVM runs no UEFI": {`case "$all" in *"-accel kvm"*-kernel*) ` + fails + "; esac", device, layout.UEFICode, "tcg",
+		"KVM runs no UEFI": {`case "$all" in *"-accel kvm"*-kernel*) ` + fails + "; esac", device, root, "tcg",
 			"through UEFI, QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
-		"UEFI does not run at all": {`case "$all" in *-kernel*) ` + fails + "; esac", device, layout.UEFICode, "kvm", ""},
-		"QEMU does not run at all": {fails, device, layout.UEFICode, "",
+		"UEFI does not run at all": {`case "$all" in *-kernel*) ` + fails + "; esac", device, root, "kvm", ""},
+		"QEMU does not run at all": {fails, device, root, "",
 			"QEMU does not start: QEMU ended with exit code 1: qemu: failed to initialize kvm: Device or resource busy"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := prober{qemu: qemuWhose(t, c.script), device: c.device, firmware: c.firmware, deadline: patience}.probe(t.Context())
+			r := prober{qemu: qemuWhose(t, c.script), device: c.device, root: c.root, deadline: patience}.probe(t.Context())
 			if r.Use() != c.use || r.KVM.Reason != c.kvm {
 				t.Errorf("guests run with %q; KVM %+v, emulation %+v", r.Use(), r.KVM, r.TCG)
 			}
-			if absent := c.firmware != layout.UEFICode; r.UEFIAbsent != absent {
+			if absent := c.root != root; r.UEFIAbsent != absent {
 				t.Errorf("UEFI is absent: %t", r.UEFIAbsent)
 			}
 		})

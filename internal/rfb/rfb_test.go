@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // The machine has no disk, which its firmware shows.
@@ -21,7 +22,7 @@ func TestPictureOfARealQEMU(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "vnc.sock")
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	qemu := exec.CommandContext(ctx, "qemu-system-x86_64", "-machine", "q35,accel="+accelerator.Of(t), "-nodefaults", "-device", "VGA",
+	qemu := exec.CommandContext(ctx, shipped.Program(t, "qemu-system-x86_64"), "-machine", "q35,accel="+accelerator.Of(t), "-nodefaults", "-device", "VGA",
 		"-display", "none", "-m", "32", "-vnc", "unix:"+socket)
 	var stderr bytes.Buffer
 	qemu.Stderr = &stderr

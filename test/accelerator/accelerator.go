@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/launcher/bootprobe"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // Variable fixes the accelerator.
@@ -45,9 +46,17 @@ func choose(wanted string, tryKVM func() error) (string, error) {
 
 // The deadline is longer than on a node, because the user has requested KVM.
 func tryKVM() error {
+	qemu, err := shipped.Find("/bin/qemu-system-x86_64")
+	if err != nil {
+		return err
+	}
+	root, err := shipped.Find("/")
+	if err != nil {
+		return err
+	}
 	for _, firmware := range []bootprobe.Firmware{bootprobe.BIOS, bootprobe.UEFI} {
 		outcome := bootprobe.Probe{
-			QEMU: "qemu-system-x86_64", Accel: bootprobe.KVM, Firmware: firmware, Deadline: 5 * time.Second,
+			QEMU: qemu, Root: root, Accel: bootprobe.KVM, Firmware: firmware, Deadline: 5 * time.Second,
 		}.Run(context.Background())
 		if !outcome.OK {
 			return fmt.Errorf("%s", outcome.Reason)

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const (
@@ -232,7 +233,7 @@ func serveImage(t *testing.T, ns, text string) (url, sum string) {
 		t.Fatal(err)
 	}
 	image := filepath.Join(folder, "image.qcow2")
-	for _, args := range [][]string{{"qemu-img", "convert", "-O", "qcow2", raw, image}, {"gzip", image}} {
+	for _, args := range [][]string{{shipped.Program(t, "qemu-img"), "convert", "-O", "qcow2", raw, image}, {"gzip", image}} {
 		if out, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
 			t.Fatalf("%v: %v\n%s", args, err, out)
 		}

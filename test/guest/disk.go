@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"drydock.dev/drydock/images/qemutree"
 )
 
 // The disk has a boot sector and one FAT partition. That is an EFI system partition, contains SYSLINUX for a BIOS, and
@@ -45,6 +47,8 @@ type diskParts struct {
 	// bootManager is systemd's, for UEFI.
 	bootManager string
 	args        string
+	// cache has QEMU, for the disk's format.
+	cache string
 }
 
 // writeDisk makes the bootable disk, without a loop device and without a mount.
@@ -75,14 +79,18 @@ func writeDisk(ctx context.Context, to string, from diskParts) error {
 	if err := run(ctx, "syslinux", "--offset", fmt.Sprint(partitionStart), "--install", raw); err != nil {
 		return err
 	}
-	return convert(ctx, raw, to)
+	return convert(ctx, from.cache, raw, to)
 }
 
 // efiLoader is the file that UEFI boots from a disk without a boot entry.
 const efiLoader = "/EFI/BOOT/BOOTX64.EFI"
 
-func convert(ctx context.Context, raw, to string) error {
-	return run(ctx, "qemu-img", "convert", "-q", "-f", "raw", "-O", "qcow2", raw, to)
+func convert(ctx context.Context, cache, raw, to string) error {
+	qemu, err := qemutree.Make(ctx, cache)
+	if err != nil {
+		return err
+	}
+	return run(ctx, filepath.Join(qemu, "bin", "qemu-img"), "convert", "-q", "-f", "raw", "-O", "qcow2", raw, to)
 }
 
 func writeEmptyDisk(raw, bootSectorFile string) error {
@@ -156,7 +164,6 @@ var toolPackages = map[string]string{
 	"mmd":      "mtools",
 	"mcopy":    "mtools",
 	"syslinux": "syslinux",
-	"qemu-img": "qemu-utils",
 }
 
 func run(ctx context.Context, tool string, args ...string) error {

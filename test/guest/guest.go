@@ -68,7 +68,7 @@ func Build(ctx context.Context, cache string, flavor Flavor) (Files, error) {
 	if err != nil {
 		return Files{}, err
 	}
-	from := parts{tree: tree, guestd: guestd, flavor: flavor}
+	from := parts{cache: cache, tree: tree, guestd: guestd, flavor: flavor}
 	if flavor == Lean {
 		if from.kernel, err = kernel.Build(ctx, kernel.Folder(cache), cache, tree); err != nil {
 			return Files{}, err
@@ -105,6 +105,7 @@ func WriteDiskAs(ctx context.Context, cache, distribution, to string) error {
 		bootSector:  bootSectorOf(tree),
 		bootManager: bootManager(tree),
 		args:        "drydock.as=" + distribution,
+		cache:       cache,
 	})
 }
 
@@ -140,6 +141,7 @@ func filesIn(folder string) Files {
 }
 
 type parts struct {
+	cache  string
 	tree   debian.Tree
 	guestd string
 	flavor Flavor
@@ -185,6 +187,7 @@ func write(ctx context.Context, files Files, from parts) error {
 		initrd:      files.Initrd,
 		bootSector:  bootSectorOf(from.tree),
 		bootManager: bootManager(from.tree),
+		cache:       from.cache,
 	})
 }
 

@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/test/guest"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const uuid = "5d307ca9-b3ef-428c-8861-06e72d69f223"
@@ -34,7 +35,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 	case "BIOS":
 		return disk
 	default:
-		variables, err := os.ReadFile(layout.UEFIVars)
+		variables, err := os.ReadFile(shipped.File(t, layout.UEFIVars))
 		if err != nil {
 			t.Fatalf("reading the UEFI firmware (apt-get install ovmf): %v", err)
 		}
@@ -43,7 +44,7 @@ func firmwareOf(t *testing.T, files guest.Files, way string) []string {
 			t.Fatal(err)
 		}
 		return append(disk,
-			"-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+layout.UEFICode,
+			"-drive", "if=pflash,unit=0,format=raw,readonly=on,file="+shipped.File(t, layout.UEFICode),
 			"-drive", "if=pflash,unit=1,format=raw,file="+own)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/test/console"
 	"drydock.dev/drydock/test/guest"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // buildCache is shared with `make images`, so that a test run after that has nothing to build.
@@ -56,7 +57,7 @@ func start(t *testing.T, args ...string) *machine {
 	ctx, cancel := context.WithTimeout(t.Context(), life)
 	t.Cleanup(cancel)
 	socket := filepath.Join(t.TempDir(), "qmp")
-	cmd := exec.CommandContext(ctx, "qemu-system-x86_64", append([]string{
+	cmd := exec.CommandContext(ctx, shipped.Program(t, "qemu-system-x86_64"), append([]string{
 		"-machine", "q35", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
 		"-action", "panic=shutdown", "-qmp", "unix:" + socket + ",server=on,wait=off",
 	}, args...)...)
@@ -73,7 +74,7 @@ func start(t *testing.T, args ...string) *machine {
 	}
 	cmd.Stdout = writer
 	if err := cmd.Start(); err != nil {
-		t.Fatalf("starting QEMU (apt-get install qemu-system-x86): %v", err)
+		t.Fatalf("starting QEMU: %v", err)
 	}
 	_ = writer.Close()
 	m := &machine{t: t, ctx: ctx, events: make(chan string, 100), ended: make(chan error, 1)}

@@ -102,7 +102,7 @@ func (o *Owner) SignedDisk(ctx context.Context, cache string, of Files) (string,
 	}
 	disk := filepath.Join(o.folder, "disk.qcow2")
 	return disk, writeDisk(ctx, disk, diskParts{
-		kernel: signed[of.Kernel], initrd: of.Initrd, bootSector: bootSectorOf(tree), bootManager: signed[bootManager(tree)],
+		kernel: signed[of.Kernel], initrd: of.Initrd, bootSector: bootSectorOf(tree), bootManager: signed[bootManager(tree)], cache: cache,
 	})
 }
 

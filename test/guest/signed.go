@@ -52,7 +52,7 @@ func SignedDisk(ctx context.Context, cache string, of Files) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if err := convert(ctx, raw, made); err != nil {
+	if err := convert(ctx, cache, raw, made); err != nil {
 		return "", err
 	}
 	if err := os.Rename(made, disk); err != nil {

@@ -28,6 +28,7 @@ import (
 	"drydock.dev/drydock/test/accelerator"
 	"drydock.dev/drydock/test/console"
 	"drydock.dev/drydock/test/guest"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // buildCache is shared with the tests of the guest and with `make images`.
@@ -42,6 +43,9 @@ const (
 	patience = 4 * time.Minute
 	life     = 20 * time.Minute
 )
+
+// firmwareDir has UEFI's files in the image.
+var firmwareDir = filepath.Dir(layout.UEFICode)
 
 // pod stands for a launcher's container: virt-launcher in a folder that stands for the container's paths.
 type pod struct {
@@ -112,7 +116,8 @@ func newPod(t *testing.T) *pod {
 			t.Fatal(err)
 		}
 	}
-	p.program = exec.Command(launcherProgram, "-dir", p.path(layout.PrivateDir), "-qemu", layout.QEMUBinary)
+	p.program = exec.Command(launcherProgram, "-dir", p.path(layout.PrivateDir),
+		"-qemu", shipped.Program(t, "qemu-system-x86_64"), "-tpm", shipped.Program(t, "swtpm"))
 	p.program.Stderr = os.Stderr
 	if err := p.program.Start(); err != nil {
 		t.Fatal(err)
@@ -142,6 +147,7 @@ func (p *pod) path(inContainer string) string { return p.inPod(inContainer) }
 
 func (p *pod) inPod(text string) string {
 	text = strings.ReplaceAll(text, layout.PrivateDir, p.dir+"/kubevirt")
+	text = strings.ReplaceAll(text, firmwareDir, shipped.File(p.t, firmwareDir))
 	return strings.ReplaceAll(text, layout.VolumeDevicesDir, p.dir+"/dev-kubevirt-volumes")
 }
 

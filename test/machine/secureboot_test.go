@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const secureVMI = `
@@ -96,7 +97,7 @@ func TestAGuestEnrollsKeysOfItsOwner(t *testing.T) {
 // The firmware writes the variables.
 func copyOf(t *testing.T, variables string) string {
 	t.Helper()
-	text, err := os.ReadFile(variables)
+	text, err := os.ReadFile(shipped.File(t, variables))
 	kept := filepath.Join(t.TempDir(), layout.NVRAM)
 	if err == nil {
 		err = os.WriteFile(kept, text, 0o600)

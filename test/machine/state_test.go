@@ -8,6 +8,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/guest"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const keptVMI = `
@@ -70,7 +71,7 @@ func TestWhatIsKeptOutlivesTheGuest(t *testing.T) {
 		return p
 	}
 	p := filepath.Join(claim, layout.StateFolder)
-	template, err := os.ReadFile(machine.VariablesTemplate(&vmi.Spec))
+	template, err := os.ReadFile(shipped.File(t, machine.VariablesTemplate(&vmi.Spec)))
 	if err == nil {
 		err = os.Mkdir(p, 0o700)
 	}

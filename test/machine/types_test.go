@@ -2,20 +2,19 @@ package machine_test
 
 import (
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // A VM with any of these types must start.
 func TestQEMUHasTheMachineTypesThatAdmissionKnows(t *testing.T) {
-	out, err := exec.Command(filepath.Base(layout.QEMUBinary), "-machine", "help").Output()
+	out, err := exec.Command(shipped.Program(t, "qemu-system-x86_64"), "-machine", "help").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -58,6 +58,19 @@ func (f *workingFolder) copySource(ctx context.Context) error {
 			return fmt.Errorf("copying the source: %w", err)
 		}
 	}
+	return f.linkQEMU()
+}
+
+// linkQEMU gives the copy the QEMU that `make qemu` unpacked.
+func (f *workingFolder) linkQEMU() error {
+	link := filepath.Join(f.source(), "build", "qemu")
+	err := os.MkdirAll(filepath.Dir(link), 0o755)
+	if err == nil {
+		err = os.Symlink(filepath.Join(f.root, "build", "qemu"), link)
+	}
+	if err != nil {
+		return fmt.Errorf("linking QEMU into the copy of the source: %w", err)
+	}
 	return nil
 }
 

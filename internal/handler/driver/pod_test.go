@@ -35,6 +35,7 @@ import (
 	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // patience is how long a test waits for an event that comes soon: QEMU is emulated, and the machine may be busy.
@@ -217,15 +218,14 @@ func (p *pod) volume(name string) string {
 const containerScript = `set -e
 mount --make-rprivate /
 mount -t tmpfs tmpfs /run
-mkdir -p /run/kubevirt /run/kubevirt-ephemeral-disks /run/bin
+mkdir -p /run/kubevirt /run/kubevirt-ephemeral-disks /run/bin /run/qemu
+mount --bind "$TREE" /run/qemu
 mount --bind "$PRIVATE" /run/kubevirt
 mount --bind "$EPHEMERAL" /run/kubevirt-ephemeral-disks
 if test -n "$STANDIN"; then
-	touch /run/bin/qemu
-	mount --bind "$QEMU" /run/bin/qemu
+	mkdir /run/behind
+	mount --bind "$TREE" /run/behind
 	mount --bind "$STANDIN" "$QEMU"
-	ln -s /usr/lib /run/lib # QEMU looks for its modules and firmware beside itself
-	ln -s /usr/share /run/share
 fi
 touch /run/bin/virt-launcher
 mount --bind "$LAUNCHER" /run/bin/virt-launcher
@@ -250,8 +250,11 @@ for link in $LINKS; do
 	ip link set "$link" up
 	ip link set "n${link#pod}" up
 done
-exec setpriv --reuid 107 --regid 107 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs /run/bin/virt-launcher
+exec setpriv --reuid 107 --regid 107 --clear-groups --bounding-set=-all --inh-caps=-all --no-new-privs /run/bin/virt-launcher -qemu "$QEMU"
 `
+
+// podQEMU is the container's path of QEMU, in the images' tree.
+const podQEMU = "/run/qemu/bin/qemu-system-x86_64"
 
 // needRoot skips a test that plays the kubelet. model_test.go tests the driver's decisions without root.
 func needRoot(t *testing.T) {
@@ -278,7 +281,7 @@ func (p *pod) start() {
 			p.t.Fatal(err)
 		}
 	}
-	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher, "QEMU="+layout.QEMUBinary, "STANDIN="+standIn, "LINKS="+strings.Join(p.links, " "),
+	p.cmd.Env = append(os.Environ(), "LAUNCHER="+launcher, "TREE="+shipped.File(p.t, "/"), "QEMU="+podQEMU, "STANDIN="+standIn, "LINKS="+strings.Join(p.links, " "),
 		"PRIVATE="+p.volume(layout.PrivateVolume), "EPHEMERAL="+p.volume(layout.EphemeralVolume))
 	log := &lines{t: p.t}
 	p.cmd.Stdout, p.cmd.Stderr = log, log

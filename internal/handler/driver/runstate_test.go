@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // These are boot sectors, at 0000:7c00 in real mode.
@@ -64,7 +65,7 @@ func (p *pod) boot(code []byte) {
 	for _, args := range [][]string{
 		{"convert", "-f", "raw", "-O", "qcow2", raw, image}, {"resize", "-q", image, "1G"},
 	} {
-		if out, err := exec.Command("qemu-img", args...).CombinedOutput(); err != nil {
+		if out, err := exec.Command(shipped.Program(p.t, "qemu-img"), args...).CombinedOutput(); err != nil {
 			p.t.Fatalf("qemu-img %v: %v\n%s", args, err, out)
 		}
 	}

@@ -34,7 +34,7 @@ const stateFile = "run-state"
 const quietly = " quietly"
 
 // standInQEMU is the container's path of the real program.
-const standInQEMU = "/run/bin/qemu"
+const standInQEMU = "/run/behind/bin/qemu-system-x86_64"
 
 // kvmError is QEMU's output when it stops on an error of KVM.
 const kvmError = `KVM internal error. Suberror: 1

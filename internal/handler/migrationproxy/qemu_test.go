@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 type properties = map[string]any
@@ -32,7 +33,7 @@ const memory = 64
 func boot(t *testing.T, dir string, more ...string) *machine {
 	t.Helper()
 	socket := filepath.Join(dir, layout.QMPSocket)
-	m := &machine{t: t, process: exec.Command("qemu-system-x86_64", append([]string{"-nodefaults", "-no-user-config", "-machine", "q35",
+	m := &machine{t: t, process: exec.Command(shipped.Program(t, "qemu-system-x86_64"), append([]string{"-nodefaults", "-no-user-config", "-machine", "q35",
 		"-accel", accelerator.Of(t), "-m", strconv.Itoa(memory), "-display", "none", "-qmp", "unix:" + socket + ",server=on,wait=off"}, more...)...)}
 	m.process.Stderr = os.Stderr
 	if err := m.process.Start(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"drydock.dev/drydock/internal/importer/job"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // bytesFeed is a file in memory.
@@ -128,7 +129,7 @@ func history(t *testing.T, seed uint64) (content, disk []byte) {
 	if cluster == "4096" {
 		options = "cluster_size=4096,compat=0.10"
 	}
-	qemu(t, "qemu-img", "create", "-q", "-f", "qcow2", "-o", options, name, fmt.Sprint(size))
+	qemu(t, shipped.Program(t, "qemu-img"), "create", "-q", "-f", "qcow2", "-o", options, name, fmt.Sprint(size))
 	for range 1 + random.IntN(5) {
 		args := []string{"-f", "qcow2"}
 		for range random.IntN(12) {
@@ -136,25 +137,25 @@ func history(t *testing.T, seed uint64) (content, disk []byte) {
 			length := min(512*(1+random.IntN(900)), size-at)
 			args = append(args, "-c", fmt.Sprintf("%s %d %d", pick("write -P 17", "write -P 98", "write -z", "write -z -u", "discard", "write -P 0"), at, length))
 		}
-		qemu(t, "qemu-io", append(args, name)...)
+		qemu(t, shipped.Program(t, "qemu-io"), append(args, name)...)
 		switch random.IntN(5) {
 		case 0:
-			qemu(t, "qemu-img", "snapshot", "-c", fmt.Sprint(random.IntN(100)), name)
+			qemu(t, shipped.Program(t, "qemu-img"), "snapshot", "-c", fmt.Sprint(random.IntN(100)), name)
 		case 1:
 			grown := size + 512*random.IntN(4000)
 			if cluster != "4096" {
-				qemu(t, "qemu-img", "resize", "-q", "-f", "qcow2", name, fmt.Sprint(grown))
+				qemu(t, shipped.Program(t, "qemu-img"), "resize", "-q", "-f", "qcow2", name, fmt.Sprint(grown))
 				size = grown
 			}
 		case 2:
 			other := name + ".2"
-			qemu(t, "qemu-img", append([]string{"convert", "-f", "qcow2", "-O", "qcow2", "-o", "cluster_size=" + cluster}, append(random2(random), name, other)...)...)
+			qemu(t, shipped.Program(t, "qemu-img"), append([]string{"convert", "-f", "qcow2", "-O", "qcow2", "-o", "cluster_size=" + cluster}, append(random2(random), name, other)...)...)
 			if err := os.Rename(other, name); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	qemu(t, "qemu-img", "convert", "-f", "qcow2", "-O", "raw", name, raw)
+	qemu(t, shipped.Program(t, "qemu-img"), "convert", "-f", "qcow2", "-O", "raw", name, raw)
 	return load(t, name), load(t, raw)
 }
 
@@ -249,10 +250,10 @@ func TestAWalkCanBeTakenUpAnywhere(t *testing.T) {
 func FuzzImage(f *testing.F) {
 	for _, options := range []string{"cluster_size=512,compat=1.1", "cluster_size=512,compat=0.10", "cluster_size=512,compression_type=zstd"} {
 		name := filepath.Join(f.TempDir(), "image")
-		if out, err := exec.Command("qemu-img", "create", "-q", "-f", "qcow2", "-o", options, name, "20000").CombinedOutput(); err != nil {
+		if out, err := exec.Command(shipped.Program(f, "qemu-img"), "create", "-q", "-f", "qcow2", "-o", options, name, "20000").CombinedOutput(); err != nil {
 			f.Fatalf("%v: %s", err, out)
 		}
-		if out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -c -P 5 8192 512", "-c", "write -P 5 4096 1024", "-c", "write -z 0 1024", name).CombinedOutput(); err != nil {
+		if out, err := exec.Command(shipped.Program(f, "qemu-io"), "-f", "qcow2", "-c", "write -c -P 5 8192 512", "-c", "write -P 5 4096 1024", "-c", "write -z 0 1024", name).CombinedOutput(); err != nil {
 			f.Fatalf("%v: %s", err, out)
 		}
 		content, err := os.ReadFile(name)

@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/importer/clone"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/importer/upload"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // patience bounds one wait on a busy machine.
@@ -169,7 +170,7 @@ func qcow2(t *testing.T, data []byte) []byte {
 	t.Helper()
 	raw, image := filepath.Join(t.TempDir(), "raw"), filepath.Join(t.TempDir(), "qcow2")
 	must(t, os.WriteFile(raw, data, 0o600))
-	out, err := exec.Command("qemu-img", "convert", "-f", "raw", "-O", "qcow2", raw, image).CombinedOutput()
+	out, err := exec.Command(shipped.Program(t, "qemu-img"), "convert", "-f", "raw", "-O", "qcow2", raw, image).CombinedOutput()
 	if err != nil {
 		t.Fatalf("qemu-img: %v: %s", err, out)
 	}

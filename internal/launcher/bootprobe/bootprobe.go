@@ -72,6 +72,8 @@ type Probe struct {
 	Accel    string
 	Firmware Firmware
 	Deadline time.Duration
+	// Root has the firmware, at its path in the image. It is empty except in tests.
+	Root string
 	// Ask, which may be nil, is called before the guest runs.
 	Ask func(context.Context, *qmp.Client) error
 	// image replaces the project's guest, and start startPatience, in tests. env adds to QEMU's environment.
@@ -160,7 +162,7 @@ func (p Probe) args() []string {
 	}
 	if p.Firmware == UEFI {
 		return append(args, "-m", "64",
-			"-drive", "if=pflash,format=raw,readonly=on,file="+layout.UEFICode,
+			"-drive", "if=pflash,format=raw,readonly=on,file="+p.Root+layout.UEFICode,
 			"-drive", "if=pflash,format=raw,file="+inherited(varsFD),
 			"-kernel", inherited(imageFD))
 	}
@@ -206,7 +208,7 @@ func (p Probe) open() (*files, error) {
 	if p.Firmware != UEFI {
 		return f, nil
 	}
-	template, err := os.ReadFile(layout.UEFIVars)
+	template, err := os.ReadFile(p.Root + layout.UEFIVars)
 	if err != nil {
 		return f, fmt.Errorf("reading the UEFI variables: %w", err)
 	}

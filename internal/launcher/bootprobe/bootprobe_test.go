@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // asQEMU, when set, turns the test binary into a stand-in for QEMU with this behavior.
@@ -32,20 +32,13 @@ const patience = 4 * time.Minute
 
 func qemu(t *testing.T) string {
 	t.Helper()
-	path, err := exec.LookPath("qemu-system-x86_64")
-	if err != nil {
-		t.Fatalf("these tests need QEMU (apt-get install qemu-system-x86): %v", err)
-	}
-	return path
+	return shipped.Program(t, "qemu-system-x86_64")
 }
 
 func TestTheGuestRunsEmulated(t *testing.T) {
 	for _, firmware := range []Firmware{BIOS, UEFI} {
 		t.Run(string(firmware), func(t *testing.T) {
-			if _, err := os.Stat(layout.UEFICode); err != nil {
-				t.Fatalf("these tests need UEFI firmware (apt-get install ovmf): %v", err)
-			}
-			got := Probe{QEMU: qemu(t), Accel: TCG, Firmware: firmware, Deadline: 2 * patience}.Run(t.Context())
+			got := Probe{QEMU: qemu(t), Root: shipped.File(t, "/"), Accel: TCG, Firmware: firmware, Deadline: 2 * patience}.Run(t.Context())
 			if !got.OK || got.Reason != "" || got.Stage != "long mode on the second CPU" || got.Took <= 0 {
 				t.Errorf("%+v", got)
 			}
@@ -59,7 +52,7 @@ func TestTheGuestIsJudgedWithTheHostsKVM(t *testing.T) {
 	_, err := os.Stat(layout.KVMDevice)
 	for _, firmware := range []Firmware{BIOS, UEFI} {
 		t.Run(string(firmware), func(t *testing.T) {
-			got := Probe{QEMU: qemu(t), Accel: KVM, Firmware: firmware, Deadline: 20 * time.Second}.Run(t.Context())
+			got := Probe{QEMU: qemu(t), Root: shipped.File(t, "/"), Accel: KVM, Firmware: firmware, Deadline: 20 * time.Second}.Run(t.Context())
 			t.Logf("%+v", got)
 			if got.OK == (got.Reason != "") {
 				t.Errorf("%+v", got)

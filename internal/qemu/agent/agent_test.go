@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/qemu/agent"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const patience = 4 * time.Minute
@@ -33,16 +34,12 @@ const dangerous = "guest-shutdown,guest-fsfreeze-freeze,guest-fsfreeze-freeze-li
 // realAgent runs Debian's guest agent here instead of in a guest.
 func realAgent(t *testing.T) string {
 	t.Helper()
-	program, err := exec.LookPath("qemu-ga")
-	if err != nil {
-		t.Fatalf("this test needs the guest agent (apt-get install qemu-guest-agent): %v", err)
-	}
 	dir, err := os.MkdirTemp("", "agent")
 	if err != nil {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "agent.sock")
-	cmd := exec.Command(program, "--method=unix-listen", "--path="+socket, "--statedir="+dir,
+	cmd := exec.Command(shipped.Program(t, "qemu-ga"), "--method=unix-listen", "--path="+socket, "--statedir="+dir,
 		"--pidfile="+filepath.Join(dir, "pid"), "--block-rpcs="+dangerous)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {

@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const patience = 4 * time.Minute
@@ -35,7 +36,7 @@ func start(t *testing.T) *machine {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "qmp.sock")
-	cmd := exec.Command("qemu-system-x86_64",
+	cmd := exec.Command(shipped.Program(t, "qemu-system-x86_64"),
 		"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t), "-m", "32", "-display", "none",
 		"-sandbox", "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
 		"-device", "virtio-scsi-pci,id=scsi0", "-device", "pcie-root-port,id=port1,chassis=1",

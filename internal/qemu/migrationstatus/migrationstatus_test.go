@@ -1,14 +1,13 @@
 package migrationstatus_test
 
 import (
-	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/qmptest"
+	"drydock.dev/drydock/test/shipped"
 )
 
 var all = []migrationstatus.Status{
@@ -40,7 +39,7 @@ func TestWhatIsCanceledWithoutVirtHandler(t *testing.T) {
 
 // The installed QEMU may be older than some names; "colo" is a kind of migration that Drydock does not use.
 func TestTheStatusesAreQEMUs(t *testing.T) {
-	theirs := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "status")
+	theirs := qmptest.Values(t, shipped.Program(t, "qemu-system-x86_64"), "query-migrate", "status")
 	if len(theirs) < 10 {
 		t.Fatalf("QEMU names only %q", theirs)
 	}
@@ -59,7 +58,7 @@ func TestTheStatusesAreQEMUs(t *testing.T) {
 
 // TestQEMUCountsPostCopysBytes checks that QEMU has the counter that shows that a post-copy can't be reverted.
 func TestQEMUCountsPostCopysBytes(t *testing.T) {
-	members := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-migrate", "ram")
+	members := qmptest.Values(t, shipped.Program(t, "qemu-system-x86_64"), "query-migrate", "ram")
 	if !slices.Contains(members, "postcopy-bytes") {
 		t.Errorf("query-migrate's ram has no postcopy-bytes: %q", members)
 	}

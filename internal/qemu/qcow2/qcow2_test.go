@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"drydock.dev/drydock/test/shipped"
 )
 
 func create(t *testing.T, image Image) string {
@@ -28,7 +30,7 @@ func create(t *testing.T, image Image) string {
 func qemuImg(t *testing.T, args ...string) []byte {
 	t.Helper()
 	var warnings bytes.Buffer
-	command := exec.Command("qemu-img", args...)
+	command := exec.Command(shipped.Program(t, "qemu-img"), args...)
 	command.Stderr = &warnings
 	out, err := command.Output()
 	if err != nil {
@@ -89,7 +91,7 @@ func TestAnOverlayShowsItsBackingImageAndTakesWrites(t *testing.T) {
 		t.Errorf("qemu-img sees %+v", got)
 	}
 	qemuImg(t, "compare", "-F", "raw", "-f", "qcow2", path, base)
-	if out, err := exec.Command("qemu-io", "-f", "qcow2", "-c", "write -P 7 1M 128k", path).CombinedOutput(); err != nil {
+	if out, err := exec.Command(shipped.Program(t, "qemu-io"), "-f", "qcow2", "-c", "write -P 7 1M 128k", path).CombinedOutput(); err != nil {
 		t.Fatalf("writing to the overlay: %v\n%s", err, out)
 	}
 	qemuImg(t, "check", path)

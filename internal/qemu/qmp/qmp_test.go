@@ -18,6 +18,7 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 const patience = 4 * time.Minute
@@ -32,7 +33,7 @@ func realQEMU(t *testing.T) string {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "qmp.sock")
-	cmd := exec.Command("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
+	cmd := exec.Command(shipped.Program(t, "qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
 		"-m", "32", "-display", "none", "-S", "-qmp", "unix:"+socket+",server=on,wait=off")
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("starting QEMU: %v", err)

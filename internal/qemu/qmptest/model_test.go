@@ -9,6 +9,7 @@ import (
 
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 func TestTheModelConforms(t *testing.T) {
@@ -31,7 +32,7 @@ func TestQEMUConforms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		cmd := exec.Command("qemu-system-x86_64", append(Arguments(accelerator.Of(t), dir, "qmp.sock"), more...)...)
+		cmd := exec.Command(shipped.Program(t, "qemu-system-x86_64"), append(Arguments(accelerator.Of(t), dir, "qmp.sock"), more...)...)
 		cmd.Stderr = os.Stderr
 		if err := cmd.Start(); err != nil {
 			t.Fatalf("starting QEMU: %v", err)

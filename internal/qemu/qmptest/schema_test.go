@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // members are the arguments that are not literals where a command is sent.
@@ -100,7 +100,7 @@ func text(e ast.Expr) (string, bool) {
 
 func TestQEMUHasWhatDrydockSends(t *testing.T) {
 	byName := map[string]schema{}
-	for _, entry := range schemaOf(t, filepath.Base(layout.QEMUBinary)) {
+	for _, entry := range schemaOf(t, shipped.Program(t, "qemu-system-x86_64")) {
 		byName[entry.Name] = entry
 	}
 	commands := used(t, "../..")
@@ -130,7 +130,7 @@ func TestQEMUHasWhatDrydockSends(t *testing.T) {
 }
 
 func TestQEMUHasTheCapabilitiesOfMigrations(t *testing.T) {
-	theirs := Values(t, filepath.Base(layout.QEMUBinary), "query-migrate-capabilities", "capability")
+	theirs := Values(t, shipped.Program(t, "qemu-system-x86_64"), "query-migrate-capabilities", "capability")
 	for _, name := range capabilities {
 		if !slices.Contains(theirs, name) {
 			t.Errorf("QEMU has no capability %s: %q", name, theirs)

@@ -1,19 +1,18 @@
 package runstate_test
 
 import (
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"drydock.dev/drydock/internal/contracts/launch"
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/test/shipped"
 )
 
 func TestTheTableHasQEMUsRunStates(t *testing.T) {
-	theirs := qmptest.Values(t, filepath.Base(layout.QEMUBinary), "query-status", "status")
+	theirs := qmptest.Values(t, shipped.Program(t, "qemu-system-x86_64"), "query-status", "status")
 	if len(theirs) < 10 {
 		t.Fatalf("QEMU names only %q", theirs)
 	}

@@ -20,7 +20,11 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/qemu/qcow2"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/test/shipped"
 )
+
+// firmwareDir has UEFI's files in the image.
+var firmwareDir = filepath.Dir(layout.UEFICode)
 
 // host stands for a pod: its folder has the paths of a launcher's container.
 type host struct {
@@ -48,6 +52,7 @@ func newHost(t *testing.T) *host {
 
 func (h *host) path(text string) string {
 	text = strings.ReplaceAll(text, layout.PrivateDir, h.dir+"/kubevirt")
+	text = strings.ReplaceAll(text, firmwareDir, shipped.File(h.t, firmwareDir))
 	return strings.ReplaceAll(text, layout.VolumeDevicesDir, h.dir+"/dev-kubevirt-volumes")
 }
 
@@ -58,7 +63,7 @@ func (h *host) input(vmi *v1.VirtualMachineInstance) Input {
 	for name, image := range in.Images {
 		image.BlockDevice = false
 		if strings.HasPrefix(image.Source, "/usr/") { // the UEFI variables
-			h.create(image.Overlay, qcow2.Image{VirtualSize: 540672, Backing: image.Source, BackingFormat: "raw"})
+			h.create(image.Overlay, qcow2.Image{VirtualSize: 540672, Backing: h.path(image.Source), BackingFormat: "raw"})
 			in.Images[name] = image
 			continue
 		}
@@ -115,7 +120,7 @@ func (h *host) keepVariables(path string) {
 	if h.variables == "" {
 		h.variables = filepath.Join(h.t.TempDir(), "variables")
 	}
-	template, err := os.ReadFile(ovmfVars)
+	template, err := os.ReadFile(h.path(ovmfVars))
 	if _, missing := os.Stat(h.variables); err == nil && missing != nil {
 		err = os.WriteFile(h.variables, template, 0o600)
 	}
@@ -149,7 +154,7 @@ func (h *host) start(m *Machine) *qmp.Client {
 		h.startTPM()
 	}
 	var stderr bytes.Buffer
-	cmd := exec.Command("qemu-system-x86_64", append(args, "-S")...)
+	cmd := exec.Command(shipped.Program(h.t, "qemu-system-x86_64"), append(args, "-S")...)
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
 		h.t.Fatalf("starting QEMU: %v", err)
@@ -196,7 +201,7 @@ func (h *host) startTPM() {
 		h.t.Fatal(err)
 	}
 	h.t.Cleanup(func() { _ = socket.Close() })
-	cmd := exec.Command("swtpm", "socket", "--tpm2", "--terminate", "--tpmstate", "dir="+h.t.TempDir(), "--ctrl", "type=unixio,fd=3")
+	cmd := exec.Command(shipped.Program(h.t, "swtpm"), "socket", "--tpm2", "--terminate", "--tpmstate", "dir="+h.t.TempDir(), "--ctrl", "type=unixio,fd=3")
 	cmd.ExtraFiles = []*os.File{socket}
 	if err := cmd.Start(); err != nil {
 		h.t.Fatalf("starting swtpm: %v", err)

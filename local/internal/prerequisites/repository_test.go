@@ -54,16 +54,13 @@ var dynamic = map[string][]string{
 	"internal/virtctl/ssh/ssh.go: path":                                          nil,
 	"internal/virtctl/script_test.go: \"trap '' HUP; \" + command":               nil,
 	"local/internal/prerequisites/prerequisites.go: filepath.Join(folder, name)": nil,
-	"images/build/build_test.go: test.command[0]":                                {"qemu-img", "qemu-system-x86_64"},
-	"images/build/build_test.go: command[0]":                                     {"qemu-img", "xz"},
+	"images/qemutree/qemutree_test.go" + anything:                                nil, // the tree's own
+	"images/build/build_test.go: test.command[0]":                                nil, // in the image
+	"images/build/build_test.go: command[0]":                                     nil, // in the image
 	"internal/importer/unpack/unpack_test.go: program":                           {"gzip", "xz", "zstd"},
-	everywhere + "filepath.Base(layout.QEMUBinary)":                              {"qemu-system-x86_64"},
-	"internal/handler/driver/standin_test.go: qemu":                              {"qemu-system-x86_64"}, // under its name in the pod
-	"internal/qemu/qmptest/schema.go: path":                                      {"qemu-system-x86_64"},
-	"internal/launcher/probe_test.go: program":                                   {"qemu-ga"},
-	"internal/qemu/agent/agent_test.go: program":                                 {"qemu-ga"},
-	"internal/launcher/bootprobe/bootprobe.go: p.QEMU":                           {"qemu-system-x86_64"},
-	"test/e2e/placement_test.go: args[0]":                                        {"qemu-img", "gzip"},
+	"internal/handler/driver/standin_test.go: qemu-system-x86_64":                nil, // the images' QEMU, in the pod
+	"internal/launcher/bootprobe/bootprobe.go: p.QEMU":                           nil, // the image's
+	"test/e2e/placement_test.go: args[0]":                                        {"gzip"},
 	"internal/contracts/version/version_test.go: version":                        nil,
 	"release/system_test.go: drydock":                                            nil,
 	"local/internal/cli/run.go: args[0]":                                         {"apt-get"},
@@ -74,6 +71,7 @@ var dynamic = map[string][]string{
 	"local/internal/network/firewall_test.go: test.after":                        {"iptables", "nft"},
 	"test/upstreamsuite/cluster.go: c.drydock":                                   nil,
 	"test/upstreamsuite/cluster.go: suite":                                       nil, // the compiled suite
+	"test/guest/disk.go: filepath.Join(qemu, \"bin\", \"qemu-img\")":             nil, // the images' QEMU
 	"test/guest/disk.go: step[0]":                                                {"mformat", "mmd", "mcopy"},
 	"test/guest/owner.go: loader":                                                nil, // from a folder of Debian packages
 }
@@ -115,13 +113,7 @@ func isScript(path string) bool {
 }
 
 func TestTheTableHasAllThatTheRepositoryExecutes(t *testing.T) {
-	known := names(All())
-	check := func(where, program string) {
-		if known[program] == 0 {
-			t.Errorf("%s executes %s, which is not in local/internal/prerequisites/programs.txt: add it with its package, purpose and user",
-				strings.TrimPrefix(where, repository+"/"), program)
-		}
-	}
+	check := checker(t)
 	packages, scripts := sources(t)
 	used := map[string]bool{}
 	for _, files := range packages {
@@ -162,6 +154,20 @@ func TestTheTableHasAllThatTheRepositoryExecutes(t *testing.T) {
 	checkScript(t, filepath.Join(repository, "Makefile"), executed.Makefile, check)
 	if len(packages) < 50 || len(scripts) < 5 {
 		t.Errorf("only %d packages and %d scripts were found: the test looks in the wrong place", len(packages), len(scripts))
+	}
+}
+
+// checker returns a function that judges a place where a program of this machine is executed.
+func checker(t *testing.T) func(where, program string) {
+	known, inside := names(All()), names(For(Inside))
+	return func(where, program string) {
+		where = strings.TrimPrefix(where, repository+"/")
+		if known[program] == 0 {
+			t.Errorf("%s executes %s, which is not in local/internal/prerequisites/programs.txt: add it with its package, purpose and user", where, program)
+		}
+		if inside[program] != 0 && strings.Contains(where, "_test.go:") {
+			t.Errorf("%s executes the machine's %s: take the images' (shipped.Program)", where, program)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // sparseDisk is the size of a disk that is zeros but for its content.
@@ -36,7 +37,7 @@ func forSockets(t *testing.T) string {
 func bootWithDisk(t *testing.T, disk string, more ...string) *guesttest.Guest {
 	t.Helper()
 	socket := filepath.Join(forSockets(t), "qmp.sock")
-	process := exec.Command("qemu-system-x86_64", append([]string{"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
+	process := exec.Command(shipped.Program(t, "qemu-system-x86_64"), append([]string{"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
 		"-m", "64", "-display", "none", "-S", "-qmp", "unix:" + socket + ",server=on,wait=off",
 		"-blockdev", "driver=file,node-name=f-root,discard=unmap,filename=" + disk,
 		"-blockdev", "driver=raw,node-name=n-root,discard=unmap,file=f-root"}, more...)...)

@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/test/accelerator"
+	"drydock.dev/drydock/test/shipped"
 )
 
 // A real QEMU, whose guest has not begun, takes all queries.
@@ -21,7 +22,7 @@ func TestQEMUTakesTheQueries(t *testing.T) {
 		t.Fatal(err)
 	}
 	socket := filepath.Join(dir, "qmp.sock")
-	cmd := exec.Command("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t), "-smp", "2",
+	cmd := exec.Command(shipped.Program(t, "qemu-system-x86_64"), "-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t), "-smp", "2",
 		"-m", "64", "-display", "none", "-S", "-device", "virtio-balloon-pci,id="+machine.BalloonID,
 		"-blockdev", "driver=null-co,node-name=n,size=1048576", "-device", "virtio-blk-pci,drive=n,id="+machine.DiskID("root"),
 		"-qmp", "unix:"+socket+",server=on,wait=off")

@@ -119,8 +119,8 @@ func (p *goPackage) visitCall(in *ast.FuncDecl, parameters map[string]int, call 
 		return
 	}
 	name, ok := p.text(argument, 0)
-	if !ok && printed(argument) == "os.Args[0]" {
-		return // itself
+	if !ok && (printed(argument) == "os.Args[0]" || isShipped(argument)) {
+		return // itself, or the images' QEMU
 	}
 	if !ok {
 		p.calls = append(p.calls, Call{Where: p.where(call), Expression: printed(argument)})
@@ -190,6 +190,12 @@ func (p *goPackage) executes(function ast.Expr) (wrapper, bool) {
 func isExec(x ast.Expr) bool {
 	text := strings.ToLower(printed(x))
 	return strings.HasSuffix(text, "exec") || strings.HasSuffix(text, "executor") || strings.HasSuffix(text, "execer")
+}
+
+// isShipped reports whether an expression is a path in the images' QEMU, which the machine does not have.
+func isShipped(x ast.Expr) bool {
+	call, ok := x.(*ast.CallExpr)
+	return ok && printed(call.Fun) == "shipped.Program"
 }
 
 // parameterOf returns which parameter an expression is, or is the first element of.
