@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,6 +50,7 @@ import (
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/processmetrics"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/traceexport"
 )
 
 // These APIServices get the authority of virt-api's certificate.
@@ -194,7 +196,8 @@ func (p *served) add(mgr manager.Manager) error {
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	hooks, err := webhooks(&p.settings, judge)
+	traces := traceexport.New("virt-api", os.LookupEnv, mgr.GetLogger().WithName("traces"))
+	hooks, err := webhooks(&p.settings, judge, traces.Sender())
 	if err != nil {
 		return err
 	}
@@ -218,7 +221,7 @@ func (p *served) add(mgr manager.Manager) error {
 		return p.serve(ctx, serving, groups)
 	})
 	follow := &process.Follower{Cache: mgr.GetCache(), Settings: &clusterconfig.Watched{Home: clusterconfig.Namespace, Current: &p.settings, Changed: p.follow}}
-	parts := []manager.Runnable{serving, calling, follow, serve}
+	parts := []manager.Runnable{serving, calling, follow, serve, manager.RunnableFunc(traces.Run)}
 	for _, part := range append(parts, p.uploads(clientset, direct, serving)...) {
 		if err := mgr.Add(part); err != nil {
 			return fmt.Errorf("adding a part of virt-api: %w", err)

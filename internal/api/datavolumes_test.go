@@ -70,7 +70,7 @@ func TestTheDataVolumeOfATemplateIsMadeWithTheRightOfWhoWroteIt(t *testing.T) {
 		"the VM is gone":                  {cluster{}, "reading VirtualMachine mine/vm"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			served, err := webhooks(&clusterconfig.Current{}, test.cluster)
+			served, err := webhooks(&clusterconfig.Current{}, test.cluster, nil)
 			must(t, err)
 			object := []byte(`{"metadata":{"name":"disk","namespace":"mine","ownerReferences":[
 				{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachine","name":"vm","uid":"1","controller":true}]},
@@ -105,7 +105,7 @@ func patched(t *testing.T, object, patch []byte) []byte {
 
 // The writer of a VM must be noted on it, and must not be able to name another.
 func TestAVMSaysWhoWroteItsSources(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{allowed: true})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{allowed: true}, nil)
 	must(t, err)
 	forged := strings.Replace(vmThatClones, `"name":"vm",`, `"name":"vm","annotations":{"`+layout.AnnCloneWriters+`":"{}"},`, 1)
 	for _, manifest := range []string{vmThatClones, forged} {

@@ -92,7 +92,7 @@ func (d *drained) Patch(_ context.Context, object client.Object, _ client.Patch,
 // evict calls the webhook for the eviction of a pod.
 func (d *drained) evict(t *testing.T, pod, eviction string, dryRun bool) *admissionv1.AdmissionResponse {
 	t.Helper()
-	served, err := webhooks(&clusterconfig.Current{}, d)
+	served, err := webhooks(&clusterconfig.Current{}, d, nil)
 	must(t, err)
 	body, err := json.Marshal(admissionv1.AdmissionReview{Request: &admissionv1.AdmissionRequest{
 		UID: "1", Namespace: "ns", Name: pod, Operation: admissionv1.Create, SubResource: "eviction", DryRun: &dryRun,

@@ -80,7 +80,7 @@ func costly() map[string]string {
 
 // All reviews together must stay within virt-api's limit, whatever tenants send.
 func TestWhatAReviewCosts(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{}, nil)
 	must(t, err)
 	for name, vm := range costly() {
 		if !json.Valid([]byte(vm)) {
@@ -105,7 +105,7 @@ func TestWhatAReviewCosts(t *testing.T) {
 
 // An object with thousands of errors must get a bounded number of them.
 func TestOnlySoManyErrorsAreTold(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{}, nil)
 	must(t, err)
 	response := ask(t, served[validateVM], costly()["terms without anything"])
 	if response.Allowed || len(response.Result.Details.Causes) != 100 || !strings.HasSuffix(response.Result.Message, "; and 3900 more") {

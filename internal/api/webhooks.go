@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/api/server"
 	"drydock.dev/drydock/internal/api/validate"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vmi/starttrace"
 )
 
 // kube-apiserver authenticates itself to an aggregated API, and not to any other webhook (decision 614).
@@ -57,8 +59,8 @@ func webhookAPI(hooks map[string]http.Handler, turns *room) server.Group {
 
 func webhookPath(path string) string { return "/apis/" + webhookVersion.String() + path }
 
-// cluster must not be a cache.
-func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[string]http.Handler, error) {
+// cluster must not be a cache. traced gets a span of each new VMI, and may be nil.
+func webhooks(settings *clusterconfig.Current, cluster client.Client, traced func([]starttrace.Span)) (map[string]http.Handler, error) {
 	served := map[string]http.Handler{}
 	var failed error
 	add := func(path string, handler http.Handler, err error) {
@@ -71,6 +73,7 @@ func webhooks(settings *clusterconfig.Current, cluster client.Client) (map[strin
 	vms := virtualMachines{settings: settings, cluster: cluster, right: right}
 	addMutating(add, settings, vms)
 	addValidating(add, settings, vms)
+	addVMIs(add, settings, traced)
 	addInstancetypes(add)
 	addMigrations(add, cluster)
 	addEvictions(add, cluster, settings)
@@ -126,16 +129,6 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 		return verdict, err
 	}, advice(func(vm, old *v1.VirtualMachine) []string { return validate.VMWarnings(vm, old, settings.Get()) }))
 	add(validateVM, vm, err)
-	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
-		switch {
-		case r.Operation == admissionv1.Create:
-			return validate.VMI(r.New, settings.Get())
-		case r.Component():
-			return nil
-		}
-		return validate.VMIUpdate(r.New, r.Old)
-	})
-	add(validateVMI, vmi, err)
 	rs, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstanceReplicaSet]) field.ErrorList {
 		return validate.ReplicaSet(r.New, r.Old, settings.Get())
 	}, advice(func(rs, old *v1.VirtualMachineInstanceReplicaSet) []string {
@@ -153,6 +146,25 @@ func addValidating(add adder, settings *clusterconfig.Current, vms virtualMachin
 		return validate.KubeVirt(r.New, r.Old), nil
 	}, advice(validate.KubeVirtWarnings))
 	add(validateKV, kv, err)
+}
+
+func addVMIs(add adder, settings *clusterconfig.Current, traced func([]starttrace.Span)) {
+	vmi, err := admission.Validating(func(r admission.Request[v1.VirtualMachineInstance]) field.ErrorList {
+		switch {
+		case r.Operation == admissionv1.Create:
+			begin := time.Now()
+			errs := validate.VMI(r.New, settings.Get())
+			if traced != nil && len(errs) == 0 && !r.DryRun {
+				at := starttrace.Interval{Begin: begin, End: time.Now()}
+				traced([]starttrace.Span{starttrace.AdmissionSpan(r.Namespace, r.New.Name, r.New.UID, at)})
+			}
+			return errs
+		case r.Component():
+			return nil
+		}
+		return validate.VMIUpdate(r.New, r.Old)
+	})
+	add(validateVMI, vmi, err)
 }
 
 func onlyOne(ctx context.Context, cluster client.Reader) (field.ErrorList, error) {

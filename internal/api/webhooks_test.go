@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -30,6 +31,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vmi/starttrace"
 )
 
 // authorizer gives the same answer to every question about a right.
@@ -65,7 +67,7 @@ func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 			settings.Set(&v1.KubeVirt{Status: v1.KubeVirtStatus{Conditions: []v1.KubeVirtCondition{
 				{Type: clusterconfig.ConditionDataVolumes, Status: c.cdi},
 			}}})
-			served, err := webhooks(settings, authorizer{allowed: c.allowed})
+			served, err := webhooks(settings, authorizer{allowed: c.allowed}, nil)
 			must(t, err)
 			response := ask(t, served[validateVM], vmThatClones)
 			if response.Allowed != c.allowed {
@@ -80,7 +82,7 @@ func TestTheRightToCloneIsAskedWhoeverServesDataVolumes(t *testing.T) {
 
 // A VM has errors and an unauthorized clone: both must be in the refusal.
 func TestAMissingRightToCloneIsToldWithTheOtherFaults(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{}, nil)
 	must(t, err)
 	wrong := strings.Replace(vmThatClones, `"runStrategy":"Halted",`, "", 1)
 	response := ask(t, served[validateVM], wrong)
@@ -98,9 +100,43 @@ func must(t *testing.T, err error) {
 	}
 }
 
+// A span has the UID by which all others of the VMI's trace are found, and there is one only for a VMI that will exist.
+func TestANewVMIsAdmissionIsTraced(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*admissionv1.AdmissionRequest)
+		want   bool
+	}{
+		"a new VMI": {func(*admissionv1.AdmissionRequest) {}, true},
+		"a dry run": {func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) }, false},
+		"an update": {func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject = admissionv1.Update, r.Object }, false},
+		"a bad VMI": {func(r *admissionv1.AdmissionRequest) { r.Object.Raw = []byte(`{"metadata":{"name":"web"},"spec":{}}`) }, false},
+	} {
+		var spans []starttrace.Span
+		served, err := webhooks(&clusterconfig.Current{}, authorizer{}, func(sent []starttrace.Span) { spans = append(spans, sent...) })
+		must(t, err)
+		const vmi = `{"metadata":{"name":"web","namespace":"shop","uid":"5d307ca9-b3ef-428c-8861-06e72d69f223"},
+			"spec":{"domain":{"devices":{},"memory":{"guest":"64Mi"}}}}`
+		asked := &admissionv1.AdmissionRequest{UID: "1", Namespace: "shop", Name: "web", Operation: admissionv1.Create, Object: runtime.RawExtension{Raw: []byte(vmi)}}
+		c.change(asked)
+		begin := time.Now()
+		response := askFor(t, served[validateVMI], asked)
+		if (len(spans) == 1) != c.want || len(spans) > 1 {
+			t.Fatalf("%s: %d spans; the answer is %+v", name, len(spans), response)
+		}
+		if !c.want {
+			continue
+		}
+		s := spans[0]
+		if s.TraceID != starttrace.TraceID("5d307ca9-b3ef-428c-8861-06e72d69f223") || s.Name != starttrace.Admission || s.Attributes[starttrace.NameKey] != "web" ||
+			s.Begin.Before(begin) || s.End.Before(s.Begin) {
+			t.Errorf("%s: the span is %+v", name, s)
+		}
+	}
+}
+
 // The creator of a type or a preference must get the same warnings about annotations as that of a VMI.
 func TestWebhooksTellWhichAnnotationsHaveNoEffect(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{}, nil)
 	must(t, err)
 	const told = "annotations[kubevirt.io/memfd] has no effect: nothing here needs a guest's memory to be a memfd"
 	for path, object := range map[string]string{
@@ -127,7 +163,7 @@ func TestAVMIsToldThatItsInstanceTypeHasNoMemory(t *testing.T) {
 	} {
 		kind := &instancetypev1.VirtualMachineInstancetype{ObjectMeta: metav1.ObjectMeta{Namespace: "mine", Name: "tiny"}}
 		kind.Spec.CPU.Guest, kind.Spec.Memory.Guest = 1, resource.MustParse(memory)
-		served, err := webhooks(&clusterconfig.Current{}, fake.NewClientBuilder().WithScheme(scheme).WithObjects(kind).Build())
+		served, err := webhooks(&clusterconfig.Current{}, fake.NewClientBuilder().WithScheme(scheme).WithObjects(kind).Build(), nil)
 		must(t, err)
 		response := ask(t, served[validateVM], vm)
 		if !response.Allowed || !slices.Equal(response.Warnings, want) {
@@ -139,7 +175,7 @@ func TestAVMIsToldThatItsInstanceTypeHasNoMemory(t *testing.T) {
 // TestACDIObjectIsToldWhatOfItHasNoEffect, and nothing of it may be refused; where CDI is installed, CDI judges it.
 func TestACDIObjectIsToldWhatOfItHasNoEffect(t *testing.T) {
 	settings := &clusterconfig.Current{}
-	served, err := webhooks(settings, authorizer{})
+	served, err := webhooks(settings, authorizer{}, nil)
 	must(t, err)
 	const object = `{"metadata":{"name":"cdi"},"spec":{"imagePullPolicy":"IfNotPresent","config":{
 		"featureGates":["HonorWaitForFirstConsumer"],"preallocation":true,"scratchSpaceStorageClass":"fast","filesystemOverhead":{"global":"0.1"}}}}`
@@ -187,7 +223,7 @@ func askFor(t *testing.T, webhook http.Handler, asked *admissionv1.AdmissionRequ
 
 // The rules compare disks, volumes and interfaces pairwise: no webhook may get an object with more than its bound.
 func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{}, nil)
 	must(t, err)
 	for path, hook := range served {
 		for at, object := range map[string]string{
@@ -213,7 +249,7 @@ func TestEveryWebhookBoundsWhatItJudges(t *testing.T) {
 // Only kube-apiserver's aggregation layer proves a caller, and a webhook that is missing in the manifests is never
 // called.
 func TestEveryWebhookIsCalledThroughTheAggregationLayer(t *testing.T) {
-	served, err := webhooks(&clusterconfig.Current{}, authorizer{})
+	served, err := webhooks(&clusterconfig.Current{}, authorizer{}, nil)
 	must(t, err)
 	registered := map[string]bool{}
 	for _, file := range yamlFiles(t, "../../config") {

@@ -92,6 +92,8 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Panicked:  panics.Add,
 		Settings:  settings.Get,
 		Attached:  recordConsole(consoles, mgr.GetLogger().WithName("console")),
+		Traced:    o.traces.Sender(),
+		FirstLine: firstLine(consoles),
 		KVM:       probe.KVM,
 		Belongs:   func(peer *podpath.Peer, pod types.UID) error { return peer.BelongsTo(string(pod)) },
 		Now:       time.Now,
@@ -124,6 +126,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Filters: nodepostcopy.Filters, Try: nodepostcopy.Try, Log: mgr.GetLogger().WithName("postcopy"),
 	}
 	return append(served, coming, migrations,
+		manager.RunnableFunc(o.traces.Run),
 		manager.RunnableFunc(watcher.Run),
 		offering,
 		manager.RunnableFunc(postCopy.Run),
@@ -247,6 +250,16 @@ func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Cont
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
 			log.V(1).Info("the console is not recorded", "vmi", guest.ConsoleKey(), "reason", err.Error())
 		}
+	}
+}
+
+func firstLine(consoles *stream.Consoles) func(context.Context, *runningguest.Guest) (time.Time, bool) {
+	return func(ctx context.Context, guest *runningguest.Guest) (time.Time, bool) {
+		console, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial)
+		if err != nil {
+			return time.Time{}, false
+		}
+		return console.FirstLine(ctx)
 	}
 }
 

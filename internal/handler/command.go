@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/processmetrics"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/traceexport"
 )
 
 type options struct {
@@ -31,6 +32,8 @@ type options struct {
 	probeFile  string
 	serving    metricsserver.Options
 	pprofAddr  string
+	// traces is nil if no collector is configured.
+	traces *traceexport.Exporter
 }
 
 // NewCommand returns the command `virt handler`.
@@ -67,6 +70,7 @@ func (o options) run(ctx context.Context) error {
 	if err := processmetrics.CountRequests(config, ctrlmetrics.Registry); err != nil {
 		return err
 	}
+	o.traces = traceexport.New("virt-handler", os.LookupEnv, ctrl.Log.WithName("traces"))
 	pace := &process.Pace{}
 	probe := node.NewProbe()
 	mgr, err := newManager(config, o, pace)

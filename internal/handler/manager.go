@@ -72,13 +72,14 @@ func cacheOptions(o options) cache.Options {
 			&corev1.Pod{}: {
 				Label:     labels.NewSelector().Add(*ours),
 				Field:     fields.OneTermEqualSelector("spec.nodeName", o.node),
-				Transform: stripPod,
+				Transform: func(obj any) (any, error) { return stripPod(obj, o.traces != nil) },
 			},
 		},
 	}
 }
 
-func stripPod(obj any) (any, error) {
+// traced means that the time of the pod's binding is kept.
+func stripPod(obj any, traced bool) (any, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {
 		return obj, nil
@@ -108,8 +109,8 @@ func stripPod(obj any) (any, error) {
 		}
 	}
 	kept.Status.Phase, kept.Status.Reason = pod.Status.Phase, pod.Status.Reason
-	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.DisruptionTarget} {
-		if c := podstatus.Condition(pod, kind); c != nil {
+	for _, kind := range []corev1.PodConditionType{corev1.PodReady, corev1.ContainersReady, corev1.DisruptionTarget, corev1.PodScheduled} {
+		if c := podstatus.Condition(pod, kind); c != nil && (traced || kind != corev1.PodScheduled) {
 			kept.Status.Conditions = append(kept.Status.Conditions, *c)
 		}
 	}

@@ -10,8 +10,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"drydock.dev/drydock/internal/contracts/layout"
@@ -54,7 +56,7 @@ func TestWhatAPodSaysOfItsNetworksIsKeptWithinBounds(t *testing.T) {
 		text := strings.Repeat("x", length)
 		pod := &corev1.Pod{}
 		pod.Annotations = map[string]string{nichotplug.StatusAnnotation: text, launcherpod.NetworksAnnotation: text, "other": "y"}
-		object, err := stripPod(pod)
+		object, err := stripPod(pod, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -96,7 +98,7 @@ func TestWhyAPodIsEndedIsKept(t *testing.T) {
 	pod := &corev1.Pod{Status: corev1.PodStatus{Reason: "Terminated", Conditions: []corev1.PodCondition{
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: corev1.PodReasonTerminationByKubelet, Message: "x"},
 	}}}
-	object, err := stripPod(pod)
+	object, err := stripPod(pod, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -108,10 +110,25 @@ func TestWhyAPodIsEndedIsKept(t *testing.T) {
 		t.Error("a pod whose container nobody knows has ended")
 	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: layout.ComputeContainer, State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: "x"}}}}
-	if object, err = stripPod(pod); err != nil {
+	if object, err = stripPod(pod, false); err != nil {
 		t.Fatal(err)
 	}
 	if !vmistatus.LauncherEnded(object.(*corev1.Pod)) {
 		t.Error("the end of the pod's container is not kept")
+	}
+}
+
+// Only traces need the time of a pod's binding.
+func TestWhenAPodWasBoundIsKeptForTraces(t *testing.T) {
+	bound := corev1.PodCondition{Type: corev1.PodScheduled, Status: corev1.ConditionTrue, LastTransitionTime: metav1.Unix(1796126400, 0)}
+	pod := &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{bound}}}
+	for traced, want := range map[bool][]corev1.PodCondition{true: {bound}, false: nil} {
+		object, err := stripPod(pod, traced)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, object.(*corev1.Pod).Status.Conditions); diff != "" {
+			t.Errorf("traced: %v (-want +got):\n%s", traced, diff)
+		}
 	}
 }

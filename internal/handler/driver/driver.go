@@ -43,6 +43,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/object/backoff"
+	"drydock.dev/drydock/internal/rules/vmi/starttrace"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -85,6 +86,10 @@ type Env struct {
 	Migrated func(metrics.Migrated)
 	// Panicked is called after a panic of a guest's system. It must not block; may be nil.
 	Panicked func(metrics.Panic)
+	// Traced gets the trace of each start of a guest on the node. It must not block. FirstLine waits for the first line of
+	// a guest's serial console; ok is false if there will be none. They are nil if nobody wants traces.
+	Traced    func([]starttrace.Span)
+	FirstLine func(ctx context.Context, guest *runningguest.Guest) (at time.Time, ok bool)
 	// SELinux is nil on a node without SELinux.
 	SELinux *nodeselinux.Node
 	// KVM returns the result of the node's KVM probe, after which WakeAll wakes the drivers. If it is nil, guests have
@@ -137,6 +142,7 @@ type Driver struct {
 	reports     *vmireport.Reporter
 	// notified was last passed to Env.Attached.
 	notified *attached
+	start    *start // nil if no trace of the guest's start is wanted, or it was sent
 }
 
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
@@ -156,6 +162,7 @@ func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	moving := migration.Env{Node: env.Migration, Go: d.helpers.Go, Wake: d.wake, Now: env.Now, Log: d.log}
 	d.outgoing = outgoing.New(outgoing.Env{Env: moving, Event: env.Cluster.Event, Migrated: env.Migrated})
 	d.incoming = incoming.New(incoming.Env{Env: moving, Network: env.Network, Settings: env.Settings, Dial: dialAttached(&d.attached)})
+	d.start = newStart(env, first)
 	d.connection = connection.New(env.connections, connection.Owner{Go: d.helpers.Go, Wake: d.wake, Now: env.Now})
 	return d
 }
@@ -195,6 +202,7 @@ func (d *Driver) Run(ctx context.Context) {
 		d.outgoing.SetDowntimeLimit(ctx, &s.outgoing, s.attached.sendingQEMU())
 		step, after := next(o, &s)
 		d.notifyAttached(ctx)
+		after = backoff.Sooner(after, d.traceStart(ctx, &s))
 		after = backoff.Sooner(after, backoff.Sooner(queryAgain, s.agentAfter))
 		if step == vmihandler.Release {
 			d.log.Info("released the VMI")
@@ -304,6 +312,7 @@ func (d *Driver) startGuest(ctx context.Context, instance *v1.VirtualMachineInst
 	p, err := d.pod.Start(ctx, instance, at)
 	if err == nil {
 		d.prepared = p
+		d.start.prepared(p)
 	}
 	return err
 }

@@ -35,6 +35,7 @@ import (
 	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/volumes"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
+	"drydock.dev/drydock/internal/rules/vmi/starttrace"
 	"drydock.dev/drydock/test/shipped"
 )
 
@@ -109,6 +110,9 @@ type node struct {
 	migration *migration.Node
 	// migrated receives the costs of migrations; it may be nil.
 	migrated func(metrics.Migrated)
+	// traced receives the traces of starts; nil for none. firstLine replaces the console.
+	traced    func([]starttrace.Span)
+	firstLine func(context.Context, *runningguest.Guest) (time.Time, bool)
 	// kvm returns the result of the node's probe; nil for a node without KVM.
 	kvm func() (usable, known bool)
 	// stopped is the time of a clock that only the test moves; nil for the real clock.
@@ -159,7 +163,7 @@ func (n *node) startHandler(pods ...*pod) *handler {
 		Belongs: func(*podpath.Peer, types.UID) error { return nil },
 		Disks:   n.disks,
 		Volumes: n.volumes,
-		SELinux: n.selinux, KVM: n.kvm,
+		SELinux: n.selinux, KVM: n.kvm, Traced: n.traced, FirstLine: n.firstLine,
 		Now: n.now, Log: logTo(n.t),
 	})
 	ctx, cancel := context.WithCancel(context.Background())

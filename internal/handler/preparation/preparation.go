@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
+	"drydock.dev/drydock/internal/rules/vmi/starttrace"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -74,6 +75,9 @@ type Prepared struct {
 	Claims     volumes.Claims
 	SELinux    nodeselinux.Launcher
 	kvm, vhost bool
+	// Network and Disks are the times of their preparation, Launched is when virt-launcher was told to start QEMU.
+	Network, Disks starttrace.Interval
+	Launched       time.Time
 }
 
 // With returns a copy with other interfaces.
@@ -94,10 +98,12 @@ func (p *Pod) Prepare(ctx context.Context, instance *v1.VirtualMachineInstance, 
 	made := &Prepared{SELinux: p.Link.SELinux}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() (err error) {
+		defer p.measure(&made.Network)()
 		made.Interfaces, err = p.setUpNetwork(ctx, instance, runs, nil)
 		return err
 	})
 	group.Go(func() (err error) {
+		defer p.measure(&made.Disks)()
 		made.Claims, err = volumes.ReadClaims(ctx, p.Env.Cluster, instance)
 		if err == nil {
 			err = p.prepareDisks(ctx, instance, made)
@@ -108,6 +114,11 @@ func (p *Pod) Prepare(ctx context.Context, instance *v1.VirtualMachineInstance, 
 		return nil, err
 	}
 	return made, nil
+}
+
+func (p *Pod) measure(stage *starttrace.Interval) (end func()) {
+	stage.Begin = p.Env.Now()
+	return func() { stage.End = p.Env.Now() }
 }
 
 // PlugNetwork makes the network of a running guest, with the interfaces in plug.
@@ -205,6 +216,7 @@ func (p *Pod) Start(ctx context.Context, instance *v1.VirtualMachineInstance, at
 	if err := p.raiseMemlockLimit(instance, in.Memory); err != nil {
 		return nil, err
 	}
+	made.Launched = p.Env.Now()
 	if err := p.Link.Start(ctx, start); err != nil {
 		return nil, err
 	}

@@ -107,6 +107,19 @@ func (p *Presence) Devices() nichotplug.Devices {
 	return nil
 }
 
+// PodTimes returns when the launcher pod was created, and when it was bound to the node, in whole seconds; zero if that is
+// not known.
+func (p *Presence) PodTimes() (created, scheduled time.Time) {
+	pod := p.launcherPod()
+	if pod == nil {
+		return created, scheduled
+	}
+	if c := podstatus.Condition(pod, corev1.PodScheduled); c != nil && c.Status == corev1.ConditionTrue {
+		scheduled = c.LastTransitionTime.Time
+	}
+	return pod.CreationTimestamp.Time, scheduled
+}
+
 func (p *Presence) launcherPod() *corev1.Pod {
 	p.mu.Lock()
 	defer p.mu.Unlock()

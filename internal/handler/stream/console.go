@@ -1,6 +1,7 @@
 package stream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -36,6 +37,9 @@ type Console struct {
 	conn  net.Conn
 	err   error
 	done  chan struct{}
+	// wrote is closed with the first line, which was complete at firstLine.
+	wrote     chan struct{}
+	firstLine time.Time
 	// parts are the goroutines that end with the connection.
 	parts sync.WaitGroup
 }
@@ -94,6 +98,7 @@ func (c *Consoles) find(key string) (console *Console, first bool, err error) {
 		input: make(chan []byte),
 		ready: make(chan struct{}),
 		done:  make(chan struct{}),
+		wrote: make(chan struct{}),
 	}
 	console.output.changed = make(chan struct{})
 	c.open[key] = console
@@ -117,6 +122,10 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 		buffer := make([]byte, 4<<10)
 		for {
 			n, err := conn.Read(buffer)
+			if c.firstLine.IsZero() && bytes.IndexByte(buffer[:n], '\n') >= 0 {
+				c.firstLine = time.Now()
+				close(c.wrote)
+			}
 			c.output.write(buffer[:n])
 			if err != nil {
 				break
@@ -129,6 +138,23 @@ func (c *Console) connect(ctx context.Context, dial Dial, ended func()) {
 	})
 	c.parts.Go(c.sendKeystrokes)
 	close(c.ready)
+}
+
+// FirstLine waits for the first line since the console was opened, and returns its time. ok is false if the console or
+// ctx ends before.
+func (c *Console) FirstLine(ctx context.Context) (at time.Time, ok bool) {
+	select {
+	case <-c.wrote:
+		return c.firstLine, true
+	case <-c.done:
+	case <-ctx.Done():
+	}
+	select {
+	case <-c.wrote:
+		return c.firstLine, true
+	default:
+		return time.Time{}, false
+	}
 }
 
 // sendKeystrokes runs until the connection ends. A guest that does not read blocks its viewers' keystrokes only.

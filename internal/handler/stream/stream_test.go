@@ -446,3 +446,46 @@ func TestCVE202613322AConsoleKeepsOnlySoMuchOfWhatAGuestWrites(t *testing.T) {
 		t.Errorf("64 MiB of a guest's output made %d bytes", used)
 	}
 }
+
+func TestFirstLineOfAConsole(t *testing.T) {
+	g := newGuest(t)
+	consoles := NewConsoles()
+	t.Cleanup(consoles.Close)
+	console, err := consoles.Open(t.Context(), "guest", g.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, before := g.conn(t), time.Now()
+	if _, err := conn.Write([]byte("\x1b[2JSeaBIOS ")); err != nil {
+		t.Fatal(err)
+	}
+	impatient, cancel := context.WithCancel(t.Context())
+	cancel()
+	if at, ok := console.FirstLine(impatient); ok {
+		t.Errorf("half a line is complete at %v", at)
+	}
+	for range 2 { // the second line does not count
+		if _, err := conn.Write([]byte("(version 1)\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		first, ok := console.FirstLine(t.Context())
+		if !ok || first.Before(before) || first.After(time.Now()) {
+			t.Errorf("the first line is of %v: %v", first, ok)
+		}
+		before = first
+	}
+	_ = conn.Close()
+	<-console.done
+	if at, ok := console.FirstLine(t.Context()); !ok || !at.Equal(before) {
+		t.Errorf("after the guest's end, the first line is of %v: %v", at, ok)
+	}
+
+	silent, err := consoles.Open(t.Context(), "guest", g.dial)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = g.conn(t).Close()
+	if at, ok := silent.FirstLine(t.Context()); ok {
+		t.Errorf("a guest that has ended without a line wrote one at %v", at)
+	}
+}
