@@ -19,6 +19,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
@@ -29,6 +30,8 @@ type Config struct {
 	TPM            string
 	TerminationLog string // the file with the termination message for the kubelet
 	Log            io.Writer
+	LogFormat      logline.Format
+	VMI            logline.Object // the guest's, for the log
 }
 
 // DefaultConfig returns the Config inside a launcher pod.
@@ -197,7 +200,7 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 }
 
 func (l *launcher) logf(format string, args ...any) {
-	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
+	l.config.log().printf(format, args...)
 }
 
 // A later start, from another connection, gets the first answer.
@@ -260,7 +263,7 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 			return nil, err
 		}
 	}
-	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
+	return startProcess(l.config.QEMU, request.Args, l.config.log().of("qemu"), l.children)
 }
 
 func (l *launcher) started() {

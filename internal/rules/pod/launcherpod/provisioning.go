@@ -47,6 +47,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 				Image:           launcherImage,
 				ImagePullPolicy: settings.ImagePullPolicy,
 				Command:         []string{layout.LauncherBinary, holdCommand},
+				Args:            settings.LogFormat.Args(),
 				Resources:       resources,
 				SecurityContext: containerSecurity(),
 			}},
