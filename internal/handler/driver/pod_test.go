@@ -139,6 +139,18 @@ func logTo(t *testing.T) logr.Logger {
 	return logstest.About(t, logline.VMI)
 }
 
+// logOfServer checks the lines that are written after a migration is known.
+func logOfServer(t *testing.T) logr.Logger {
+	return logstest.Logger(func(l logstest.Line) {
+		if reason, _ := l.Value("reason").(string); strings.Contains(reason, " of migration ") {
+			if fault := logstest.Fault(l, logline.VMI); fault != "" {
+				t.Error(fault)
+			}
+		}
+		t.Log(l.String())
+	})
+}
+
 // handler is virt-handler's core on the node, until it is stopped.
 type handler struct {
 	supervisor *Supervisor
