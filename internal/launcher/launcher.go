@@ -30,6 +30,7 @@ type Config struct {
 	TPM            string
 	TerminationLog string // the file with the termination message for the kubelet
 	Log            io.Writer
+	ConsoleLog     string // the folder of the FIFO for the serial console, or ""
 	LogFormat      logline.Format
 	VMI            logline.Object // the guest's, for the log
 }
@@ -70,6 +71,12 @@ func Run(ctx context.Context, config Config) (int, error) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	l.spawn(func() { l.children.run(reaping) })
+	var err error
+	if l.console, err = newConsole(config.ConsoleLog, config.log().printf); err != nil {
+		return exitFailed, err
+	}
+	defer l.console.close()
+	l.state.LogsConsole = l.console != nil
 	listener, err := listen(filepath.Join(config.Dir, layout.LauncherSocket))
 	if err != nil {
 		return exitFailed, err
@@ -127,6 +134,7 @@ type launcher struct {
 	qemu     *process
 	tpm      *tpm
 	metrics  *metrics
+	console  *console
 	grace    time.Duration
 	starting []func(error) // replies to Start until QEMU's monitor answers
 	// deadline fires at end, the end of the grace period of a QEMU that was asked to end.
@@ -263,7 +271,16 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 			return nil, err
 		}
 	}
-	return startProcess(l.config.QEMU, request.Args, l.config.log().of("qemu"), l.children)
+	var inherited []*os.File
+	if l.console != nil {
+		input, err := l.console.input(l.spawn)
+		if err != nil {
+			return nil, err
+		}
+		defer input.Close()
+		inherited = append(inherited, input)
+	}
+	return startProcess(l.config.QEMU, request.Args, l.config.log().of("qemu"), l.children, inherited...)
 }
 
 func (l *launcher) started() {

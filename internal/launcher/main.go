@@ -31,8 +31,10 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 		return probeNodeMain(ctx, args[1:])
 	case "hold":
 		return holdMain(ctx, args[1:])
+	case "console-log":
+		return consoleReaderMain(ctx, args[1:])
 	}
-	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, console-log", args[0])
 }
 
 func serveMain(ctx context.Context, args []string) (int, error) {
@@ -42,6 +44,7 @@ func serveMain(ctx context.Context, args []string) (int, error) {
 	flags.StringVar(&config.Dir, "dir", config.Dir, "folder of the launcher's socket")
 	flags.StringVar(&config.QEMU, "qemu", config.QEMU, "QEMU's program")
 	flags.StringVar(&config.TPM, "tpm", config.TPM, "the program that emulates a TPM")
+	flags.StringVar(&config.ConsoleLog, "console-log", "", "folder of the FIFO for the guest's serial console; empty if it is not logged")
 	flags.Var(&config.LogFormat, logline.Flag, "format of the log: text or json")
 	flags.Var(&config.VMI, logline.VMI, "the guest's VMI, for the log: NAMESPACE/NAME/UID")
 	flags.StringVar(&config.TerminationLog, "termination-log", config.TerminationLog, "where to leave the last word")

@@ -95,6 +95,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	for _, claim := range WrittenClaims(vmi) {
 		pod.Labels[ClaimLabel(claim)] = ""
 	}
+	logConsole(pod, vmi, settings)
 	place(&pod.Spec, vmi, settings)
 	return pod, nil
 }

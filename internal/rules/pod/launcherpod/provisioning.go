@@ -32,6 +32,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	if err != nil {
 		return nil, err
 	}
+	addConsoleLogRequests(&resources, &vmi.Spec)
 	pod := &corev1.Pod{
 		ObjectMeta: objectMeta(vmi),
 		Spec: corev1.PodSpec{
