@@ -25,7 +25,6 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
@@ -45,6 +44,8 @@ import (
 	"drydock.dev/drydock/internal/certs"
 	"drydock.dev/drydock/internal/certs/nodesigner"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/process"
@@ -64,6 +65,7 @@ type options struct {
 	address       string
 	uploadAddress string
 	guestfsImage  string
+	logFormat     logline.Format
 	serving       metricsserver.Options
 }
 
@@ -84,11 +86,12 @@ func NewCommand() *cobra.Command {
 	// The other components serve their metrics on the port of virt-api's API.
 	o.serving.Flags(cmd.Flags(), 8445)
 	cmd.Flags().StringVar(&o.guestfsImage, "guestfs-image", layout.DevelGuestfsImage, "container image of maintenance pods that name no other")
+	cmd.Flags().Var(&o.logFormat, logline.Flag, logs.Usage)
 	return cmd
 }
 
 func run(ctx context.Context, o options) error {
-	ctrl.SetLogger(klog.Background())
+	logs.Install(o.logFormat)
 	config, err := clientcmd.BuildConfigFromFlags("", o.kubeconfig)
 	if err != nil {
 		return fmt.Errorf("reading the cluster's configuration: %w", err)

@@ -24,12 +24,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	v1 "kubevirt.io/api/core/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"drydock.dev/drydock/internal/controller/hotplug"
+	"drydock.dev/drydock/internal/logs/logstest"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
@@ -82,7 +84,17 @@ func runOnNode(m *testing.M) (code int, err error) {
 	}
 	defer beating.Wait()
 	defer cancel()
-	return m.Run(), nil
+	var anonymous sync.Map
+	ctrl.SetLogger(logstest.Logger(func(l logstest.Line) {
+		if fault := subjectFault(l); fault != "" {
+			anonymous.Store(l.Message, fault)
+		}
+	}))
+	code = m.Run()
+	for message, fault := range anonymous.Range {
+		err = errors.Join(err, fmt.Errorf("the line %q: %v", message, fault))
+	}
+	return code, err
 }
 
 // Without renewed leases the node controller would change the node conditions that the tests write.

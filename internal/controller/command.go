@@ -15,15 +15,16 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/rest"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	crmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/hotplug"
 	"drydock.dev/drydock/internal/controller/metrics"
 	"drydock.dev/drydock/internal/controller/snapshot"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/processmetrics"
@@ -37,6 +38,8 @@ type options struct {
 	serving       metricsserver.Options
 	// pprofAddr is "" for no profiles.
 	pprofAddr string
+	// logFormat is also that of the pods that the loops create.
+	logFormat logline.Format
 	// deniedNetworks are denied to imports beside those that always are, allowedNetworks allowed despite either.
 	deniedNetworks, allowedNetworks []string
 	maxAttachmentPods               int
@@ -68,7 +71,7 @@ func NewCommand() *cobra.Command {
 					return fmt.Errorf("reading the networks of imports: %q is no network such as 10.0.0.0/8 or fd00::/8: %w", text, err)
 				}
 			}
-			ctrl.SetLogger(klog.NewKlogr())
+			logs.Install(o.logFormat)
 			config, err := ctrl.GetConfig()
 			if err != nil {
 				return fmt.Errorf("finding the API server: %w", err)
@@ -102,6 +105,7 @@ func NewCommand() *cobra.Command {
 		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")
 	flags.StringSliceVar(&o.allowedNetworks, "import-allowed-networks", nil, "networks that imports may read from whatever else denies them")
 	o.serving.Flags(flags, 8443)
+	flags.Var(&o.logFormat, logline.Flag, logs.Usage+"; also of the launchers and the import workers")
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd
@@ -115,7 +119,7 @@ func addMetrics(ctx context.Context, mgr ctrl.Manager, o options) error {
 	}
 	counted := &metrics.Collector{
 		Cache: mgr.GetCache(), Elected: mgr.Elected(), Image: o.launcherImage, Namespace: o.namespace,
-		Settings: settings(kubeVirt(mgr.GetCache(), o.namespace)),
+		Settings: settings(kubeVirt(mgr.GetCache(), o.namespace), o.logFormat),
 		Ready:    metricsserver.Readiness(cached(mgr.GetCache())),
 	}
 	for _, collector := range []prometheus.Collector{counted, transitions} {

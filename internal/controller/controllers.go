@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/controller/claimusers"
 	"drydock.dev/drydock/internal/controller/clone"
 	"drydock.dev/drydock/internal/controller/fairqueue"
@@ -24,31 +25,33 @@ type loop struct {
 	workers int
 	// Each loop's watches are in its package's SetupWithManager.
 	add func(ctx context.Context, p *parts, pace controller.Options) error
+	// lines are those about a VM or a VMI; others are controller-runtime's.
+	lines subject
 }
 
 var loops = []loop{
-	{"VirtualMachineInstances", workers, addVMIs},
-	{"claims with a selected node", 1, addSelectedNodes},
-	{"VirtualMachineInstanceMigrations", migrationWorkers, addMigrations},
-	{"evacuations", migrationWorkers, addEvacuations},
-	{"disruption budgets of guests", 1, addBudgets},
-	{"outdated launcher pods", 1, addWorkloadUpdates},
-	{"hotplugged volumes", workers, addHotplug},
-	{"claims that grow", 1, addClaimSizes},
-	{"VirtualMachines", workers, addVMs},
-	{"VirtualMachineInstanceReplicaSets", 1, addReplicaSets},
-	{"VirtualMachineSnapshots", snapshotWorkers, addSnapshots},
-	{"VirtualMachineClones", snapshotWorkers, addClones},
-	{"maintenance pods", snapshotWorkers, addMaintenance},
-	{"VirtualMachineRestores", snapshotWorkers, addRestores},
-	{"DataVolumes", workers, addDataVolumes},
-	{"what DataVolumes left in other namespaces", 1, addLeftovers},
-	{"claims that take uploads", 1, addUploadClaims},
-	{"DataSources", 1, addDataSources},
-	{"CDI's definitions", 1, addCDI},
-	{"common instance types", 1, addCommonTypes},
-	{"nodes that virt-handler leaves", 1, addSchedulable},
-	{"the KubeVirt object", 1, addKubeVirt},
+	{"VirtualMachineInstances", workers, addVMIs, subject{"virtualmachineinstance", logline.VMI, itsVMI}},
+	{"claims with a selected node", 1, addSelectedNodes, subject{}},
+	{"VirtualMachineInstanceMigrations", migrationWorkers, addMigrations, subject{"virtualmachineinstancemigration", logline.VMI, vmiOfMigration}},
+	{"evacuations", migrationWorkers, addEvacuations, subject{"evacuation", logline.VMI, itsVMI}},
+	{"disruption budgets of guests", 1, addBudgets, subject{}},
+	{"outdated launcher pods", 1, addWorkloadUpdates, subject{}},
+	{"hotplugged volumes", workers, addHotplug, subject{"hotplug", logline.VMI, itsVMI}},
+	{"claims that grow", 1, addClaimSizes, subject{"claimsize", logline.VMI, itsVMI}},
+	{"VirtualMachines", workers, addVMs, subject{"virtualmachine", logline.VM, itsVM}},
+	{"VirtualMachineInstanceReplicaSets", 1, addReplicaSets, subject{}},
+	{"VirtualMachineSnapshots", snapshotWorkers, addSnapshots, subject{}},
+	{"VirtualMachineClones", snapshotWorkers, addClones, subject{}},
+	{"maintenance pods", snapshotWorkers, addMaintenance, subject{"maintenance", logline.VM, itsVM}},
+	{"VirtualMachineRestores", snapshotWorkers, addRestores, subject{}},
+	{"DataVolumes", workers, addDataVolumes, subject{}},
+	{"what DataVolumes left in other namespaces", 1, addLeftovers, subject{}},
+	{"claims that take uploads", 1, addUploadClaims, subject{}},
+	{"DataSources", 1, addDataSources, subject{}},
+	{"CDI's definitions", 1, addCDI, subject{}},
+	{"common instance types", 1, addCommonTypes, subject{}},
+	{"nodes that virt-handler leaves", 1, addSchedulable, subject{}},
+	{"the KubeVirt object", 1, addKubeVirt, subject{}},
 }
 
 // workers is the concurrency of each loop of VMs, VMIs, hotplugged volumes and DataVolumes. Steps mostly wait for the API
@@ -84,7 +87,9 @@ func register(ctx context.Context, mgr ctrl.Manager, o options) error {
 		return err
 	}
 	for _, l := range loops {
-		if err := l.add(ctx, p, pace(l.workers)); err != nil {
+		options := pace(l.workers)
+		options.LogConstructor = l.lines.logger(mgr.GetLogger(), mgr.GetCache())
+		if err := l.add(ctx, p, options); err != nil {
 			return fmt.Errorf("adding the loop of %s: %w", l.of, err)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/controller/cdi"
 	"drydock.dev/drydock/internal/controller/claimsize"
 	"drydock.dev/drydock/internal/controller/clone"
@@ -52,7 +53,7 @@ func newParts(mgr ctrl.Manager, o options) (*parts, error) {
 	}
 	p := &parts{options: o, mgr: mgr, cached: mgr.GetClient(), direct: direct, reader: mgr.GetAPIReader()}
 	p.kubeVirt = kubeVirt(p.cached, o.namespace)
-	p.settings = settings(p.kubeVirt)
+	p.settings = settings(p.kubeVirt, o.logFormat)
 	p.vmis = &vmi.Reconciler{
 		Client: p.cached, Reader: p.reader, Recorder: p.recorder("virtualmachine-controller"),
 		Settings: p.settings, LauncherImage: o.launcherImage, Now: o.now,
@@ -207,12 +208,14 @@ func kubeVirt(c client.Reader, namespace string) func(context.Context) (*v1.Kube
 }
 
 // settings reads the KubeVirt object on each call, so that a change applies to the next pod.
-func settings(theOne func(context.Context) (*v1.KubeVirt, error)) func(context.Context) (clusterconfig.Settings, error) {
+func settings(theOne func(context.Context) (*v1.KubeVirt, error), format logline.Format) func(context.Context) (clusterconfig.Settings, error) {
 	return func(ctx context.Context) (clusterconfig.Settings, error) {
 		kv, err := theOne(ctx)
 		if err != nil {
 			return clusterconfig.Settings{}, err
 		}
-		return clusterconfig.FromKubeVirt(kv), nil
+		settings := clusterconfig.FromKubeVirt(kv)
+		settings.LogFormat = format
+		return settings, nil
 	}
 }

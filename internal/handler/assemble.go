@@ -46,6 +46,7 @@ import (
 	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/server"
 	"drydock.dev/drydock/internal/handler/stream"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/cluster/nodecert"
@@ -248,7 +249,7 @@ func onChange[T client.Object](seen, gone func(T)) cache.ResourceEventHandler {
 func recordConsole(consoles *stream.Consoles, log logr.Logger) func(context.Context, *runningguest.Guest) {
 	return func(ctx context.Context, guest *runningguest.Guest) {
 		if _, err := consoles.Open(ctx, guest.ConsoleKey(), guest.DialSerial); err != nil {
-			log.V(1).Info("the console is not recorded", "vmi", guest.ConsoleKey(), "reason", err.Error())
+			logs.VMI(log, guest.VMI).V(1).Info("the console is not recorded", "reason", err.Error())
 		}
 	}
 }

@@ -11,12 +11,13 @@ import (
 	"os"
 
 	"github.com/spf13/cobra"
-	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/handler/node"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/process"
 	"drydock.dev/drydock/internal/processmetrics"
@@ -33,7 +34,8 @@ type options struct {
 	serving    metricsserver.Options
 	pprofAddr  string
 	// traces is nil if no collector is configured.
-	traces *traceexport.Exporter
+	traces    *traceexport.Exporter
+	logFormat logline.Format
 }
 
 // NewCommand returns the command `virt handler`.
@@ -44,7 +46,7 @@ func NewCommand() *cobra.Command {
 		Short: "Run the guests of one node",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctrl.SetLogger(klog.NewKlogr())
+			logs.Install(o.logFormat)
 			return o.run(cmd.Context())
 		},
 	}
@@ -55,6 +57,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
 	flags.StringVar(&o.probeFile, "probe-file", nodeprobe.File, "what virt-launcher probe-node has found out about this node")
 	o.serving.Flags(flags, 8443)
+	flags.Var(&o.logFormat, logline.Flag, logs.Usage)
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	return cmd
 }

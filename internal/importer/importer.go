@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/importer/job"
 	"drydock.dev/drydock/internal/startup"
@@ -34,6 +35,7 @@ type options struct {
 	root, progress, termination string
 	// awaitPort is not 0 in a worker's startup probe, which only waits.
 	awaitPort int
+	logFormat logline.Format
 }
 
 func parse(args []string, output io.Writer) (options, error) {
@@ -44,6 +46,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.StringVar(&o.progress, "progress", ":"+strconv.Itoa(transfer.ProgressPort), "address to serve progress at")
 	flags.StringVar(&o.termination, "termination", layout.TerminationLog, "file for the result")
 	flags.IntVar(&o.awaitPort, "await-port", 0, "do nothing but wait until a worker in the same pod listens at this port")
+	flags.Var(&o.logFormat, logline.Flag, "format of the log: text or json")
 	return o, flags.Parse(args)
 }
 
@@ -59,6 +62,9 @@ func Main(ctx context.Context, args []string) int {
 			return 1
 		}
 		return 0
+	}
+	if o.logFormat == logline.JSON {
+		slog.SetDefault(slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	}
 	debug.SetMemoryLimit(memory)
 	j := &job.Job{Places: job.Under(o.root), Meter: job.NewMeter()}

@@ -21,8 +21,8 @@ type child struct {
 
 const inheritedFD = 3
 
-// startChild starts a program without standard input. The inherited file remains the caller's.
-func startChild(name string, argv []string, inherited *os.File, log io.Writer, children *reaper) (*child, error) {
+// startChild starts a program without standard input. The inherited files, from inheritedFD on, remain the caller's.
+func startChild(name string, argv []string, log io.Writer, children *reaper, inherited ...*os.File) (*child, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
 		return nil, fmt.Errorf("making %s's standard input: %w", name, err)
@@ -34,7 +34,11 @@ func startChild(name string, argv []string, inherited *os.File, log io.Writer, c
 	}
 	defer write.Close()
 	c := &child{stderr: &stderrtail.Tail{Also: log}, drained: make(chan struct{}), gone: make(chan struct{})}
-	c.pid, c.ended, err = fork(argv, []uintptr{null.Fd(), write.Fd(), write.Fd(), inherited.Fd()}, children, c.gone)
+	files := []uintptr{null.Fd(), write.Fd(), write.Fd()}
+	for _, f := range inherited {
+		files = append(files, f.Fd())
+	}
+	c.pid, c.ended, err = fork(argv, files, children, c.gone)
 	if err != nil {
 		_ = read.Close()
 		return nil, err

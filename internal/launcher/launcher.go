@@ -19,6 +19,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/qemu/migrationstatus"
 )
 
@@ -29,6 +30,9 @@ type Config struct {
 	TPM            string
 	TerminationLog string // the file with the termination message for the kubelet
 	Log            io.Writer
+	ConsoleLog     string // the folder of the FIFO for the serial console, or ""
+	LogFormat      logline.Format
+	VMI            logline.Object // the guest's, for the log
 }
 
 // DefaultConfig returns the Config inside a launcher pod.
@@ -67,6 +71,12 @@ func Run(ctx context.Context, config Config) (int, error) {
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
 	l.spawn(func() { l.children.run(reaping) })
+	var err error
+	if l.console, err = newConsole(config.ConsoleLog, config.log().printf); err != nil {
+		return exitFailed, err
+	}
+	defer l.console.close()
+	l.state.LogsConsole = l.console != nil
 	listener, err := listen(filepath.Join(config.Dir, layout.LauncherSocket))
 	if err != nil {
 		return exitFailed, err
@@ -124,6 +134,7 @@ type launcher struct {
 	qemu     *process
 	tpm      *tpm
 	metrics  *metrics
+	console  *console
 	grace    time.Duration
 	starting []func(error) // replies to Start until QEMU's monitor answers
 	// deadline fires at end, the end of the grace period of a QEMU that was asked to end.
@@ -197,7 +208,7 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 }
 
 func (l *launcher) logf(format string, args ...any) {
-	fmt.Fprintf(l.config.Log, "%s virt-launcher: %s\n", time.Now().UTC().Format(time.RFC3339Nano), fmt.Sprintf(format, args...))
+	l.config.log().printf(format, args...)
 }
 
 // A later start, from another connection, gets the first answer.
@@ -260,7 +271,16 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 			return nil, err
 		}
 	}
-	return startProcess(l.config.QEMU, request.Args, l.config.Log, l.children)
+	var inherited []*os.File
+	if l.console != nil {
+		input, err := l.console.input(l.spawn)
+		if err != nil {
+			return nil, err
+		}
+		defer input.Close()
+		inherited = append(inherited, input)
+	}
+	return startProcess(l.config.QEMU, request.Args, l.config.log().of("qemu"), l.children, inherited...)
 }
 
 func (l *launcher) started() {

@@ -10,6 +10,7 @@ import (
 	"runtime/debug"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 )
 
 // Main is virt-launcher: the launcher without a verb, a small program with one, and virt-freezer by its name.
@@ -29,9 +30,11 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 	case "probe-node":
 		return probeNodeMain(ctx, args[1:])
 	case "hold":
-		return holdMain(ctx)
+		return holdMain(ctx, args[1:])
+	case "console-log":
+		return consoleReaderMain(ctx, args[1:])
 	}
-	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, console-log", args[0])
 }
 
 func serveMain(ctx context.Context, args []string) (int, error) {
@@ -41,6 +44,9 @@ func serveMain(ctx context.Context, args []string) (int, error) {
 	flags.StringVar(&config.Dir, "dir", config.Dir, "folder of the launcher's socket")
 	flags.StringVar(&config.QEMU, "qemu", config.QEMU, "QEMU's program")
 	flags.StringVar(&config.TPM, "tpm", config.TPM, "the program that emulates a TPM")
+	flags.StringVar(&config.ConsoleLog, "console-log", "", "folder of the FIFO for the guest's serial console; empty if it is not logged")
+	flags.Var(&config.LogFormat, logline.Flag, "format of the log: text or json")
+	flags.Var(&config.VMI, logline.VMI, "the guest's VMI, for the log: NAMESPACE/NAME/UID")
 	flags.StringVar(&config.TerminationLog, "termination-log", config.TerminationLog, "where to leave the last word")
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err

@@ -83,7 +83,7 @@ func (b *lockedBuffer) String() string {
 	return b.buf.String()
 }
 
-func launchProcess(t *testing.T, program string) *running {
+func launchProcess(t *testing.T, program string, more ...string) *running {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "launcher") // t.TempDir is too long for a socket
 	if err != nil {
@@ -95,6 +95,7 @@ func launchProcess(t *testing.T, program string) *running {
 	}
 	r := &running{t: t, dir: dir, log: &lockedBuffer{}, ended: make(chan struct{})}
 	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-tpm", shipped.Program(t, "swtpm"), "-termination-log", termination)
+	r.cmd.Args = append(r.cmd.Args, more...)
 	r.cmd.Env = append(os.Environ(), asLauncher+"=1")
 	r.cmd.Stderr = r.log
 	if err := r.cmd.Start(); err != nil {

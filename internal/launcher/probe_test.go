@@ -293,7 +293,7 @@ func TestAStarvedNodeIsProbedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
 		var at []time.Duration
-		err := probeUntilJudged(t.Context(), func() (nodeprobe.Result, error) {
+		err := probeUntilJudged(t.Context(), lineLog{w: t.Output()}, func() (nodeprobe.Result, error) {
 			at = append(at, time.Since(began))
 			return nodeprobe.Result{Starved: len(at) < 3}, nil
 		})
@@ -304,7 +304,7 @@ func TestAStarvedNodeIsProbedAgain(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		probes := 0
-		err := probeUntilJudged(t.Context(), func() (nodeprobe.Result, error) {
+		err := probeUntilJudged(t.Context(), lineLog{w: t.Output()}, func() (nodeprobe.Result, error) {
 			probes++
 			return nodeprobe.Result{Starved: true, TCG: nodeprobe.Accelerator{Usable: true}}, nil
 		})
@@ -314,7 +314,7 @@ func TestAStarvedNodeIsProbedAgain(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	probes := 0
-	err := probeUntilJudged(ctx, func() (nodeprobe.Result, error) {
+	err := probeUntilJudged(ctx, lineLog{w: t.Output()}, func() (nodeprobe.Result, error) {
 		probes++
 		cancel()
 		return nodeprobe.Result{Starved: true}, nil

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/contracts/nodeprobe"
 	"drydock.dev/drydock/internal/qemu/qmp"
 )
@@ -27,7 +28,9 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	root := flags.String("root", "", "folder that has the firmware, at its path in the image")
 	accel := flags.String("accel", os.Getenv("DRYDOCK_ACCEL"),
 		"the only accelerator that guests may have here, kvm or tcg; the probe chooses if empty (environment DRYDOCK_ACCEL)")
-	hold := flags.Bool("hold", false, "stay until told to end, as a container beside virt-handler has to")
+	log := lineLog{w: os.Stderr}
+	flags.Var(&log.format, logline.Flag, "format of the log: text or json")
+	stay := flags.Bool("hold", false, "stay until told to end, as a container beside virt-handler has to")
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err
 	}
@@ -37,19 +40,19 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	prober := prober{qemu: *program, requested: *accel, device: layout.KVMDevice, root: *root}
 	probe := func() (nodeprobe.Result, error) {
 		result := prober.probe(ctx)
-		return result, writeProbe(result, *out)
+		return result, writeProbe(log, result, *out)
 	}
-	if !*hold {
+	if !*stay {
 		if _, err := probe(); err != nil {
 			return exitFailed, err
 		}
 		return exitOK, nil
 	}
-	if err := probeUntilJudged(ctx, probe); err != nil {
+	if err := probeUntilJudged(ctx, log, probe); err != nil {
 		return exitFailed, err
 	}
 	debug.FreeOSMemory()
-	return holdMain(ctx)
+	return hold(ctx, log)
 }
 
 const (
@@ -59,13 +62,13 @@ const (
 )
 
 // probeUntilJudged probes until no guest was Starved, or ctx ends.
-func probeUntilJudged(ctx context.Context, probe func() (nodeprobe.Result, error)) error {
+func probeUntilJudged(ctx context.Context, log lineLog, probe func() (nodeprobe.Result, error)) error {
 	for probes := 1; ; probes++ {
 		result, err := probe()
 		if err != nil || !result.Starved || result.Use() != "" && probes >= kvmProbes {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "the guest got too little of the CPUs; the node is probed again in %v\n", starvedPause)
+		log.printf("the guest got too little of the CPUs; the node is probed again in %v", starvedPause)
 		select {
 		case <-time.After(starvedPause):
 		case <-ctx.Done():
@@ -74,7 +77,7 @@ func probeUntilJudged(ctx context.Context, probe func() (nodeprobe.Result, error
 	}
 }
 
-func writeProbe(result nodeprobe.Result, file string) error {
+func writeProbe(log lineLog, result nodeprobe.Result, file string) error {
 	if result.KVM.Usable {
 		cpuinfo, err := os.ReadFile("/proc/cpuinfo")
 		if err != nil {
@@ -82,7 +85,7 @@ func writeProbe(result nodeprobe.Result, file string) error {
 		}
 		result.HostModel = hostModel(string(cpuinfo), result.CPUModels)
 	}
-	fmt.Fprintln(os.Stderr, summary(result))
+	log.printf("%s", summary(result))
 	text, err := json.MarshalIndent(result, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encoding the result: %w", err)

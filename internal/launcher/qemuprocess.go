@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -24,7 +25,7 @@ type process struct {
 //
 // QEMU inherits the launcher's own monitor, which exists from the start and which nobody can take away: virt-handler may
 // be away when the pod is deleted, and somebody must press the power button and observe how the guest ends.
-func startProcess(program string, args []string, log io.Writer, children *reaper) (*process, error) {
+func startProcess(program string, args []string, log io.Writer, children *reaper, inherited ...*os.File) (*process, error) {
 	ours, theirs, err := qmp.SocketPair()
 	if err != nil {
 		return nil, err
@@ -33,7 +34,7 @@ func startProcess(program string, args []string, log io.Writer, children *reaper
 	argv := append([]string{program}, args...)
 	argv = append(argv,
 		"-chardev", "socket,id=launcher0,fd="+strconv.Itoa(inheritedFD), "-mon", "chardev=launcher0,mode=control")
-	c, err := startChild("QEMU", argv, theirs, log, children)
+	c, err := startChild("QEMU", argv, log, children, append([]*os.File{theirs}, inherited...)...)
 	if err != nil {
 		_ = ours.Close()
 		return nil, err

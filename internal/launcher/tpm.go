@@ -41,7 +41,7 @@ func startTPM(config Config, request *launch.TPM, children *reaper) (*tpm, error
 		"--tpmstate", "dir=" + state + ",mode=0600",
 		"--ctrl", fmt.Sprintf("type=unixio,fd=%d", inheritedFD),
 	}
-	c, err := startChild("swtpm", argv, control, config.Log, children)
+	c, err := startChild("swtpm", argv, config.log().of("swtpm"), children, control)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,9 @@ type State struct {
 	Exit     *Exit     `json:"exit,omitempty"`
 	ExitedAt time.Time `json:"exitedAt,omitzero"`  // by the node's clock; an older virt-launcher omits it
 	Quiesces bool      `json:"quiesces,omitempty"` // this virt-launcher supports Quiesce, Held and Release
-	Frozen   bool      `json:"frozen,omitempty"`   // a user has frozen the guest by its agent (HolderUser)
+	// LogsConsole means that QEMU inherits layout.ConsoleLogDescriptor, for the output of the serial console.
+	LogsConsole bool `json:"logsConsole,omitempty"`
+	Frozen      bool `json:"frozen,omitempty"` // a user has frozen the guest by its agent (HolderUser)
 }
 
 // Reason is why a guest stopped running.

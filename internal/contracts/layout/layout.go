@@ -17,9 +17,12 @@ const (
 // LauncherPrefix starts the names of launcher pods.
 const LauncherPrefix = "virt-launcher-"
 
-// ComputeContainer is the launcher pod's one container.
+// ComputeContainer is the launcher pod's container with virt-launcher and QEMU, and its only one unless the guest's
+// serial console is logged.
 const (
 	ComputeContainer = "compute"
+	// ConsoleLogContainer writes the guest's serial console to its standard output.
+	ConsoleLogContainer = "guest-console-log"
 	// QEMUUser is the uid and gid of virt-launcher and QEMU, as in upstream's images, so that it owns disks made there.
 	QEMUUser = 107
 )
@@ -30,6 +33,7 @@ const (
 	EphemeralVolume  = "ephemeral-disks" // an emptyDir for overlays, empty disks and ISO images, at EphemeralDir
 	HugepagesVolume  = "hugepages"       // an emptyDir of medium HugePages, if requested
 	KernelBootVolume = "kernel-boot"     // the image volume of spec.domain.firmware.kernelBoot
+	ConsoleLogVolume = "console-log"     // an emptyDir of medium Memory, if the serial console is logged, at ConsoleLogDir
 	StateVolume      = "vm-state"        // the claim of a VM's persistent state, if any, at StateDir
 	// VolumePrefix precedes a VMI volume's name if the result is a valid label, so that it can't collide with the others.
 	VolumePrefix = "vol-"
@@ -42,6 +46,7 @@ const (
 	HugepagesDir  = "/dev/hugepages"
 	KernelBootDir = "/var/run/kubevirt-kernel-boot"
 	StateDir      = "/var/run/kubevirt-state"
+	ConsoleLogDir = "/var/run/drydock-console-log"
 
 	VolumeDevicesDir = "/dev/kubevirt-volumes"
 
@@ -71,6 +76,12 @@ const (
 	DisksSocket     = "disks.sock"     // MigrationSocket's counterpart for copied disks (NBD)
 )
 
+// ConsoleLogPipe is the FIFO in ConsoleLogDir from virt-launcher to the console's container.
+const ConsoleLogPipe = "ttyS0"
+
+// ConsoleLogDescriptor is QEMU's inherited pipe for the output of the serial console.
+const ConsoleLogDescriptor = 4
+
 // Files in a volume or in EphemeralDir.
 const (
 	DiskImage        = "disk.img" // the raw image in a filesystem PVC
@@ -87,6 +98,7 @@ const (
 // Executables in the launcher's image.
 const (
 	LauncherBinary = "/usr/bin/virt-launcher"
+	CatBinary      = "/bin/cat"
 	// SmallHeap is an environment variable of virt-launcher's image. It saves 2 MiB where the kernel gives every program
 	// huge pages, as Debian's does.
 	SmallHeap     = "GODEBUG=disablethp=1"

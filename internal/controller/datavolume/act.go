@@ -143,7 +143,7 @@ func (r *Reconciler) settings(ctx context.Context) (workerpod.Settings, error) {
 		return workerpod.Settings{}, err
 	}
 	config, err := r.config(ctx)
-	return workerpod.Settings{Image: r.ImporterImage, PullPolicy: cluster.ImagePullPolicy, Config: config}, err
+	return workerpod.Settings{Image: r.ImporterImage, PullPolicy: cluster.ImagePullPolicy, Config: config, LogFormat: cluster.LogFormat}, err
 }
 
 // patchStatus fails if somebody wrote in between.

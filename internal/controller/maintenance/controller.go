@@ -28,6 +28,7 @@ import (
 	"drydock.dev/drydock/internal/controller/maintainers"
 	"drydock.dev/drydock/internal/controller/settle"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/pagedlist"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/maintenance"
@@ -121,7 +122,7 @@ func (r *Reconciler) concerned(ctx context.Context, object client.Object) []reco
 		var pods corev1.PodList
 		err := r.Client.List(ctx, &pods, client.InNamespace(key.Namespace), client.UnsafeDisableDeepCopy, client.MatchingFields{podIndex: key.Name})
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "looking for the maintenance pods of a VM", "vm", key)
+			logs.Machine(ctrl.LoggerFrom(ctx), object).Error(err, "looking for the maintenance pods of a VM")
 		}
 		if err == nil && len(pods.Items) == 0 {
 			return nil

@@ -18,6 +18,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/podcreation"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/object/backoff"
@@ -225,7 +226,7 @@ func (r *Reconciler) sweepPod(ctx context.Context, key types.NamespacedName, pod
 	if launcherpod.BondOf(pod, vmi) == launcherpod.Chosen {
 		return r.cancelOrphan(ctx, key, vmi)
 	}
-	ctrl.LoggerFrom(ctx).Info("deleting a target pod whose migration is gone", "pod", pod.Name, "migration", of)
+	logs.VMI(ctrl.LoggerFrom(ctx), vmi).Info("deleting a target pod whose migration is gone", "pod", pod.Name, "migration", of)
 	_, err = deletion.Exact(ctx, r.Client, pod, targetPod)
 	return err
 }
@@ -246,7 +247,7 @@ func (r *Reconciler) cancelOrphan(ctx context.Context, key types.NamespacedName,
 		return err
 	}
 	gone := &v1.VirtualMachineInstanceMigration{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: ms.MigrationUID}}
-	ctrl.LoggerFrom(ctx).Info("canceling a migration whose object is gone", "vmi", vmi.Name, "migration", gone.UID)
+	logs.VMI(ctrl.LoggerFrom(ctx), vmi).Info("canceling a migration whose object is gone", "migration", gone.UID)
 	current, err := r.writeVMI(ctx, &migration.Observed{Migration: gone, VMI: vmi}, told)
 	if err == nil && !current {
 		return fmt.Errorf("the migration %s, whose object is gone, is canceled once more: VMI %s has changed meanwhile", key, vmi.Name)

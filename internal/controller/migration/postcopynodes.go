@@ -11,6 +11,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
@@ -24,7 +25,7 @@ func (r *Reconciler) addUserfaultfd(ctx context.Context, o *migration.Observed, 
 	}
 	nodes, err := launcherpod.NodesForPostCopy(pod)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("the target pod is made without post-copy", "pod", pod.Name, "reason", err.Error())
+		logs.VMI(ctrl.LoggerFrom(ctx), o.VMI).Info("the target pod is made without post-copy", "pod", pod.Name, "reason", err.Error())
 		return nil
 	}
 	if lacking, err := r.anyNode(ctx, nodes.Lacking, source); err != nil || lacking {
@@ -35,7 +36,7 @@ func (r *Reconciler) addUserfaultfd(ctx context.Context, o *migration.Observed, 
 	}
 	with := pod.DeepCopy()
 	if err := launcherpod.LetPostCopy(with); err != nil {
-		ctrl.LoggerFrom(ctx).Info("the target pod is made without post-copy", "pod", pod.Name, "reason", err.Error())
+		logs.VMI(ctrl.LoggerFrom(ctx), o.VMI).Info("the target pod is made without post-copy", "pod", pod.Name, "reason", err.Error())
 		return nil
 	}
 	*pod = *with

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 )
@@ -79,7 +80,7 @@ func (r *Reconciler) vmiEvents() handler.EventHandler {
 	return handler.EnqueueRequestsFromMapFunc(func(ctx context.Context, vmi client.Object) []reconcile.Request {
 		list, err := r.migrationsOf(ctx, client.ObjectKeyFromObject(vmi))
 		if err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "no migration is woken by a VMI's change")
+			logs.VMI(ctrl.LoggerFrom(ctx), vmi).Error(err, "no migration is woken by a VMI's change")
 			return nil
 		}
 		var out []reconcile.Request

@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/mutationcache"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/vmi/replicaset"
 )
 
@@ -61,7 +62,7 @@ func (r *Reconciler) setsOf(ctx context.Context, vmi client.Object) []reconcile.
 	}
 	var list v1.VirtualMachineInstanceReplicaSetList
 	if err := r.Client.List(ctx, &list, client.InNamespace(vmi.GetNamespace())); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "listing the replica sets beside a VMI", "vmi", client.ObjectKeyFromObject(vmi))
+		logs.VMI(ctrl.LoggerFrom(ctx), vmi).Error(err, "listing the replica sets beside a VMI")
 		return nil
 	}
 	var out []reconcile.Request

@@ -15,6 +15,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/snapshot"
 )
 
@@ -94,7 +95,7 @@ func (r *Reconciler) holdOn(ctx context.Context, o snapshot.Observed) *launch.Ho
 	defer cancel()
 	hold, err := r.Guests.Held(ctx, o.VMI, verify)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Info("nobody says whether the guest is held still", "vmi", o.VMI.Name, "reason", err.Error())
+		logs.VMI(ctrl.LoggerFrom(ctx), o.VMI).Info("nobody says whether the guest is held still", "reason", err.Error())
 		return nil
 	}
 	return &hold
@@ -125,7 +126,7 @@ func (r *Reconciler) letGo(ctx context.Context, o snapshot.Observed) {
 	if o.VMI == nil {
 		return
 	}
-	log := ctrl.LoggerFrom(ctx).WithValues("vmi", o.VMI.Name)
+	log := logs.VMI(ctrl.LoggerFrom(ctx), o.VMI)
 	ctx, cancel := context.WithTimeout(ctx, silence)
 	defer cancel()
 	hold, err := r.Guests.Release(ctx, o.VMI, snapshot.Holder(o.Snapshot))

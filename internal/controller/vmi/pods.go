@@ -20,6 +20,7 @@ import (
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/rivals"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
 	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
@@ -199,7 +200,8 @@ func (r *Reconciler) sweep(ctx context.Context, key types.NamespacedName, instan
 		if !vmicontroller.Abandoned(pod, vmi.UID) {
 			continue
 		}
-		ctrl.LoggerFrom(ctx).Info("deleting a launcher pod whose VMI is gone", "pod", pod.Name, "uid", launcherpod.MadeFor(pod))
+		log := logs.VMINamed(ctrl.LoggerFrom(ctx), key.Namespace, key.Name, launcherpod.MadeFor(pod))
+		log.Info("deleting a launcher pod whose VMI is gone", "pod", pod.Name)
 		if _, err := deletion.Exact(ctx, r.Client, pod, "the abandoned launcher pod"); err != nil {
 			return err
 		}

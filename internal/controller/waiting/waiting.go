@@ -15,6 +15,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"drydock.dev/drydock/internal/logs"
 )
 
 const index = "drydock.waits-for"
@@ -52,7 +54,11 @@ func For(ctx context.Context, cache client.Reader, list client.ObjectList, other
 	}
 	err := cache.List(ctx, list, client.InNamespace(other.GetNamespace()), client.MatchingFields{index: on}, client.UnsafeDisableDeepCopy)
 	if err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "looking for what waits for an object", "object", client.ObjectKeyFromObject(other))
+		log := ctrl.LoggerFrom(ctx).WithValues("object", client.ObjectKeyFromObject(other))
+		if vm, is := other.(*v1.VirtualMachine); is {
+			log = logs.VM(log, vm)
+		}
+		log.Error(err, "looking for what waits for an object")
 		return nil
 	}
 	var requests []reconcile.Request

@@ -31,6 +31,7 @@ import (
 
 	"drydock.dev/drydock/internal/controller/deletion"
 	"drydock.dev/drydock/internal/controller/versioned"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/migration/workloadupdate"
 	"drydock.dev/drydock/internal/rules/object/backoff"
@@ -194,7 +195,11 @@ func (r *Reconciler) migrate(ctx context.Context, m *v1.VirtualMachineInstanceMi
 	case err == nil, apierrors.IsAlreadyExists(err):
 		return false, nil
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		ctrl.LoggerFrom(ctx).Info("a migration for an update is refused", "migration", m.Name, "namespace", m.Namespace, "reason", err.Error())
+		vmi := &v1.VirtualMachineInstance{}
+		// Without the VMI, the line has no UID.
+		_ = r.Client.Get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: m.Spec.VMIName}, vmi)
+		log := logs.VMINamed(ctrl.LoggerFrom(ctx), m.Namespace, m.Spec.VMIName, vmi.UID)
+		log.Info("a migration for an update is refused", "migration", m.Name, "reason", err.Error())
 		return true, nil
 	default:
 		return false, fmt.Errorf("creating the migration %s/%s: %w", m.Namespace, m.Name, err)
@@ -209,7 +214,7 @@ func (r *Reconciler) evict(ctx context.Context, vmi *v1.VirtualMachineInstance) 
 	case apierrors.IsNotFound(err):
 		return nil
 	case apierrors.IsTooManyRequests(err):
-		ctrl.LoggerFrom(ctx).Info("an eviction for an update has to wait", "pod", pod.Name, "namespace", pod.Namespace, "reason", err.Error())
+		logs.VMI(ctrl.LoggerFrom(ctx), vmi).Info("an eviction for an update has to wait", "pod", pod.Name, "reason", err.Error())
 		return nil
 	case err != nil:
 		return fmt.Errorf("evicting pod %s/%s: %w", pod.Namespace, pod.Name, err)

@@ -55,6 +55,9 @@ func (l *Link) close() {
 	l.private.Close()
 }
 
+// LogsConsole reports whether virt-launcher takes the output of the guest's serial console.
+func (l *Link) LogsConsole() bool { return l.client.State().LogsConsole }
+
 // Prepare makes virt-launcher create and inspect images.
 func (l *Link) Prepare(ctx context.Context, images []launch.Image) (map[string]launch.PreparedImage, error) {
 	return l.client.Prepare(ctx, images)

@@ -40,6 +40,7 @@ import (
 	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/vmireport"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/object/backoff"
@@ -148,7 +149,7 @@ type Driver struct {
 func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	d := &Driver{
 		env: env, uid: first.UID, namespace: first.Namespace, name: first.Name,
-		log:   env.Log.WithValues("vmi", first.Namespace+"/"+first.Name, "uid", first.UID),
+		log:   logs.VMI(env.Log, first),
 		woken: make(chan struct{}, 1),
 	}
 	d.presence = presence.New(presence.Env{

@@ -110,7 +110,7 @@ func (v *voyage) site(authority *certstest.Authority, name, pod string) *site {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		server := migrationproxy.NewServer(e, certificates.PeerServerConfig(migrationwire.Protocol), nil, logTo(t))
+		server := migrationproxy.NewServer(e, certificates.PeerServerConfig(migrationwire.Protocol), nil, logOfServer(t))
 		server.Limits = generous
 		var serving sync.WaitGroup
 		serving.Go(func() { server.Serve(ctx, listener) })

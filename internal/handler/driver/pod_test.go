@@ -17,7 +17,6 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	"github.com/go-logr/logr"
-	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,6 +24,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/handler/disk"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/handler/preparation"
 	"drydock.dev/drydock/internal/handler/runningguest"
 	"drydock.dev/drydock/internal/handler/volumes"
+	"drydock.dev/drydock/internal/logs/logstest"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/vmi/starttrace"
 	"drydock.dev/drydock/test/shipped"
@@ -140,7 +141,19 @@ func newNode(t *testing.T, instance *v1.VirtualMachineInstance) *node {
 }
 
 func logTo(t *testing.T) logr.Logger {
-	return funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{Verbosity: 1})
+	return logstest.About(t, logline.VMI)
+}
+
+// logOfServer checks the lines that are written after a migration is known.
+func logOfServer(t *testing.T) logr.Logger {
+	return logstest.Logger(func(l logstest.Line) {
+		if reason, _ := l.Value("reason").(string); strings.Contains(reason, " of migration ") {
+			if fault := logstest.Fault(l, logline.VMI); fault != "" {
+				t.Error(fault)
+			}
+		}
+		t.Log(l.String())
+	})
 }
 
 // handler is virt-handler's core on the node, until it is stopped.

@@ -111,7 +111,10 @@ func newLimitedLog(log logr.Logger) *limitedLog {
 	return &limitedLog{log: log, limiter: rate.NewLimiter(rate.Every(5*time.Second), 20)}
 }
 
-func (s *limitedLog) info(what string, values ...any) {
+func (s *limitedLog) info(what string, values ...any) { s.infoTo(s.log, what, values...) }
+
+// infoTo logs by another logger within the same limit.
+func (s *limitedLog) infoTo(log logr.Logger, what string, values ...any) {
 	if !s.limiter.Allow() {
 		s.suppressed.Add(1)
 		return
@@ -119,5 +122,5 @@ func (s *limitedLog) info(what string, values ...any) {
 	if n := s.suppressed.Swap(0); n > 0 {
 		values = append(values, "unsaid", n)
 	}
-	s.log.Info(what, values...)
+	log.Info(what, values...)
 }

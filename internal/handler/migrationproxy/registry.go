@@ -6,6 +6,8 @@ import (
 	"net"
 	"sync"
 
+	"github.com/go-logr/logr"
+
 	"drydock.dev/drydock/internal/contracts/migrationwire"
 )
 
@@ -21,6 +23,8 @@ type Target struct {
 	Claims  bool
 	Plugged bool
 	Facts   *Facts
+	// Log is for lines about the guest. The zero value is the server's.
+	Log logr.Logger
 	// Each control connection calls these functions with all facts of the source; all but Heard may be nil.
 	Heard      func(migrationwire.Kind)
 	HeardDisks func([]migrationwire.Disk) // plugged into the source's guest

@@ -125,34 +125,34 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) {
 		caller := s.greetings.Enter(conn.RemoteAddr(), func() { _ = conn.Close() })
 		running.Go(func() {
 			defer conn.Close()
-			if err := s.handle(ctx, conn, caller); err != nil && ctx.Err() == nil {
-				s.log.info("a migration's connection has ended", "from", conn.RemoteAddr().String(), "reason", err.Error())
+			c := &call{conn: newServer(conn, s.tls), log: s.log.log}
+			if err := s.handle(ctx, conn, caller, c); err != nil && ctx.Err() == nil {
+				s.log.infoTo(c.log, "a migration's connection has ended", "from", conn.RemoteAddr().String(), "reason", err.Error())
 			}
 		})
 	}
 }
 
-func (s *Server) handle(ctx context.Context, conn net.Conn, caller *greeting.Caller) error {
+func (s *Server) handle(ctx context.Context, conn net.Conn, caller *greeting.Caller, c *call) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
-	begun, err := s.begin(ctx, conn, caller)
-	if err != nil {
+	if err := s.begin(ctx, conn, caller, c); err != nil {
 		return err
 	}
-	defer begun.end()
+	defer c.end()
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() {
 		select {
-		case <-begun.target.Done:
+		case <-c.target.Done:
 			cancel()
 		case <-ctx.Done():
 		}
 	})
-	err = begun.serve(ctx)
+	err := c.serve(ctx)
 	if ctx.Err() != nil {
 		return nil // nobody needs it any more
 	}
@@ -164,43 +164,44 @@ type call struct {
 	node   string
 	conn   *peerConn
 	target Target
-	serve  func(ctx context.Context) error
-	end    func()
+	// log is the target's once it is known.
+	log   logr.Logger
+	serve func(ctx context.Context) error
+	end   func()
 }
 
 // begin authenticates the caller, reads its header and answers.
-func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller) (_ *call, err error) {
+func (s *Server) begin(ctx context.Context, conn net.Conn, caller *greeting.Caller, c *call) (err error) {
 	defer caller.Leave()
 	deadline := time.Now().Add(s.Limits.greeting())
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	_ = conn.SetDeadline(deadline)
-	c := &call{conn: newServer(conn, s.tls)}
 	if err := tune(conn); err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.conn.HandshakeContext(ctx); err != nil {
-		return nil, fmt.Errorf("the caller is not known: %w", err)
+		return fmt.Errorf("the caller is not known: %w", err)
 	}
 	if c.node, err = nodecert.Holder(c.conn.ConnectionState().PeerCertificates[0]); err != nil {
-		return nil, fmt.Errorf("the caller is not known: %w", err)
+		return fmt.Errorf("the caller is not known: %w", err)
 	}
 	if !caller.Proven() {
-		return nil, errors.New("the connection has made room for newer ones")
+		return errors.New("the connection has made room for newer ones")
 	}
 	if err := migrationwire.Read(c.conn, &c.header); err != nil {
-		return nil, fmt.Errorf("node %s does not say what it wants: %w", c.node, err)
+		return fmt.Errorf("node %s does not say what it wants: %w", c.node, err)
 	}
 	if err := s.admit(ctx, c); err != nil {
 		refused := fmt.Errorf("node %s is refused: %w", c.node, err)
-		return nil, errors.Join(refused, migrationwire.Write(c.conn, migrationwire.Refuse(err)))
+		return errors.Join(refused, migrationwire.Write(c.conn, migrationwire.Refuse(err)))
 	}
 	if err := migrationwire.Write(c.conn, migrationwire.Answer{Version: migrationwire.Version}); err != nil {
 		c.end()
-		return nil, fmt.Errorf("answering node %s: %w", c.node, err)
+		return fmt.Errorf("answering node %s: %w", c.node, err)
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return c, nil
+	return nil
 }
 
 func (s *Server) admit(ctx context.Context, c *call) (err error) {
@@ -209,6 +210,9 @@ func (s *Server) admit(ctx context.Context, c *call) (err error) {
 	}
 	if c.target, err = s.registry.Incoming(c.header, c.node); err != nil {
 		return err
+	}
+	if c.target.Log.GetSink() != nil {
+		c.log = c.target.Log
 	}
 	if c.target.DialDisks != nil && c.header.Version < migrationwire.CopiesDisks {
 		// Such a source would hand the guest over without its disks.

@@ -21,6 +21,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/logs"
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 )
@@ -117,7 +118,7 @@ func (m *Manager) Setup(ctx context.Context, pod Pod, vmi *v1.VirtualMachineInst
 			closeAll(servers)
 			return nil, err
 		}
-		made, serving, err := plan.binding.setup(pod, plan, m.log.WithValues("vmi", vmi.Namespace+"/"+vmi.Name, "interface", plan.name))
+		made, serving, err := plan.binding.setup(pod, plan, logs.VMI(m.log, vmi).WithValues("interface", plan.name))
 		servers = append(servers, serving...)
 		if err != nil {
 			closeAll(servers)

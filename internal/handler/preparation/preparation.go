@@ -201,6 +201,7 @@ func (p *Pod) Start(ctx context.Context, instance *v1.VirtualMachineInstance, at
 		}
 		in.Memory = machine.BootMemory(instance)
 	}
+	in.LogConsole = p.Link.LogsConsole()
 	m, err := machine.Build(in)
 	if err != nil {
 		return nil, fmt.Errorf("building the machine: %w", err)

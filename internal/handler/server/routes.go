@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/answer"
 	"drydock.dev/drydock/internal/contracts/nodeapi"
 	"drydock.dev/drydock/internal/handler/stream"
+	"drydock.dev/drydock/internal/logs"
 )
 
 // route handles a request. An error becomes the answer; without one the route has answered.
@@ -77,7 +78,7 @@ func (s *Server) onMachine(do route) http.HandlerFunc {
 			w.Header().Set(nodeapi.AwayHeader, "true")
 		}
 		if err != nil {
-			s.log.V(1).Info("refused a request", "path", r.URL.Path, "reason", err.Error())
+			logs.VMINamed(s.log, namespace, name, uid).V(1).Info("refused a request", "path", r.URL.Path, "reason", err.Error())
 			answer.Error(w, err)
 		}
 	}

@@ -128,6 +128,17 @@ func checkArgs(t *testing.T, in Input, has, not []string) {
 	}
 }
 
+func TestTheSerialConsoleIsCopiedToItsLog(t *testing.T) {
+	for logged, part := range map[bool]string{true: ",server=on,wait=off,logfile=/proc/self/fd/4", false: ""} {
+		in := prepared(parseDomain(t, "devices: {}"))
+		in.LogConsole = logged
+		checkArgs(t, in, []string{"id=char-serial0", part}, map[bool][]string{false: {"logfile"}}[logged])
+		in = prepared(parseDomain(t, "devices: {autoattachSerialConsole: false}"))
+		in.LogConsole = logged
+		checkArgs(t, in, nil, []string{"logfile", "serial0"})
+	}
+}
+
 // TestAGuestArrivesWithTheCPUsThatItHas migrates a guest before it has all requested CPUs, or before it has released
 // the unwanted ones.
 func TestAGuestArrivesWithTheCPUsThatItHas(t *testing.T) {

@@ -78,8 +78,8 @@ func (b *builder) basics() {
 const DebugLogsLabel = "debugLogs"
 
 // socket adds a character device that listens on a socket of the pod. -chardev accepts no JSON.
-func (b *builder) socket(id, name string) {
-	b.option("chardev", "socket,id="+id+",path="+layout.Socket(name)+",server=on,wait=off")
+func (b *builder) socket(id, name string, more ...string) {
+	b.option("chardev", "socket,id="+id+",path="+layout.Socket(name)+",server=on,wait=off"+strings.Join(more, ""))
 }
 
 // QEMU's own error would not help the VM's owner.

@@ -3,6 +3,7 @@ package machine
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	v1 "kubevirt.io/api/core/v1"
 
@@ -74,7 +75,11 @@ func (b *builder) channels() {
 		})
 	}
 	if !isFalse(b.spec.Devices.AutoattachSerialConsole) {
-		b.socket("char-"+serialID, layout.SerialSocket)
+		if b.in.LogConsole {
+			b.socket("char-"+serialID, layout.SerialSocket, ",logfile=/proc/self/fd/"+strconv.Itoa(layout.ConsoleLogDescriptor))
+		} else {
+			b.socket("char-"+serialID, layout.SerialSocket)
+		}
 		b.device(Properties{"driver": "isa-serial", "id": serialID, "chardev": "char-" + serialID, "index": 0})
 	}
 }

@@ -50,6 +50,8 @@ type Input struct {
 	Sockets uint32
 	// Memory is the boot memory in bytes of a migrated guest; 0 means the spec's. Plugged memory arrives with the guest.
 	Memory int64
+	// LogConsole copies the output of the serial console to layout.ConsoleLogDescriptor.
+	LogConsole bool
 }
 
 // Properties are a JSON object for QEMU's command line or QMP.

@@ -174,7 +174,7 @@ func (c *Concern) recordFailures(r *concern.Round) {
 		c.resumed, c.state.tried = false, nil
 	}
 	if _, err := hotplug.RecordOf(r.VMI); err != nil {
-		c.log.Error(err, "no volume is handed over", "vmi", r.VMI.Name)
+		c.log.Error(err, "no volume is handed over")
 	}
 	decisions := c.state.decisions(r)
 	c.state.tried = c.state.tried.For(decisions)

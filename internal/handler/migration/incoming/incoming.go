@@ -104,7 +104,7 @@ func (m *Migration) expectSource(vmi *v1.VirtualMachineInstance, state *v1.Virtu
 	dial := func(socket string) func(context.Context) (*net.UnixConn, error) {
 		return func(ctx context.Context) (*net.UnixConn, error) { return m.env.Dial(ctx, socket) }
 	}
-	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket), Claims: len(vmi.Status.MigratedVolumes) > 0, Plugged: len(mirrorsBy(vmi, true)) > 0}
+	target := migrationproxy.Target{Dial: dial(layout.MigrationSocket), Claims: len(vmi.Status.MigratedVolumes) > 0, Plugged: len(mirrorsBy(vmi, true)) > 0, Log: m.env.Log}
 	if len(machine.Mirrors(vmi)) > 0 {
 		target.DialDisks = dial(layout.DisksSocket)
 	}

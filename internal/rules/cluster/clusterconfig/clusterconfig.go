@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 )
@@ -89,7 +90,9 @@ type Settings struct {
 	// Migrations has every field set that has a default.
 	Migrations v1.MigrationConfiguration
 	Verbosity  Verbosity
-	Rates      Rates
+	// LogFormat is no setting of the object, but virt-controller's own, which its pods get.
+	LogFormat logline.Format
+	Rates     Rates
 	// CDI means that CDI is installed and serves DataVolumes instead of Drydock.
 	CDI bool
 }

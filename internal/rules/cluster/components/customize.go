@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/logline"
 )
 
 // Limits of customizeComponents. A patch is applied at each change of a workload.
@@ -27,9 +29,9 @@ var kinds = map[string]string{API: "Deployment", Controller: "Deployment", Handl
 // settable are the flags that customizeComponents.flags may set. The others determine the component's identity,
 // addresses and programs, and belong to the manifests (decision 592).
 var settable = map[string][]string{
-	API:        nil,
-	Controller: {"import-allowed-networks", "import-denied-networks", "max-attachment-pods", "pprof-addr"},
-	Handler:    {"pprof-addr"},
+	API:        {logline.Flag},
+	Controller: {"import-allowed-networks", "import-denied-networks", logline.Flag, "max-attachment-pods", "pprof-addr"},
+	Handler:    {logline.Flag, "pprof-addr"},
 }
 
 // Ineffective returns why a patch can't have an effect, "" if it may: it is not for Drydock's objects, or it would
@@ -101,8 +103,7 @@ func customize(w workload, c *v1.CustomizeComponents) error {
 	if !slices.Equal(args, argsOf(w.template)) {
 		return fmt.Errorf("spec.customizeComponents.patches: arguments are set by customizeComponents.flags")
 	}
-	setFlags(w, Flags(c.Flags)[w.name])
-	return nil
+	return setFlags(w, Flags(c.Flags)[w.name])
 }
 
 // patch changes an object. A misspelled field in the patch is an error.
@@ -154,19 +155,30 @@ func argsOf(template *corev1.PodTemplateSpec) []string {
 	return all
 }
 
-// setFlags replaces flags of the component's own container. It skips unsettable ones, about which admission warns.
-func setFlags(w workload, flags map[string]string) {
-	containers := w.template.Spec.Containers
-	i := slices.IndexFunc(containers, func(c corev1.Container) bool { return c.Name == w.name })
-	if i < 0 {
-		return
+// setFlags replaces flags of the component's own container, and the format of logs in all. It skips unsettable ones,
+// about which admission warns.
+func setFlags(w workload, flags map[string]string) error {
+	if value, set := flags[logline.Flag]; set {
+		if err := new(logline.Format).Set(value); err != nil {
+			return fmt.Errorf("spec.customizeComponents.flags: %w", err)
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
 		if !Settable(w.name, name) {
 			continue
 		}
-		containers[i].Args = append(slices.DeleteFunc(slices.Clone(containers[i].Args), func(arg string) bool {
-			return strings.HasPrefix(arg, "--"+name+"=")
-		}), "--"+name+"="+flags[name])
+		for _, containers := range [][]corev1.Container{w.template.Spec.InitContainers, w.template.Spec.Containers} {
+			for i := range containers {
+				if c := &containers[i]; c.Name == w.name || name == logline.Flag {
+					setFlag(c, "--"+name+"=", flags[name])
+				}
+			}
+		}
 	}
+	return nil
+}
+
+func setFlag(c *corev1.Container, flag, value string) {
+	others := slices.DeleteFunc(slices.Clone(c.Args), func(arg string) bool { return strings.HasPrefix(arg, flag) })
+	c.Args = append(others, flag+value)
 }

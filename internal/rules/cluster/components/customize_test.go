@@ -173,17 +173,29 @@ func TestPatchesWithoutEffectAreLeftOut(t *testing.T) {
 	}
 }
 
+func TestAFormatOfLogsThatDoesNotExistReachesNoWorkload(t *testing.T) {
+	kv := &v1.KubeVirt{}
+	kv.Spec.CustomizeComponents.Flags = &v1.Flags{Handler: map[string]string{"log-format": "xml"}}
+	want := `spec.customizeComponents.flags: "xml" is no format of logs: it must be text or json`
+	if plan, err := newServer(t, Handler).plan(kv); plan != nil || err == nil || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%v, %v, want %s", plan, err, want)
+	}
+	if plan, err := newServer(t, API).plan(kv); plan != nil || err != nil {
+		t.Errorf("another workload: %v, %v", plan, err)
+	}
+}
+
 func TestFlagsReplaceThoseOfTheManifest(t *testing.T) {
 	kv := &v1.KubeVirt{}
 	kv.Spec.CustomizeComponents.Flags = &v1.Flags{
-		API:        map[string]string{"v": "9"},
-		Controller: map[string]string{"max-attachment-pods": "3", "import-denied-networks": "10.0.0.0/8", "launcher-image": "example.com/mine:1", "namespace": "x"},
-		Handler:    map[string]string{"kubelet-dir": "/", "pprof-addr": ":6060"},
+		API:        map[string]string{"v": "9", "log-format": "json"},
+		Controller: map[string]string{"max-attachment-pods": "3", "import-denied-networks": "10.0.0.0/8", "launcher-image": "example.com/mine:1", "namespace": "x", "log-format": "json"},
+		Handler:    map[string]string{"kubelet-dir": "/", "pprof-addr": ":6060", "log-format": "json"},
 	}
 	for name, want := range map[string][]string{
-		API:        nil,
-		Controller: {"--launcher-image=drydock.dev/virt-launcher:devel", "--importer-image=drydock.dev/virt-importer:devel", "--import-denied-networks=10.0.0.0/8", "--max-attachment-pods=3"},
-		Handler:    {"--pprof-addr=:6060"},
+		API:        {"--log-format=json"},
+		Controller: {"--launcher-image=drydock.dev/virt-launcher:devel", "--importer-image=drydock.dev/virt-importer:devel", "--import-denied-networks=10.0.0.0/8", "--log-format=json", "--max-attachment-pods=3"},
+		Handler:    {"--log-format=json", "--pprof-addr=:6060"},
 	} {
 		s := newServer(t, name)
 		before := s.spec()
@@ -191,6 +203,11 @@ func TestFlagsReplaceThoseOfTheManifest(t *testing.T) {
 		_, template := s.workload()
 		if diff := cmp.Diff(want, template.Spec.Containers[0].Args); diff != "" {
 			t.Errorf("%s: %s", name, diff)
+		}
+		for _, c := range template.Spec.InitContainers {
+			if diff := cmp.Diff([]string{"--log-format=json"}, c.Args); diff != "" {
+				t.Errorf("%s: container %s: %s", name, c.Name, diff)
+			}
 		}
 		other := kv.DeepCopy()
 		other.Spec.CustomizeComponents.Flags.Controller = map[string]string{"max-attachment-pods": "5"}

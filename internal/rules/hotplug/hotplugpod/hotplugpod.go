@@ -109,6 +109,7 @@ func container(in Input) corev1.Container {
 		Image:           in.Image,
 		ImagePullPolicy: in.Settings.ImagePullPolicy,
 		Command:         []string{layout.LauncherBinary, "hold"},
+		Args:            in.Settings.LogFormat.Args(),
 		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
 			Sleep: &corev1.SleepAction{Seconds: lingerSeconds},
 		}},

@@ -235,7 +235,7 @@ var configurationTable = table{
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.runtimeDefaultProfile": only("true").because("launcher pods always have it"),
 	"configuration.seccompConfiguration.virtualMachineInstanceProfile.customProfile.localhostProfile":      no("launcher pods have the runtime's default profile; leave it out"),
 	"configuration.vmStateStorageClass":                                                                    yes(),
-	"configuration.virtualMachineOptions.disableSerialConsoleLog":                                          noted("no console is logged"),
+	"configuration.virtualMachineOptions.disableSerialConsoleLog":                                          noted("a console is logged only if its VM asks for it"),
 	"configuration.virtualMachineOptions.disableFreePageReporting":                                         idle("guests give back the pages that they don't use"),
 	"configuration.ksmConfiguration":                                                                       idle("virt-handler leaves a node's KSM as it is"),
 	"configuration.autoCPULimitNamespaceLabelSelector":                                                     idle(unserved),

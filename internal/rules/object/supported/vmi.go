@@ -152,7 +152,7 @@ var deviceTable = table{
 	"domain.devices.autoattachPodInterface":     yes(),
 	"domain.devices.autoattachGraphicsDevice":   yes(),
 	"domain.devices.autoattachSerialConsole":    yes(),
-	"domain.devices.logSerialConsole":           only("false").idleFor("true").because("what the console prints is in no log; `virtctl console` shows it"),
+	"domain.devices.logSerialConsole":           noted("`false` if not set; `kubectl logs POD -c guest-console-log`"),
 	"domain.devices.autoattachMemBalloon":       yes(),
 	"domain.devices.autoattachInputDevice":      yes(),
 	"domain.devices.autoattachVSOCK":            off().because("use the guest agent, or the network"),

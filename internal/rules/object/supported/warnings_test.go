@@ -67,7 +67,6 @@ spec:
 	devices := "spec.template.spec.domain.devices."
 	want := []string{
 		devices + "disks[1].cdrom.readonly has no effect: nothing writes to a CD-ROM",
-		devices + "logSerialConsole has no effect: what the console prints is in no log; `virtctl console` shows it",
 	}
 	got := VMSpecWarnings(&vm.Spec, at)
 	slices.Sort(got)

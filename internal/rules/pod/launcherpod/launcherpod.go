@@ -16,6 +16,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/pod/podlabels"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
@@ -72,6 +73,7 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 				Image:           launcherImage,
 				ImagePullPolicy: settings.ImagePullPolicy,
 				Command:         []string{layout.LauncherBinary},
+				Args:            logArgs(vmi, settings),
 				Resources:       resources,
 				Ports:           ports(vmi),
 				VolumeMounts:    storage.mounts,
@@ -93,8 +95,15 @@ func Render(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, lau
 	for _, claim := range WrittenClaims(vmi) {
 		pod.Labels[ClaimLabel(claim)] = ""
 	}
+	logConsole(pod, vmi, settings)
 	place(&pod.Spec, vmi, settings)
 	return pod, nil
+}
+
+// virt-launcher knows its guest only from virt-handler, which may never come.
+func logArgs(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) []string {
+	of := logline.Object{Namespace: vmi.Namespace, Name: vmi.Name, UID: string(vmi.UID)}
+	return append(settings.LogFormat.Args(), "--"+logline.VMI+"="+of.String())
 }
 
 // Every pod with virt-launcher has QEMU's user, and nothing that a Pod Security level refuses.

@@ -32,6 +32,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 	if err != nil {
 		return nil, err
 	}
+	addConsoleLogRequests(&resources, &vmi.Spec)
 	pod := &corev1.Pod{
 		ObjectMeta: objectMeta(vmi),
 		Spec: corev1.PodSpec{
@@ -47,6 +48,7 @@ func RenderProvisioning(vmi *v1.VirtualMachineInstance, settings clusterconfig.S
 				Image:           launcherImage,
 				ImagePullPolicy: settings.ImagePullPolicy,
 				Command:         []string{layout.LauncherBinary, holdCommand},
+				Args:            settings.LogFormat.Args(),
 				Resources:       resources,
 				SecurityContext: containerSecurity(),
 			}},

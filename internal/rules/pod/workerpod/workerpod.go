@@ -15,6 +15,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 
+	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/contracts/transfer"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 )
@@ -38,6 +39,7 @@ type Settings struct {
 	Image      string
 	PullPolicy corev1.PullPolicy
 	Config     datavolume.Config
+	LogFormat  logline.Format
 }
 
 // Pod returns a DataVolume's worker pod. In another namespace it has no owner.
@@ -107,7 +109,7 @@ func pod(w *datavolume.Worker, s Settings) (*corev1.Pod, error) {
 			SeccompProfile:      &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 		},
 		Containers: []corev1.Container{{
-			Name: container, Image: s.Image, ImagePullPolicy: s.PullPolicy, Command: []string{command},
+			Name: container, Image: s.Image, ImagePullPolicy: s.PullPolicy, Command: []string{command}, Args: s.LogFormat.Args(),
 			Env:       append([]corev1.EnvVar{{Name: transfer.TaskEnv, Value: string(task)}}, proxy(s.Config.Proxy)...),
 			Resources: s.Config.Resources,
 			Ports:     []corev1.ContainerPort{{Name: "progress", ContainerPort: transfer.ProgressPort}},
