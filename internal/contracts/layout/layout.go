@@ -211,6 +211,9 @@ const MigrationWaiting = "drydock.dev/Waiting"
 // MigrationProgress is the condition of a migrating VMI.
 const MigrationProgress = "drydock.dev/MigrationProgress"
 
+// Accelerated is the condition of a VMI whose guest runs: True with KVM, False if it is emulated.
+const Accelerated = "drydock.dev/Accelerated"
+
 // HookSidecarsAnnotation names containers that change a guest's definition. Drydock refuses it.
 const HookSidecarsAnnotation = "hooks.kubevirt.io/hookSidecars"
 
