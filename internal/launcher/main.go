@@ -30,8 +30,10 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 		return probeNodeMain(ctx, args[1:])
 	case "hold":
 		return holdMain(ctx)
+	case layout.ArgumentsVerb:
+		return argumentsMain(os.Stdout, "/proc")
 	}
-	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold", args[0])
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, %s", args[0], layout.ArgumentsVerb)
 }
 
 func serveMain(ctx context.Context, args []string) (int, error) {

@@ -96,6 +96,10 @@ const (
 	TPMBinary     = "/usr/bin/swtpm"
 )
 
+// ArgumentsVerb is virt-launcher's verb, for a user who may exec in the pod, that prints the arguments of its QEMU, each as a
+// line of JSON.
+const ArgumentsVerb = "arguments"
+
 // UEFI firmware in the launcher's image, and the template of its variables.
 const (
 	UEFICode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
