@@ -33,8 +33,10 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 		return holdMain(ctx, args[1:])
 	case "console-log":
 		return consoleReaderMain(ctx, args[1:])
+	case layout.ArgumentsVerb:
+		return argumentsMain(os.Stdout, "/proc")
 	}
-	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, console-log", args[0])
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, console-log, %s", args[0], layout.ArgumentsVerb)
 }
 
 func serveMain(ctx context.Context, args []string) (int, error) {

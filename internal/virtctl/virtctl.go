@@ -18,6 +18,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/console"
 	"drydock.dev/drydock/internal/virtctl/create"
 	"drydock.dev/drydock/internal/virtctl/credentials"
+	"drydock.dev/drydock/internal/virtctl/describe"
+	"drydock.dev/drydock/internal/virtctl/diagnose"
 	"drydock.dev/drydock/internal/virtctl/env"
 	"drydock.dev/drydock/internal/virtctl/expand"
 	"drydock.dev/drydock/internal/virtctl/expose"
@@ -64,11 +66,13 @@ func New(e *env.Env) *cobra.Command {
 	root.AddCommand(volume.NewCommands(e)...)
 	root.AddCommand(ssh.NewCommands(e)...)
 	root.AddCommand(maintenance.NewCommands(e)...)
-	root.AddCommand(configuration.NewCommands(e)...)
 	root.AddCommand(
+		newAdm(e),
+		configuration.NewDevices(e),
 		create.NewCommand(e),
 		credentials.NewCommand(e),
 		console.NewCommand(e),
+		describe.NewCommand(e),
 		vnc.NewCommand(e),
 		portforward.NewCommand(e),
 		expand.NewCommand(e),
@@ -83,8 +87,19 @@ func New(e *env.Env) *cobra.Command {
 	return root
 }
 
-// report prints an error and the next step. If virtctl ran another program for the user, such as ssh, that has
-// already printed its error, and report only returns its exit code.
+func newAdm(e *env.Env) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "adm",
+		Short: "Diagnose the installation, look at its configuration, and change it",
+		Args:  cobra.NoArgs,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(configuration.NewVerbosity(e), diagnose.NewCommand(e))
+	return cmd
+}
+
+// report prints an error and the next step. A program that virtctl ran for the user, such as ssh, or a command that has
+// an exit code of its own, has printed everything already.
 func report(e *env.Env, err error) int {
 	var ended *env.Ended
 	switch {

@@ -108,6 +108,10 @@ const (
 	TPMBinary     = "/usr/bin/swtpm"
 )
 
+// ArgumentsVerb is virt-launcher's verb, for a user who may exec in the pod, that prints the arguments of its QEMU, each as a
+// line of JSON.
+const ArgumentsVerb = "arguments"
+
 // UEFI firmware in the launcher's image, and the template of its variables.
 const (
 	UEFICode = "/usr/share/OVMF/OVMF_CODE_4M.fd"
@@ -222,6 +226,9 @@ const MigrationWaiting = "drydock.dev/Waiting"
 
 // MigrationProgress is the condition of a migrating VMI.
 const MigrationProgress = "drydock.dev/MigrationProgress"
+
+// Accelerated is the condition of a VMI whose guest runs: True with KVM, False if it is emulated.
+const Accelerated = "drydock.dev/Accelerated"
 
 // HookSidecarsAnnotation names containers that change a guest's definition. Drydock refuses it.
 const HookSidecarsAnnotation = "hooks.kubevirt.io/hookSidecars"

@@ -17,6 +17,7 @@ const attachProtocol = "v5.channel.k8s.io"
 // The streams.
 const (
 	stdinChannel, stdoutChannel, stderrChannel = 0, 1, 2
+	statusChannel                              = 3 // the end, as a Status
 	resizeChannel                              = 4
 )
 

@@ -12,12 +12,8 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// NewCommands returns the package's commands.
-func NewCommands(e *env.Env) []*cobra.Command {
-	return []*cobra.Command{newDevices(e), newAdm(e)}
-}
-
-func newDevices(e *env.Env) *cobra.Command {
+// NewDevices returns the command permitted-devices.
+func NewDevices(e *env.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "permitted-devices",
 		Short:   "List the GPUs and other devices of nodes that machines may have",

@@ -68,18 +68,8 @@ type verbosityOptions struct {
 	reset  bool
 }
 
-func newAdm(e *env.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "adm",
-		Short: "Look at the configuration of the installation, and change it",
-		Args:  cobra.NoArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newVerbosity(e))
-	return cmd
-}
-
-func newVerbosity(e *env.Env) *cobra.Command {
+// NewVerbosity returns the command log-verbosity, a part of adm.
+func NewVerbosity(e *env.Env) *cobra.Command {
 	o := verbosityOptions{levels: make([]level, len(components))}
 	cmd := &cobra.Command{
 		Use:   "log-verbosity",

@@ -82,6 +82,8 @@ func (e *Env) Client() (*client.Client, error) {
 		return nil, ErrNoCluster
 	}
 	config.UserAgent = "virtctl"
+	// The server limits requests itself, and a diagnosis has many.
+	config.QPS, config.Burst = 50, 300
 	return client.New(config)
 }
 

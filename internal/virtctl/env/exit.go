@@ -2,8 +2,8 @@ package env
 
 import "fmt"
 
-// Ended is the error of a program, such as ssh, that virtctl ran in its own place and that has already printed
-// its error.
+// Ended is the error of a program, such as ssh, that virtctl ran in its own place, or of a command with an exit code of its
+// own. Everything was printed already.
 type Ended struct {
 	Program string
 	Code    int

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/virtctl/env"
 )
@@ -72,6 +73,16 @@ func show(ctx context.Context, e *env.Env, name, output string) error {
 		return env.Print(e.Out, output, a)
 	}
 	return a.print(e.Out, f.vmi != nil)
+}
+
+// Sentences returns a sentence for each change of a VM that has not reached its guest. vmi is nil if the VM has none.
+func Sentences(vm *v1.VirtualMachine, vmi *v1.VirtualMachineInstance, migrations []v1.VirtualMachineInstanceMigration) []string {
+	f := facts{vm: vm, vmi: vmi, migrations: migrations}
+	var list []string
+	for _, c := range f.changes() {
+		list = append(list, fmt.Sprintf("%s takes effect %s, and waits for %s", cmp.Or(c.Path, "a change"), c.Effect.text(), c.WaitsFor))
+	}
+	return list
 }
 
 func (a *answer) print(out io.Writer, runs bool) error {

@@ -10,9 +10,13 @@ import (
 	"strings"
 )
 
-// Default is the machine type of a new VM that names none, and for types of other builds. It is versioned, so that an
-// upgrade of QEMU changes no guest's hardware.
+// Default is the machine type of a new VM that names none. It is versioned, so that an upgrade of QEMU changes no
+// guest's hardware.
 const Default = "pc-q35-7.2"
+
+// OfOtherBuilds is the machine type for those of other builds. It stays when Default changes: a VM that names such a
+// type keeps its hardware.
+const OfOtherBuilds = "pc-q35-7.2"
 
 // versions are QEMU's versions of the q35 machine; a test compares them with QEMU.
 var versions = []string{
@@ -55,7 +59,7 @@ func Versions() []string {
 }
 
 // Map maps the machine types of other builds to QEMU's. The first matching entry counts; a type without one gets
-// Default.
+// OfOtherBuilds.
 type Map []Entry
 
 // Entry is a line of a Map. Pattern may have the wildcards * and ?.
@@ -102,12 +106,12 @@ func (m Map) Resolve(name string) (string, error) {
 			return e.Type, nil
 		}
 	}
-	return Default, nil
+	return OfOtherBuilds, nil
 }
 
 // Gives reports whether another build's type may resolve to name.
 func (m Map) Gives(name string) bool {
-	return name == Default || slices.ContainsFunc(m, func(e Entry) bool { return e.Type == name })
+	return name == OfOtherBuilds || slices.ContainsFunc(m, func(e Entry) bool { return e.Type == name })
 }
 
 // Allowed reports whether name matches; without patterns, everything does.

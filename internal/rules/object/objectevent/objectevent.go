@@ -37,16 +37,16 @@ func NewestWarning(events []corev1.Event) *Warning {
 }
 
 func before(a, b *corev1.Event) bool {
-	if at, other := lastOccurrence(a), lastOccurrence(b); !at.Equal(other) {
+	if at, other := LastOccurrence(a), LastOccurrence(b); !at.Equal(other) {
 		return at.Before(other)
 	}
 	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return err == nil && order < 0
 }
 
-// Writers of events.k8s.io/v1 (the scheduler) count repetitions in a series and leave LastTimestamp empty; EventTime
-// is the first occurrence.
-func lastOccurrence(e *corev1.Event) time.Time {
+// LastOccurrence returns when an event was last seen. Writers of events.k8s.io/v1 (the scheduler) count repetitions in a
+// series and leave LastTimestamp empty; EventTime is the first occurrence.
+func LastOccurrence(e *corev1.Event) time.Time {
 	latest := e.LastTimestamp.Time
 	if e.EventTime.After(latest) {
 		latest = e.EventTime.Time

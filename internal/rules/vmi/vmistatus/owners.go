@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 )
 
@@ -211,7 +212,7 @@ var Fields = []Field{
 const PodScheduled = v1.VirtualMachineInstanceConditionType(corev1.PodScheduled)
 
 // Accelerated is True for KVM, False for emulation, for the guest's life, on any node (decision 350).
-const Accelerated v1.VirtualMachineInstanceConditionType = "drydock.dev/Accelerated"
+const Accelerated v1.VirtualMachineInstanceConditionType = layout.Accelerated
 
 // MayWrite reports whether the writer may change the field at a stage.
 func (f *Field) MayWrite(by Writer, at Stage) bool {

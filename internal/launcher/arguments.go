@@ -1,0 +1,43 @@
+package launcher
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+)
+
+// errNoQEMU means that no QEMU runs in this pod.
+var errNoQEMU = errors.New("no QEMU runs here")
+
+// argumentsMain prints the arguments of this pod's QEMU, each as a line of JSON, for a user who may exec in the pod.
+func argumentsMain(out io.Writer, proc string) (int, error) {
+	files, err := filepath.Glob(filepath.Join(proc, "[0-9]*", "cmdline"))
+	if err != nil {
+		return exitFailed, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the process has ended
+		}
+		args := strings.Split(strings.TrimSuffix(string(text), "\x00"), "\x00")
+		if filepath.Base(args[0]) != filepath.Base(layout.QEMUBinary) {
+			continue
+		}
+		lines := json.NewEncoder(out)
+		lines.SetEscapeHTML(false)
+		for _, arg := range args[1:] {
+			if err := lines.Encode(arg); err != nil {
+				return exitFailed, fmt.Errorf("printing the arguments: %w", err)
+			}
+		}
+		return exitOK, nil
+	}
+	return exitFailed, errNoQEMU
+}

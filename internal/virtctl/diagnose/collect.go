@@ -1,0 +1,262 @@
+package diagnose
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/virtctl/client"
+	"drydock.dev/drydock/internal/virtctl/diagnose/archive"
+	"drydock.dev/drydock/internal/virtctl/diagnose/findings"
+	"drydock.dev/drydock/internal/virtctl/diagnose/redact"
+)
+
+// maxOfKind bounds the collected objects of a kind.
+const maxOfKind = 5000
+
+// collector reads a cluster, and writes what may leave it.
+type collector struct {
+	c     *client.Client
+	out   archive.Writer
+	rules *redact.Redactor
+	scope *scope
+	// home is the namespace of Drydock's components, own the user's, and only the one to which the diagnosis is restricted, ""
+	// for none.
+	home, own, only string
+	pods            []loggedPod
+	machines        []guest
+	// objects and logs count; missing says what could not be collected.
+	objects, logs int
+	missing       []string
+	// unserved are kinds that the cluster does not have.
+	unserved []string
+	answered bool
+	err      error
+}
+
+// miss notes what could not be collected, each sentence once.
+func (c *collector) miss(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(c.missing, text) {
+		c.missing = append(c.missing, text)
+	}
+}
+
+// all collects the objects one after the other. If it ends early, c.err says why.
+func (c *collector) all(ctx context.Context) iter.Seq[findings.Object] {
+	return func(yield func(findings.Object) bool) {
+		if !c.each(ctx, yield, kubeVirts) || !c.each(ctx, yield, ofTheInstallation...) || !c.authorities(ctx, yield) || !c.each(ctx, yield, ofTenants...) {
+			return
+		}
+		c.rules.Seal()
+		c.each(ctx, yield, ofKubernetes...)
+	}
+}
+
+func (c *collector) each(ctx context.Context, yield func(findings.Object) bool, kinds ...kind) bool {
+	for i := range kinds {
+		if err := c.kind(ctx, &kinds[i], yield); err != nil {
+			c.err = err
+			return false
+		}
+	}
+	return true
+}
+
+// lists returns where a kind's objects are.
+func (c *collector) lists(k *kind) client.List {
+	list := client.List{GroupVersionResource: k.gvr(), Labels: k.labels, Namespace: k.namespace}
+	switch k.place {
+	case atHome:
+		list.Namespace = c.home
+	case withTenants:
+		list.Namespace = c.only
+	case inCluster:
+	}
+	return list
+}
+
+// kind collects the objects of a kind. It returns an error only if nothing else can be collected either: the output fails, or
+// the API server has not answered once.
+func (c *collector) kind(ctx context.Context, k *kind, yield func(findings.Object) bool) error {
+	list := c.lists(k)
+	err := c.list(ctx, k, list, yield)
+	if apierrors.IsForbidden(err) && k.place == withTenants && list.Namespace == "" {
+		c.miss("you may not read the %s of all namespaces: only those of namespace %s are there", k.name(), c.own)
+		list.Namespace = c.own
+		err = c.list(ctx, k, list, yield)
+	}
+	c.answered = c.answered || err == nil || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case apierrors.IsForbidden(err):
+		c.miss("you may not read %s%s", k.name(), of(list.Namespace))
+	case apierrors.IsNotFound(err):
+		c.unserved = append(c.unserved, k.name())
+	case !c.answered || isWriting(err):
+		return fmt.Errorf("reading %s: %w", k.name(), err)
+	default:
+		c.miss("%s%s: %v", k.name(), of(list.Namespace), err)
+	}
+	return nil
+}
+
+func of(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " of namespace " + namespace
+}
+
+func (c *collector) list(ctx context.Context, k *kind, list client.List, yield func(findings.Object) bool) error {
+	count := 0
+	var failed error
+	err := c.c.EachObject(ctx, list, func(u *unstructured.Unstructured) bool {
+		o := object{u}
+		if u.GetKind() == "" {
+			u.SetKind(kindOf(k.resource))
+			u.SetAPIVersion(k.gvr().GroupVersion().String())
+		}
+		if c.scope.seen[string(u.GetUID())] || k.wants != nil && !k.wants(c.scope, o) {
+			return true
+		}
+		if count++; count > maxOfKind {
+			c.miss("there are more than %d %s: the others are not there", maxOfKind, k.name())
+			return false
+		}
+		c.scope.add(k.name(), o)
+		c.note(k, o)
+		failed = c.put(k, o, yield)
+		return failed == nil
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// put writes an object and gives it to the checks.
+func (c *collector) put(k *kind, o object, yield func(findings.Object) bool) error {
+	left := c.rules.Object(k.name(), o.Object)
+	text, err := yaml.Marshal(left)
+	if err == nil {
+		err = c.out.Add(text, c.path(k, o)...)
+	}
+	if err != nil {
+		return &writeError{err}
+	}
+	c.objects++
+	if !yield(findings.Object{Kind: k.name(), Unstructured: &unstructured.Unstructured{Object: left}}) {
+		return context.Canceled
+	}
+	return nil
+}
+
+// writeError is about the output, not about the cluster.
+type writeError struct{ error }
+
+func (e *writeError) Unwrap() error { return e.error }
+
+func isWriting(err error) bool {
+	var writing *writeError
+	return errors.As(err, &writing)
+}
+
+// path returns where must-gather has an object.
+func (c *collector) path(k *kind, o object) []string {
+	file := o.GetName() + ".yaml"
+	switch namespace := o.GetNamespace(); {
+	case namespace == "":
+		return []string{"cluster-scoped-resources", k.folder(), k.resource, file}
+	case k.name() == "pods":
+		return []string{"namespaces", namespace, "pods", o.GetName(), file}
+	default:
+		return []string{"namespaces", namespace, k.folder(), k.resource, file}
+	}
+}
+
+// note remembers what is read after the objects.
+func (c *collector) note(k *kind, o object) {
+	switch k.name() {
+	case "kubevirts.kubevirt.io":
+		c.home = o.GetNamespace()
+	case "pods":
+		c.notePod(o)
+	case "virtualmachineinstances.kubevirt.io":
+		c.noteGuest(o)
+	}
+}
+
+// kindOf returns the kind of Kubernetes's resources, which are in lists without it.
+func kindOf(resource string) string { return singular[resource] }
+
+var singular = map[string]string{
+	"apiservices": "APIService", "controllerrevisions": "ControllerRevision", "daemonsets": "DaemonSet", "deployments": "Deployment",
+	"events": "Event", "leases": "Lease", "limitranges": "LimitRange", "namespaces": "Namespace", "nodes": "Node",
+	"persistentvolumeclaims": "PersistentVolumeClaim", "persistentvolumes": "PersistentVolume", "poddisruptionbudgets": "PodDisruptionBudget",
+	"pods": "Pod", "resourcequotas": "ResourceQuota", "storageclasses": "StorageClass",
+}
+
+// The ConfigMap has the authorities of Drydock's certificates, without keys.
+const (
+	authoritiesName = "kubevirt-ca"
+	maxAuthorities  = 100
+)
+
+// authorities collects the times of the newest authority of each entry. The certificates themselves are in Secrets, which are
+// not read.
+func (c *collector) authorities(ctx context.Context, yield func(findings.Object) bool) bool {
+	config, err := c.c.Core().ConfigMaps(c.home).Get(ctx, authoritiesName, metav1.GetOptions{})
+	if err != nil {
+		if ctx.Err() != nil {
+			c.err = context.Cause(ctx)
+			return false
+		}
+		c.miss("the authorities in ConfigMap %s/%s: %v", c.home, authoritiesName, err)
+		return true
+	}
+	o := object{&unstructured.Unstructured{Object: map[string]any{"authorities": newest(config.Data)}}}
+	o.SetName(authoritiesName)
+	o.SetNamespace(c.home)
+	if err := c.put(&kind{group: "diagnose.drydock.dev", resource: "authorities"}, o, yield); err != nil {
+		c.err = err
+		return false
+	}
+	return true
+}
+
+func newest(bundles map[string]string) []any {
+	var list []any
+	for _, entry := range slices.Sorted(maps.Keys(bundles)) {
+		var last *x509.Certificate
+		rest := []byte(bundles[entry])
+		for range maxAuthorities {
+			var block *pem.Block
+			if block, rest = pem.Decode(rest); block == nil {
+				break
+			}
+			if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (last == nil || cert.NotAfter.After(last.NotAfter)) {
+				last = cert
+			}
+		}
+		if last != nil {
+			list = append(list, map[string]any{
+				"entry": entry, "notBefore": last.NotBefore.UTC().Format(time.RFC3339), "notAfter": last.NotAfter.UTC().Format(time.RFC3339),
+			})
+		}
+	}
+	return list
+}

@@ -1,0 +1,233 @@
+package diagnose
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/version"
+	"drydock.dev/drydock/internal/virtctl/client"
+)
+
+// Bounds of what is read besides objects, in bytes and in numbers.
+const (
+	maxLog    = 4 << 20 // of one container; only its end is read
+	maxPods   = 100     // of guests, whose logs are read
+	maxGuests = 20      // whose agents are asked
+)
+
+type loggedPod struct {
+	pod        *unstructured.Unstructured
+	containers []string
+	// restarted has the containers with a log before the last restart.
+	restarted map[string]bool
+}
+
+// notePod remembers a pod whose logs are read: all of the components', and some of guests.
+func (c *collector) notePod(o object) {
+	app := o.GetLabels()[component]
+	allowed := logged[app]
+	if len(allowed) == 0 || o.text("status", "phase") == "Pending" && app != layout.LauncherApp {
+		return
+	}
+	if o.GetNamespace() != c.home && len(c.pods) >= maxPods {
+		c.miss("the logs of more than %d pods: name a VM with --vm for those of its pods", maxPods)
+		return
+	}
+	p := loggedPod{pod: &unstructured.Unstructured{Object: map[string]any{}}, restarted: map[string]bool{}}
+	p.pod.SetName(o.GetName())
+	p.pod.SetNamespace(o.GetNamespace())
+	started := map[string]bool{}
+	for _, status := range o.list("status", "containerStatuses") {
+		of, _ := status.(map[string]any)
+		name, _, _ := unstructured.NestedString(of, "name")
+		_, waits, _ := unstructured.NestedMap(of, "state", "waiting")
+		count, _, _ := unstructured.NestedInt64(of, "restartCount")
+		started[name], p.restarted[name] = !waits || count > 0, count > 0
+	}
+	for _, name := range allowed {
+		if started[name] {
+			p.containers = append(p.containers, name)
+		}
+	}
+	if len(p.containers) > 0 {
+		c.pods = append(c.pods, p)
+	}
+}
+
+func (c *collector) readLogs(ctx context.Context) error {
+	for _, p := range c.pods {
+		for _, name := range p.containers {
+			if err := c.readLog(ctx, p, name, false); err != nil {
+				return err
+			}
+			if !p.restarted[name] {
+				continue
+			}
+			if err := c.readLog(ctx, p, name, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *collector) readLog(ctx context.Context, p loggedPod, container string, previous bool) error {
+	text, err := c.c.Log(ctx, p.pod, container, previous, maxLog)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case apierrors.IsForbidden(err):
+		c.miss("you may not read the logs of pods%s", of(p.pod.GetNamespace()))
+		return nil
+	case apierrors.IsNotFound(err), previous:
+		return nil // it has gone meanwhile
+	default:
+		c.miss("the log of pod %s/%s: %v", p.pod.GetNamespace(), p.pod.GetName(), err)
+		return nil
+	}
+	file := "current.log"
+	if previous {
+		file = "previous.log"
+	}
+	c.logs++
+	if err := c.out.Add([]byte(c.rules.Text(string(text))), "namespaces", p.pod.GetNamespace(), "pods", p.pod.GetName(), container, container, "logs", file); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// maxArguments bounds QEMU's arguments, in bytes.
+const maxArguments = 1 << 20
+
+// readArguments reads the arguments of QEMU in the pods of the one machine. virt-launcher prints them, and an older one does not.
+func (c *collector) readArguments(ctx context.Context) error {
+	for _, p := range c.pods {
+		if c.scope.vm == "" || !slices.Contains(p.containers, layout.ComputeContainer) {
+			continue
+		}
+		limited, stop := context.WithTimeout(ctx, execPatience)
+		text, err := c.c.Output(limited, p.pod.GetNamespace(), p.pod.GetName(), layout.ComputeContainer, maxArguments, layout.LauncherBinary, layout.ArgumentsVerb)
+		stop()
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case apierrors.IsForbidden(err):
+			c.miss("you may not execute a command in pods%s, which would print QEMU's arguments", of(p.pod.GetNamespace()))
+			continue
+		case err != nil:
+			c.miss("the arguments of QEMU in pod %s/%s: %v", p.pod.GetNamespace(), p.pod.GetName(), err)
+			continue
+		}
+		args, err := arguments(text)
+		if err != nil {
+			c.miss("the arguments of QEMU in pod %s/%s: %v", p.pod.GetNamespace(), p.pod.GetName(), err)
+			continue
+		}
+		left := strings.Join(c.rules.Arguments(args), "\n") + "\n"
+		if err := c.out.Add([]byte(left), "namespaces", p.pod.GetNamespace(), "pods", p.pod.GetName(), layout.ComputeContainer, "qemu-arguments.txt"); err != nil {
+			return &writeError{err}
+		}
+	}
+	return nil
+}
+
+// execPatience bounds a command in a pod, whose node may be gone.
+const execPatience = 30 * time.Second
+
+func arguments(text []byte) ([]string, error) {
+	var args []string
+	for line := range bytes.Lines(text) {
+		var arg string
+		if err := json.Unmarshal(line, &arg); err != nil {
+			return nil, fmt.Errorf("reading a line: %w", err)
+		}
+		args = append(args, arg)
+	}
+	return args, nil
+}
+
+// guest is a VMI whose agent can be asked.
+type guest struct{ namespace, name string }
+
+func (c *collector) noteGuest(o object) {
+	if o.text("status", "phase") != "Running" || c.scope.vm == "" && len(c.machines) >= maxGuests {
+		return
+	}
+	for _, condition := range o.list("status", "conditions") {
+		of, _ := condition.(map[string]any)
+		if of["type"] == "AgentConnected" && of["status"] == "True" {
+			c.machines = append(c.machines, guest{o.GetNamespace(), o.GetName()})
+		}
+	}
+}
+
+// answered are the subresources that are read. The users of a guest are not the cluster's business.
+var answered = []string{"guestosinfo", "filesystemlist"}
+
+func (c *collector) askGuests(ctx context.Context) error {
+	for _, g := range c.machines {
+		for _, verb := range answered {
+			body, err := c.c.Get(ctx, client.Ref{Resource: client.VirtualMachineInstances, Namespace: g.namespace, Name: g.name}, verb)
+			switch {
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case apierrors.IsForbidden(err):
+				c.miss("you may not read the %s of guests%s", verb, of(g.namespace))
+				continue
+			case err != nil:
+				c.miss("the %s of VMI %s/%s: %v", verb, g.namespace, g.name, err)
+				continue
+			}
+			if err := c.putAnswer(verb, body, "namespaces", g.namespace, "subresources.kubevirt.io", "virtualmachineinstances", g.name, verb+".yaml"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *collector) putAnswer(verb string, body []byte, elements ...string) error {
+	var answer map[string]any
+	if err := json.Unmarshal(body, &answer); err != nil {
+		c.miss("the answer %s can't be read: %v", verb, err)
+		return nil
+	}
+	text, err := yaml.Marshal(c.rules.Object(verb+".subresources.kubevirt.io", answer))
+	if err == nil {
+		err = c.out.Add(text, elements...)
+	}
+	if err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+// versions writes the versions of both sides.
+func (c *collector) versions(ctx context.Context) error {
+	body, err := c.c.ServerVersion(ctx)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		c.miss("the version of virt-api: %v", err)
+	default:
+		if err := c.putAnswer("version", body, "version-of-virt-api.yaml"); err != nil {
+			return err
+		}
+	}
+	if err := c.out.Add(fmt.Appendf(nil, "virtctl %s\n", version.Get().GitVersion), "version"); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
