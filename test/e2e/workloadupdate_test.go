@@ -34,7 +34,7 @@ const (
 // The rules' tests cover the order; only here a guest moves into another image's pod.
 func TestGuestsAreBroughtIntoNewerLaunchers(t *testing.T) {
 	ns := newNamespace(t)
-	loadLauncherAs(t, newerLauncher)
+	loadAs(t, filepath.Join("..", "..", "build", "images", "virt-launcher.tar"), launcherImage, newerLauncher)
 	moves := bootVM(t, newMigratableVM(t, ns, "moves"))
 	bootVM(t, newVM(onPodBridge(newVMI(ns, "restarts")), v1.RunStrategyAlways))
 	awaitMigratable(t, ns, "moves")
@@ -130,13 +130,14 @@ func launchWith(t *testing.T, image string) {
 	}
 }
 
-func loadLauncherAs(t *testing.T, name string) {
+// loadAs loads an archive whose image has another name in the cluster.
+func loadAs(t *testing.T, archive, image, name string) {
 	t.Helper()
-	archive := filepath.Join(t.TempDir(), "launcher.tar")
-	if err := renamed(filepath.Join("..", "..", "build", "images", "virt-launcher.tar"), archive, launcherImage, name); err != nil {
-		t.Fatalf("naming the launcher's image %s: %v", name, err)
+	as := filepath.Join(t.TempDir(), "image.tar")
+	if err := renamed(archive, as, image, name); err != nil {
+		t.Fatalf("naming the image %s in %s %s: %v", image, archive, name, err)
 	}
-	if out, err := output(t.Context(), "drydock", "image", "load", archive); err != nil || !strings.Contains(out, name) {
+	if out, err := output(t.Context(), "drydock", "image", "load", as); err != nil || !strings.Contains(out, name) {
 		t.Fatalf("drydock image load: %v\n%s", err, out)
 	}
 }
