@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
@@ -136,7 +135,7 @@ func (f *facts) readEvents(ctx context.Context, c *client.Client, namespace stri
 }
 
 func (f *facts) readSnapshots(ctx context.Context, c *client.Client, namespace, name string) error {
-	list := client.List{GroupVersionResource: schema.GroupVersionResource(snapshotv1.SchemeGroupVersion.WithResource("virtualmachinesnapshots")), Namespace: namespace}
+	list := client.List{GroupVersionResource: snapshotv1.SchemeGroupVersion.WithResource("virtualmachinesnapshots"), Namespace: namespace}
 	return c.EachObject(ctx, list, func(o *unstructured.Unstructured) bool {
 		var s snapshotv1.VirtualMachineSnapshot
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &s) == nil && s.Spec.Source.Name == name && s.Spec.Source.Kind == "VirtualMachine" {
