@@ -145,9 +145,11 @@ func newPod(t *testing.T) *pod {
 
 func (p *pod) path(inContainer string) string { return p.inPod(inContainer) }
 
+// inPod replaces the image's paths by those of the test, also where that was done before.
 func (p *pod) inPod(text string) string {
 	text = strings.ReplaceAll(text, layout.PrivateDir, p.dir+"/kubevirt")
-	text = strings.ReplaceAll(text, firmwareDir, shipped.File(p.t, firmwareDir))
+	firmware := shipped.File(p.t, firmwareDir)
+	text = strings.ReplaceAll(strings.ReplaceAll(text, firmware, firmwareDir), firmwareDir, firmware)
 	return strings.ReplaceAll(text, layout.VolumeDevicesDir, p.dir+"/dev-kubevirt-volumes")
 }
 
