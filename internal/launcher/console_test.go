@@ -190,7 +190,8 @@ func TestAReaderWithoutALauncherEndsWhenItIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-log.ended:
+	case err := <-log.ended:
+		t.Logf("it has ended: %v", err)
 	case <-time.After(patience):
 		t.Error("it does not end")
 	}

@@ -68,7 +68,6 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 		t.FailNow() // it has logged the reason
 	}
 	t.Run("a guest whose virt-controller was updated", func(t *testing.T) {
-		g := login(t, ns, "moves")
 		for _, since := range []string{"the update", "a migration after the update", "a restart after the update"} {
 			switch since {
 			case "a migration after the update":
@@ -77,7 +76,7 @@ func TestMigrationsBetweenVersions(t *testing.T) {
 			case "a restart after the update":
 				restartAndAwait(t, ns, "moves")
 			}
-			g = login(t, ns, "moves")
+			g := login(t, ns, "moves")
 			if now := g.run(self); now != knew {
 				t.Errorf("since %s the guest sees\n%s\nand saw\n%s", since, now, knew)
 			}

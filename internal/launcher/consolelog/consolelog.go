@@ -22,8 +22,10 @@ import (
 )
 
 const (
-	// Rate is how much a guest may log for long, in bytes per second; Burst is how much at once: more than a boot.
-	Rate, Burst = 32 << 10, 256 << 10
+	// Rate is how much a guest may log for long, in bytes per second.
+	Rate = 32 << 10
+	// Burst is how much it may log at once, in bytes: more than a boot.
+	Burst = 256 << 10
 	// lineCost is the kubelet's addition to each line.
 	lineCost = 64
 	// maxPending bounds the bytes that wait for their reader.
