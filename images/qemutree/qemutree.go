@@ -44,6 +44,9 @@ var first = map[string]string{
 	"qemu-system-x86_64": `-L "$tree/usr/share/qemu" -L "$tree/usr/share/seabios" -L "$tree/usr/lib/ipxe/qemu" `,
 }
 
+// others are programs of the image that are not QEMU's: on the PATH they would stand before the machine's own.
+var others = []string{"/bin/cat", "/usr/bin/cat"}
+
 // Make returns the tree, which it makes below cache unless it exists. The programs are in its folder bin.
 func Make(ctx context.Context, cache string) (string, error) {
 	packages, err := readList("packages.txt")
@@ -54,7 +57,7 @@ func Make(ctx context.Context, cache string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	files = append(files, more...)
+	files = slices.DeleteFunc(append(files, more...), func(file string) bool { return slices.Contains(others, file) })
 	tree, err := debian.Extract(ctx, cache, packages)
 	if err != nil {
 		return "", err
