@@ -35,6 +35,9 @@ type collector struct {
 	// for none.
 	home, own, only string
 	pods            []loggedPod
+	// waiting are objects whose texts may quote values of objects that are not read yet; learned says that there are none left.
+	waiting []waiting
+	learned bool
 	machines        []guest
 	// objects and logs count; missing says what could not be collected.
 	objects, logs int
@@ -58,8 +61,9 @@ func (c *collector) all(ctx context.Context) iter.Seq[findings.Object] {
 		if !c.each(ctx, yield, kubeVirts) || !c.each(ctx, yield, ofTheInstallation...) || !c.authorities(ctx, yield) || !c.each(ctx, yield, ofTenants...) {
 			return
 		}
-		c.rules.Seal()
-		c.each(ctx, yield, ofKubernetes...)
+		if c.flush(yield) {
+			c.each(ctx, yield, ofKubernetes...)
+		}
 	}
 }
 
@@ -148,18 +152,46 @@ func (c *collector) list(ctx context.Context, k *kind, list client.List, yield f
 	return err
 }
 
-// put writes an object and gives it to the checks.
+// waiting is an object that is not written yet.
+type waiting struct {
+	kind string
+	path []string
+	kept *redact.Kept
+}
+
+// put writes an object and gives it to the checks, as soon as the values of all tenants are known.
 func (c *collector) put(k *kind, o object, yield func(findings.Object) bool) error {
-	left := c.rules.Object(k.name(), o.Object)
+	w := waiting{k.name(), c.path(k, o), c.rules.Keep(k.name(), o.Object)}
+	if !c.learned {
+		c.waiting = append(c.waiting, w)
+		return nil
+	}
+	return c.write(w, yield)
+}
+
+// flush writes the objects that wait.
+func (c *collector) flush(yield func(findings.Object) bool) bool {
+	c.learned = true
+	for _, w := range c.waiting {
+		if c.err = c.write(w, yield); c.err != nil {
+			return false
+		}
+	}
+	c.waiting = nil
+	return true
+}
+
+func (c *collector) write(w waiting, yield func(findings.Object) bool) error {
+	left := c.rules.Finish(w.kept)
 	text, err := yaml.Marshal(left)
 	if err == nil {
-		err = c.out.Add(text, c.path(k, o)...)
+		err = c.out.Add(text, w.path...)
 	}
 	if err != nil {
 		return &writeError{err}
 	}
 	c.objects++
-	if !yield(findings.Object{Kind: k.name(), Unstructured: &unstructured.Unstructured{Object: left}}) {
+	if !yield(findings.Object{Kind: w.kind, Unstructured: &unstructured.Unstructured{Object: left}}) {
 		return context.Canceled
 	}
 	return nil
