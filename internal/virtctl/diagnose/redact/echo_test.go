@@ -112,7 +112,7 @@ func TestAnAddressIsCutWhateverIsInIt(t *testing.T) {
 		})
 	}
 	r := New()
-	r.Keep("datavolumes.cdi.kubevirt.io", object(t, "spec: {source: {http: {url: 'https://ann:"+secret+"@h/d'}}}"))
+	r.Keep("datavolumes.cdi.kubevirt.io", parsed(t, "spec: {source: {http: {url: 'https://ann:"+secret+"@h/d'}}}"))
 	if out := r.Text("401 for user ann:" + secret + " at h/d"); strings.Contains(out, secret) {
 		t.Errorf("left: %s", out)
 	}
@@ -120,7 +120,7 @@ func TestAnAddressIsCutWhateverIsInIt(t *testing.T) {
 
 func TestOrdinaryWordsStay(t *testing.T) {
 	r := New()
-	r.Keep("virtualmachines.kubevirt.io", object(t, `
+	r.Keep("virtualmachines.kubevirt.io", parsed(t, `
 metadata:
   name: web-12345678
   namespace: lab
@@ -191,6 +191,41 @@ func TestHostileTextsAreReadInLinearTime(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
+	}
+}
+
+// TestLogsOfComponents keeps the machine lab/web, and what is about none.
+func TestLogsOfComponents(t *testing.T) {
+	r := New()
+	r.Keep("virtualmachines.kubevirt.io", machine("lab", "password: "+secret))
+	r.WithholdOthers("only this one is read", "lab", "drydock")
+	r.Withhold("noisy", "it has too many")
+	const at = "2026-11-30T10:00:00.5Z "
+	for line, want := range map[string]string{
+		`I1130 "runs" vmi="lab/web/uid"`:                                    `I1130 "runs" vmi="lab/web/uid"`,
+		`I1130 "runs" vmi="lab/other/uid"`:                                  "",
+		`I1130 "runs" vmi="else/web/uid"`:                                   "",
+		`{"msg":"runs","vmi":{"namespace":"lab","name":"web","uid":"x"}}`:   `{"msg":"runs","vmi":{"namespace":"lab","name":"web","uid":"x"}}`,
+		`{"msg":"runs","vmi":{"namespace":"lab","name":"other","uid":"x"}}`: "",
+		`{"msg":"runs","vm":{"name":"web","namespace":"else"}}`:             "",
+		`"Reconciled" VirtualMachine="else/web" namespace="else"`:           "",
+		`"Reconciled" VirtualMachineInstanceMigration="else/m"`:             "",
+		`"Reconciled" namespace="drydock" name="kubevirt"`:                  `"Reconciled" namespace="drydock" name="kubevirt"`,
+		"the namespace is missing, and a vmi waits":                         "the namespace is missing, and a vmi waits",
+		"listing pods of noisy/web failed":                                  "",
+		"listing: " + secret:                                                "listing: " + Withheld,
+	} {
+		if want != "" {
+			want = at + want + "\n"
+		} else {
+			want = "(1 lines about other machines are left out)\n"
+		}
+		if got := r.Log(at+line+"\n", func(namespace, name string) bool { return namespace == "lab" && name != "" && name != "web" }); got != want {
+			t.Errorf("%s\n got %s\nwant %s", line, got, want)
+		}
+	}
+	if got := r.Gaps(); len(got) != 2 {
+		t.Errorf("the gaps are %q", got)
 	}
 }
 

@@ -4,8 +4,11 @@
 package redact
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -25,8 +28,10 @@ type Redactor struct {
 	memory *memory
 	// counts has the remembered tokens of each namespace.
 	counts map[string]int
-	// why has the namespaces whose texts are withheld, and the reason.
-	why map[string]string
+	// why has the namespaces whose texts are withheld, and the reason; others is that of all namespaces that are not in except.
+	why    map[string]string
+	others string
+	except map[string]bool
 }
 
 // New returns a Redactor that remembers nothing yet.
@@ -57,6 +62,9 @@ func (r *Redactor) Keep(kind string, object map[string]any) *Kept {
 	k.object, _ = w.value(&rule, object).(map[string]any)
 	metadata, _ := object["metadata"].(map[string]any)
 	k.namespace, _ = metadata["namespace"].(string)
+	if about, _ := object["involvedObject"].(map[string]any); kind == "events" && about["kind"] == "Node" {
+		k.namespace = "" // Kubernetes keeps it in any
+	}
 	r.show(w.shown)
 	if isTenants(kind) {
 		r.learn(k.namespace, w.withheld)
@@ -143,8 +151,35 @@ func (r *Redactor) Withhold(namespace, why string) {
 	}
 }
 
+// WithholdOthers is Withhold for all other namespaces. After several calls, only those in all of them are left. Objects without
+// a namespace are none's. Without a reason, the user has asked for it.
+func (r *Redactor) WithholdOthers(why string, except ...string) {
+	left := map[string]bool{"": true}
+	for _, namespace := range except {
+		left[namespace] = r.except == nil || r.except[namespace]
+	}
+	r.others, r.except = cmp.Or(r.others, why), left
+}
+
 // Withholds reports whether all texts of a namespace are withheld.
-func (r *Redactor) Withholds(namespace string) bool { return r.why[namespace] != "" }
+func (r *Redactor) Withholds(namespace string) bool {
+	return r.why[namespace] != "" || r.IsOther(namespace)
+}
+
+// IsOther reports whether a namespace is one of WithholdOthers.
+func (r *Redactor) IsOther(namespace string) bool { return r.except != nil && !r.except[namespace] }
+
+// Gaps says whose texts are withheld, and why.
+func (r *Redactor) Gaps() []string {
+	var out []string
+	for _, namespace := range slices.Sorted(maps.Keys(r.why)) {
+		out = append(out, fmt.Sprintf("messages and logs of namespace %s: %s", namespace, r.why[namespace]))
+	}
+	if r.others != "" {
+		out = append(out, "messages and logs of other namespaces: "+r.others)
+	}
+	return out
+}
 
 type walk struct {
 	withheld, shown []string

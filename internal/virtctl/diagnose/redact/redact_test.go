@@ -20,7 +20,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-func object(t *testing.T, text string) map[string]any {
+func parsed(t *testing.T, text string) map[string]any {
 	t.Helper()
 	var o map[string]any
 	if err := yaml.Unmarshal([]byte(text), &o); err != nil {
@@ -74,6 +74,7 @@ var hostile = map[string]struct{ kind, object string }{
 	"an unknown field":                 {"virtualmachineinstances.kubevirt.io", "spec: {domain: {devices: {disks: [{name: d, password: %q, disk: {bus: virtio, key: %[1]q}}]}}}"},
 	"an unknown kind":                  {"secrets", "data: {password: %q}\nstringData: {x: %[1]q}\nspec: {name: %[1]q}"},
 	"a ConfigMap":                      {"configmaps", "data: {sysprep: %q}"},
+	"the serial of a disk":             {"virtualmachineinstances.kubevirt.io", "spec: {domain: {devices: {disks: [{name: d, serial: %q}]}}}"},
 	"DHCP options":                     {"virtualmachineinstances.kubevirt.io", "spec: {domain: {devices: {interfaces: [{name: n, dhcpOptions: {privateOptions: [{option: 240, value: %q}]}}]}}}"},
 	"the parameters of a class":        {"storageclasses.storage.k8s.io", "parameters: {password: %q}"},
 	"the attributes of a volume":       {"persistentvolumes", "spec: {csi: {driver: d, volumeAttributes: {key: %q}}}"},
@@ -90,13 +91,13 @@ func TestASecretIsWithheldWhereverItIs(t *testing.T) {
 			if !strings.Contains(text, secret) {
 				t.Fatalf("the secret is not in %s", text)
 			}
-			out := encoded(t, New().Object(c.kind, object(t, text)))
+			out := encoded(t, New().Object(c.kind, parsed(t, text)))
 			if strings.Contains(out, secret) {
 				t.Errorf("the secret is left in\n%s", out)
 			}
 			knows := New()
 			knows.Keep("virtualmachines.kubevirt.io", map[string]any{"spec": map[string]any{"x": secret}})
-			if out := encoded(t, knows.Object(c.kind, object(t, text))); strings.Contains(out, secret) {
+			if out := encoded(t, knows.Object(c.kind, parsed(t, text))); strings.Contains(out, secret) {
 				t.Errorf("afterwards, the secret is left in\n%s", out)
 			}
 		})
@@ -153,7 +154,7 @@ status:
   activePods: {8c4c: node1}
   conditions: [{type: Ready, status: "False", reason: PausedIOError, message: "disk root: no space left"}]
 `
-	if diff := cmp.Diff(object(t, want), New().Object("virtualmachineinstances.kubevirt.io", object(t, o))); diff != "" {
+	if diff := cmp.Diff(parsed(t, want), New().Object("virtualmachineinstances.kubevirt.io", parsed(t, o))); diff != "" {
 		t.Error(diff)
 	}
 }
