@@ -109,8 +109,8 @@ func (o *options) collect(ctx context.Context, c *collector, p *page) error {
 	if errors.Is(context.Cause(ctx), errLate) {
 		c.miss("all that could not be read within %d minutes", int(maxTime.Minutes()))
 	}
-	if len(c.unserved) > 0 {
-		c.miss("the cluster does not have %s", strings.Join(slices.Compact(c.unserved), ", "))
+	for few := range slices.Chunk(slices.Compact(c.unserved), 6) { // a sentence is bounded
+		c.miss("the cluster does not have %s", strings.Join(few, ", "))
 	}
 	p.missing, p.objects, p.logs = c.sentences(), c.objects, c.logs
 	if err := c.out.Add([]byte(p.String()), "diagnosis.txt"); err != nil {
