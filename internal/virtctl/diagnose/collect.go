@@ -154,19 +154,7 @@ func (c *collector) lists(k *kind) client.List {
 // kind collects the objects of a kind. It returns an error only if nothing else can be collected either: the output fails, or
 // the API server has not answered once.
 func (c *collector) kind(ctx context.Context, k *kind) error {
-	list := c.lists(k)
-	err := c.list(ctx, k, list)
-	if apierrors.IsForbidden(err) && k.place == withTenants && list.Namespace == "" {
-		c.miss("you may not read the %s of all namespaces: only those of namespace %s are there", k.name(), c.own)
-		if !c.learned {
-			c.rules.WithholdOthers("you may not read their "+k.name(), c.own, c.home)
-		}
-		list.Namespace = c.own
-		err = c.list(ctx, k, list)
-	}
-	if !c.learned && k.place == withTenants && err != nil && !apierrors.IsNotFound(err) {
-		c.unknown(k, list.Namespace)
-	}
+	list, err := c.readable(ctx, k)
 	c.answered = c.answered || err == nil || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 	switch {
 	case err == nil:
@@ -183,6 +171,24 @@ func (c *collector) kind(ctx context.Context, k *kind) error {
 		c.miss("%s%s: %v", k.name(), of(list.Namespace), err)
 	}
 	return nil
+}
+
+// readable collects the objects of a kind where they may be read, and returns where that is.
+func (c *collector) readable(ctx context.Context, k *kind) (client.List, error) {
+	list := c.lists(k)
+	err := c.list(ctx, k, list)
+	if apierrors.IsForbidden(err) && k.place == withTenants && list.Namespace == "" {
+		c.miss("you may not read the %s of all namespaces: only those of namespace %s are there", k.name(), c.own)
+		if !c.learned {
+			c.rules.WithholdOthers("you may not read their "+k.name(), c.own, c.home)
+		}
+		list.Namespace = c.own
+		err = c.list(ctx, k, list)
+	}
+	if !c.learned && k.place == withTenants && err != nil && !apierrors.IsNotFound(err) {
+		c.unknown(k, list.Namespace)
+	}
+	return list, err
 }
 
 // unknown notes that not all values of tenants are known.

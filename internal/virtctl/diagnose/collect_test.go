@@ -23,7 +23,7 @@ const secret = "Tr0ub4dor-und-3"
 
 // diagnosed makes a diagnosis of an API server that answers by path, and with empty lists otherwise. It returns the page and
 // all files as one text.
-func diagnosed(t *testing.T, vm, only string, answers map[string]string) (*collector, string, error) {
+func diagnosed(t *testing.T, vm, only string, answers map[string]string) (string, error) {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -64,7 +64,7 @@ func diagnosed(t *testing.T, vm, only string, answers map[string]string) (*colle
 	if walked != nil {
 		t.Fatal(walked)
 	}
-	return c, all.String(), err
+	return all.String(), err
 }
 
 const (
@@ -83,7 +83,7 @@ func withPassword(name, namespace, uid string) string {
 
 // TestTextsAreWithheldIfAListOfMachinesEndsEarly has a tenant whose VM is on the page that is not answered.
 func TestTextsAreWithheldIfAListOfMachinesEndsEarly(t *testing.T) {
-	_, all, err := diagnosed(t, "", "", map[string]string{
+	all, err := diagnosed(t, "", "", map[string]string{
 		"/apis/kubevirt.io/v1/virtualmachines?":   `{"metadata":{"continue":"x"},"items":[` + vm("a", "lab", "1", `,"status":{"conditions":[{"type":"Failure","message":"quotes `+secret+`"}]}`) + `]}`,
 		"/apis/kubevirt.io/v1/virtualmachines?x":  expired,
 		"/api/v1/namespaces/kubevirt/pods?":       controller,
@@ -97,7 +97,7 @@ func TestTextsAreWithheldIfAListOfMachinesEndsEarly(t *testing.T) {
 
 // TestOneMachineIsNotToldByAnother names a VM of a namespace in which another one has a secret.
 func TestOneMachineIsNotToldByAnother(t *testing.T) {
-	_, all, err := diagnosed(t, "web", "lab", map[string]string{
+	all, err := diagnosed(t, "web", "lab", map[string]string{
 		"/apis/kubevirt.io/v1/namespaces/lab/virtualmachines?": `{"items":[` + vm("web", "lab", "1", "") + "," + withPassword("other", "lab", "2") + `]}`,
 		"/api/v1/namespaces/kubevirt/pods?":                    controller,
 		"/api/v1/namespaces/kubevirt/pods/c/log?":              `I1 "one" vmi="lab/web/uid" err="` + secret + "\"\nI1 \"two\" vmi=\"lab/other/uid\"\nI1 \"three\" vmi=\"else/web/uid\"\nI1 \"four\"\n",

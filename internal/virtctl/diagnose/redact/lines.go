@@ -5,9 +5,10 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"drydock.dev/drydock/internal/contracts/logline"
 )
+
+// named is a machine, or a namespace, that a line is about.
+type named struct{ namespace, name string }
 
 // Log returns a component's log without the lines about machines whose texts are withheld, and without those that unwanted
 // names.
@@ -15,7 +16,7 @@ func (r *Redactor) Log(text string, unwanted func(namespace, name string) bool) 
 	var out strings.Builder
 	dropped := 0
 	for line := range strings.Lines(text) {
-		if slices.ContainsFunc(named(line), func(o logline.Object) bool { return r.Withholds(o.Namespace) || unwanted(o.Namespace, o.Name) }) ||
+		if slices.ContainsFunc(namesIn(line), func(o named) bool { return r.Withholds(o.namespace) || unwanted(o.namespace, o.name) }) ||
 			r.mentions(line) {
 			dropped++
 			continue
@@ -52,12 +53,12 @@ func (r *Redactor) mentions(line string) bool {
 // machineKeys are the keys of a line's machines, with values such as lab/web/UID or an object of JSON; those of controllers
 // have their kind as key.
 var machineKeys = map[string]bool{
-	logline.VMI: true, logline.VM: true, "VirtualMachine": true, "VirtualMachineInstance": true,
+	"vmi": true, "vm": true, "VirtualMachine": true, "VirtualMachineInstance": true,
 }
 
-// named returns the machines and the namespaces that a line in klog's form or in JSON names by a key.
-func named(line string) []logline.Object {
-	var out []logline.Object
+// namesIn returns the machines and the namespaces that a line in klog's form or in JSON names by a key.
+func namesIn(line string) []named {
+	var out []named
 	words := assigned(line)
 	for i, key := range words {
 		if i+1 == len(words) {
@@ -68,26 +69,26 @@ func named(line string) []logline.Object {
 		name, _, _ := strings.Cut(rest, "/")
 		switch {
 		case key == "namespace":
-			out = append(out, logline.Object{Namespace: value})
+			out = append(out, named{namespace: value})
 		case machineKeys[key] && qualified:
-			out = append(out, logline.Object{Namespace: namespace, Name: name})
+			out = append(out, named{namespace: namespace, name: name})
 		case machineKeys[key]:
 			out = append(out, objectOf(words[i+1:min(i+5, len(words))]))
 		case strings.HasPrefix(key, "VirtualMachine") && qualified:
-			out = append(out, logline.Object{Namespace: namespace})
+			out = append(out, named{namespace: namespace})
 		}
 	}
-	return slices.DeleteFunc(out, func(o logline.Object) bool { return o.Namespace == "" })
+	return slices.DeleteFunc(out, func(o named) bool { return o.namespace == "" })
 }
 
 // objectOf reads the names and values of a JSON object.
-func objectOf(words []string) (o logline.Object) {
+func objectOf(words []string) (o named) {
 	for i := 0; i+1 < len(words); i += 2 {
 		switch words[i] {
 		case "namespace":
-			o.Namespace = words[i+1]
+			o.namespace = words[i+1]
 		case "name":
-			o.Name = words[i+1]
+			o.name = words[i+1]
 		}
 	}
 	return o

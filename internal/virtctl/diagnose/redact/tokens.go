@@ -158,7 +158,7 @@ func (m *memory) begins(token string, evenPlain bool) bool {
 const (
 	separators  = "\"'`=:,;<>{}[]()\\"
 	inner       = "@/?&#|"
-	punctuation = ".!?*-_+~^%$" + inner
+	punctuation = ".!*-_+~^%$" + inner
 )
 
 func isSeparator(r rune) bool {
