@@ -108,7 +108,12 @@ func report(e *env.Env, err error) int {
 	case errors.As(err, &ended):
 		return ended.Code
 	}
-	fmt.Fprintf(e.Err, "error: %v\n", err)
+	for i, line := range strings.Split(strings.TrimSuffix(err.Error(), "\n"), "\n") {
+		if i == 0 {
+			line = "error: " + line
+		}
+		fmt.Fprintln(e.Err, plainLine(line))
+	}
 	next := advice.For(err)
 	var refused *refusal
 	if errors.As(err, &refused) {
@@ -118,4 +123,10 @@ func report(e *env.Env, err error) int {
 		fmt.Fprintf(e.Err, "next: %s\n", strings.ReplaceAll(next, "'virtctl ", "'"+e.Program+" "))
 	}
 	return 1
+}
+
+// plainLine returns a line that no terminal obeys, indented as it was: a server's words may be in it.
+func plainLine(line string) string {
+	bare := strings.TrimLeft(line, " \t")
+	return line[:len(line)-len(bare)] + env.Plain(bare)
 }

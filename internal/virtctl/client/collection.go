@@ -1,11 +1,13 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/url"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +20,11 @@ import (
 const (
 	pageObjects = 50
 	maxPage     = 128 << 20
+	maxPages    = 2000
 )
+
+// patience bounds one answer, which may come slowly.
+const patience = 30 * time.Second
 
 // List is a list of objects of any kind.
 type List struct {
@@ -31,7 +37,12 @@ type List struct {
 
 // EachObject reads a list page by page, and calls seen with each object until it returns false.
 func (c *Client) EachObject(ctx context.Context, list List, seen func(*unstructured.Unstructured) bool) error {
+	asked := map[string]bool{}
 	for next := ""; ; {
+		if asked[next] || len(asked) == maxPages {
+			return errEndless
+		}
+		asked[next] = true
 		page, err := c.page(ctx, list, next)
 		if err != nil {
 			return err
@@ -55,6 +66,8 @@ type page struct {
 }
 
 func (c *Client) page(ctx context.Context, list List, next string) (*page, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
 	request := c.rest.Get().AbsPath(root(list.GroupVersion())).NamespaceIfScoped(list.Namespace, list.Namespace != "").
 		Resource(list.Resource).Param("limit", fmt.Sprint(pageObjects))
 	for _, p := range []Parameter{{"labelSelector", list.Labels}, {"fieldSelector", list.Fields}, {"continue", next}} {
@@ -85,7 +98,10 @@ func root(version schema.GroupVersion) string {
 	return "/apis/" + version.Group + "/" + version.Version
 }
 
-var errTooLong = errors.New("the answer is too long")
+var (
+	errTooLong = errors.New("the answer is too long")
+	errEndless = errors.New("the list does not end")
+)
 
 func bounded(from io.Reader, limit int64) ([]byte, error) {
 	text, err := io.ReadAll(io.LimitReader(from, limit+1))
@@ -95,18 +111,64 @@ func bounded(from io.Reader, limit int64) ([]byte, error) {
 	return text, err
 }
 
-// Log returns the end of a container's log, at most limit bytes. previous is the log of the container before its last
-// restart.
-func (c *Client) Log(ctx context.Context, pod *unstructured.Unstructured, container string, previous bool, limit int64) ([]byte, error) {
-	lines := limit / 100
-	log, err := c.core.Pods(pod.GetNamespace()).GetLogs(pod.GetName(), &corev1.PodLogOptions{
-		Container: container, Previous: previous, Timestamps: true, TailLines: &lines, LimitBytes: &limit,
-	}).Stream(ctx)
-	if err != nil {
-		return nil, err
+// A log's lines have at most lineBytes each, and most have far fewer.
+const (
+	lineBytes    = 16 << 10
+	usualBytes   = 100
+	maxLogToRead = 64 << 20
+)
+
+// Log returns the end of a container's log, at most limit bytes, which begins with a line. previous is the log of the container
+// before its last restart.
+func (c *Client) Log(ctx context.Context, pod *unstructured.Unstructured, container string, previous bool, limit int) ([]byte, error) {
+	ctx, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	// With LimitBytes the beginning of these lines would be returned. If they are too long, fewer are enough.
+	for _, lines := range []int64{int64(limit / usualBytes), int64(limit/lineBytes + 1)} {
+		log, err := c.core.Pods(pod.GetNamespace()).GetLogs(pod.GetName(), &corev1.PodLogOptions{
+			Container: container, Previous: previous, Timestamps: true, TailLines: &lines,
+		}).Stream(ctx)
+		if err != nil {
+			return nil, err
+		}
+		end, err := endOf(log, limit, maxLogToRead)
+		_ = log.Close()
+		if !errors.Is(err, errTooLong) {
+			return end, err
+		}
 	}
-	defer func() { _ = log.Close() }()
-	return io.ReadAll(io.LimitReader(log, limit))
+	return nil, errTooLong
+}
+
+// endOf returns the last lines of a text, at most limit bytes. It reads at most atMost bytes.
+func endOf(from io.Reader, limit, atMost int) ([]byte, error) {
+	var end []byte
+	block := make([]byte, 32<<10)
+	isCut := false
+	for read := 0; ; {
+		n, err := from.Read(block)
+		end = append(end, block[:n]...)
+		if len(end) > 2*limit+len(block) {
+			end = append(end[:0], end[len(end)-limit-1:]...)
+			isCut = true
+		}
+		if read += n; read > atMost {
+			return nil, errTooLong
+		}
+		if err == nil {
+			continue
+		}
+		if !errors.Is(err, io.EOF) {
+			return nil, fmt.Errorf("reading the log: %w", err)
+		}
+		if len(end) > limit {
+			end, isCut = end[len(end)-limit-1:], true
+		}
+		if isCut {
+			_, end, _ = bytes.Cut(end, []byte("\n"))
+		}
+		return end, nil
+	}
 }
 
 // Output returns what a command in a container prints, at most limit bytes. A command that fails, or prints more, is an error.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -18,7 +19,7 @@ func serve(t *testing.T, handle http.HandlerFunc) *Client {
 	t.Helper()
 	server := httptest.NewServer(handle)
 	t.Cleanup(server.Close)
-	c, err := New(&rest.Config{Host: server.URL})
+	c, err := New(&rest.Config{Host: server.URL, QPS: -1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,21 +81,63 @@ func TestALongAnswerIsRefused(t *testing.T) {
 	}
 }
 
-func TestALogIsCut(t *testing.T) {
+func TestAListThatDoesNotEnd(t *testing.T) {
+	for name, next := range map[string]func(page int) string{
+		"one token again and again": func(int) string { return "same" },
+		"always another token":      func(page int) string { return fmt.Sprint(page) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			pages := 0
+			c := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				pages++
+				fmt.Fprintf(w, `{"metadata": {"continue": %q}}`, next(pages))
+			})
+			err := c.EachObject(t.Context(), List{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: "pods"}}, nil)
+			if !errors.Is(err, errEndless) || pages > maxPages {
+				t.Errorf("%d pages, %v", pages, err)
+			}
+		})
+	}
+}
+
+func TestOnlyTheEndOfALogIsLeft(t *testing.T) {
 	asked := ""
 	c := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.RequestURI()
-		_, _ = w.Write(make([]byte, 5000))
+		_, _ = w.Write([]byte(strings.Repeat("first\n", 500) + "the last\n"))
 	})
 	pod := &unstructured.Unstructured{Object: map[string]any{}}
 	pod.SetName("p")
 	pod.SetNamespace("lab")
 	text, err := c.Log(t.Context(), pod, "compute", true, 1000)
-	if err != nil || len(text) != 1000 {
-		t.Errorf("%d bytes, %v", len(text), err)
+	if err != nil || len(text) > 1000 || len(text) < 990 || !strings.HasSuffix(string(text), "first\nthe last\n") || !strings.HasPrefix(string(text), "first\n") {
+		t.Errorf("%d bytes, %v: %s", len(text), err, text)
 	}
-	if want := "/api/v1/namespaces/lab/pods/p/log?container=compute&limitBytes=1000&previous=true&tailLines=10&timestamps=true"; asked != want {
+	if want := "/api/v1/namespaces/lab/pods/p/log?container=compute&previous=true&tailLines=10&timestamps=true"; asked != want {
 		t.Errorf("asked %s, want %s", asked, want)
+	}
+}
+
+func TestTheEndOfAText(t *testing.T) {
+	for name, c := range map[string]struct {
+		text, want    string
+		limit, atMost int
+	}{
+		"a short one":        {"a\nb\n", "a\nb\n", 4, 10},
+		"lines that fit":     {"aa\nb\nc\n", "b\nc\n", 4, 10},
+		"a line is not cut":  {"aaa\nb\nc\n", "b\nc\n", 5, 10},
+		"a line alone":       {"aaaaaaaa", "", 4, 10},
+		"an empty one":       {"", "", 4, 10},
+		"more than a buffer": {strings.Repeat("x\n", 1<<17) + "end\n", "x\nend\n", 6, 1 << 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, err := endOf(strings.NewReader(c.text), c.limit, c.atMost); err != nil || string(got) != c.want {
+				t.Errorf("got %q, %v", got, err)
+			}
+		})
+	}
+	if _, err := endOf(strings.NewReader("12345"), 4, 4); !errors.Is(err, errTooLong) {
+		t.Errorf("a text that is too long: %v", err)
 	}
 }
 

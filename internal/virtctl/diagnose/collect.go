@@ -20,10 +20,20 @@ import (
 	"drydock.dev/drydock/internal/virtctl/diagnose/archive"
 	"drydock.dev/drydock/internal/virtctl/diagnose/findings"
 	"drydock.dev/drydock/internal/virtctl/diagnose/redact"
+	"drydock.dev/drydock/internal/virtctl/env"
 )
 
 // maxOfKind bounds the collected objects of a kind.
 const maxOfKind = 5000
+
+// patience bounds one answer, maxTime the whole diagnosis.
+const (
+	patience = 30 * time.Second
+	maxTime  = 10 * time.Minute
+)
+
+// errLate is the cause of a context that ends after maxTime: what there is by then is written.
+var errLate = errors.New("the diagnosis takes too long")
 
 // collector reads a cluster, and writes what may leave it.
 type collector struct {
@@ -34,38 +44,93 @@ type collector struct {
 	// home is the namespace of Drydock's components, own the user's, and only the one to which the diagnosis is restricted, ""
 	// for none.
 	home, own, only string
-	pods            []loggedPod
-	machines        []guest
+	// components and guests have logs; nodes are those of machines.
+	components, guests []loggedPod
+	nodes              map[string]bool
+	// waiting are objects whose texts may quote values of objects that are not read yet; learned says that there are none left.
+	waiting  []waiting
+	learned  bool
+	yield    func(findings.Object) bool
+	machines []guest
 	// objects and logs count; missing says what could not be collected.
 	objects, logs int
 	missing       []string
+	// unsaid counts sentences beyond the bound.
+	unsaid int
 	// unserved are kinds that the cluster does not have.
 	unserved []string
 	answered bool
 	err      error
 }
 
+func newCollector(from *client.Client, out archive.Writer, vm, own string) *collector {
+	return &collector{c: from, out: out, rules: redact.New(), scope: newScope(vm), home: "kubevirt", own: own, nodes: map[string]bool{}}
+}
+
+// What could not be collected is said in so many sentences, of so many characters.
+const (
+	maxMissing  = 100
+	maxSentence = 500
+)
+
 // miss notes what could not be collected, each sentence once.
 func (c *collector) miss(format string, args ...any) {
-	if text := fmt.Sprintf(format, args...); !slices.Contains(c.missing, text) {
+	text := fmt.Sprintf(format, args...)
+	switch {
+	case slices.Contains(c.missing, text):
+	case len(c.missing) >= maxMissing:
+		c.unsaid++
+	default:
 		c.missing = append(c.missing, text)
 	}
+}
+
+// sentences returns what could not be collected. An answer of a server or of a program may be in it.
+func (c *collector) sentences() []string {
+	gaps := c.rules.Gaps()
+	out := make([]string, 0, len(gaps)+len(c.missing))
+	out = append(out, gaps[:min(len(gaps), maxMissing)]...)
+	for _, text := range c.missing {
+		text = env.Plain(c.rules.Text(text))
+		if letters := []rune(text); len(letters) > maxSentence {
+			text = string(letters[:maxSentence]) + " …"
+		}
+		out = append(out, text)
+	}
+	if c.unsaid > 0 {
+		out = append(out, fmt.Sprintf("%d more", c.unsaid))
+	}
+	return out
 }
 
 // all collects the objects one after the other. If it ends early, c.err says why.
 func (c *collector) all(ctx context.Context) iter.Seq[findings.Object] {
 	return func(yield func(findings.Object) bool) {
-		if !c.each(ctx, yield, kubeVirts) || !c.each(ctx, yield, ofTheInstallation...) || !c.authorities(ctx, yield) || !c.each(ctx, yield, ofTenants...) {
+		read := c.each(ctx, kubeVirts)
+		if c.only != "" {
+			c.rules.WithholdOthers("", c.only, c.home)
+		}
+		read = read && c.each(ctx, ofTheInstallation...) && c.authorities(ctx) && c.each(ctx, ofTenants...)
+		ended := c.err
+		if !read {
+			if !errors.Is(ended, errLate) || !c.answered {
+				return
+			}
+			c.rules.WithholdOthers("not all machines were read in time", c.home)
+		}
+		if !c.flush(yield) {
 			return
 		}
-		c.rules.Seal()
-		c.each(ctx, yield, ofKubernetes...)
+		if c.err = ended; read {
+			c.yield = yield
+			c.each(ctx, ofKubernetes...)
+		}
 	}
 }
 
-func (c *collector) each(ctx context.Context, yield func(findings.Object) bool, kinds ...kind) bool {
+func (c *collector) each(ctx context.Context, kinds ...kind) bool {
 	for i := range kinds {
-		if err := c.kind(ctx, &kinds[i], yield); err != nil {
+		if err := c.kind(ctx, &kinds[i]); err != nil {
 			c.err = err
 			return false
 		}
@@ -88,14 +153,8 @@ func (c *collector) lists(k *kind) client.List {
 
 // kind collects the objects of a kind. It returns an error only if nothing else can be collected either: the output fails, or
 // the API server has not answered once.
-func (c *collector) kind(ctx context.Context, k *kind, yield func(findings.Object) bool) error {
-	list := c.lists(k)
-	err := c.list(ctx, k, list, yield)
-	if apierrors.IsForbidden(err) && k.place == withTenants && list.Namespace == "" {
-		c.miss("you may not read the %s of all namespaces: only those of namespace %s are there", k.name(), c.own)
-		list.Namespace = c.own
-		err = c.list(ctx, k, list, yield)
-	}
+func (c *collector) kind(ctx context.Context, k *kind) error {
+	list, err := c.readable(ctx, k)
 	c.answered = c.answered || err == nil || apierrors.IsForbidden(err) || apierrors.IsNotFound(err)
 	switch {
 	case err == nil:
@@ -114,6 +173,34 @@ func (c *collector) kind(ctx context.Context, k *kind, yield func(findings.Objec
 	return nil
 }
 
+// readable collects the objects of a kind where they may be read, and returns where that is.
+func (c *collector) readable(ctx context.Context, k *kind) (client.List, error) {
+	list := c.lists(k)
+	err := c.list(ctx, k, list)
+	if apierrors.IsForbidden(err) && k.place == withTenants && list.Namespace == "" {
+		c.miss("you may not read the %s of all namespaces: only those of namespace %s are there", k.name(), c.own)
+		if !c.learned {
+			c.rules.WithholdOthers("you may not read their "+k.name(), c.own, c.home)
+		}
+		list.Namespace = c.own
+		err = c.list(ctx, k, list)
+	}
+	if !c.learned && k.place == withTenants && err != nil && !apierrors.IsNotFound(err) {
+		c.unknown(k, list.Namespace)
+	}
+	return list, err
+}
+
+// unknown notes that not all values of tenants are known.
+func (c *collector) unknown(k *kind, namespace string) {
+	why := "not all their " + k.name() + " could be read"
+	if namespace == "" {
+		c.rules.WithholdOthers(why, c.home)
+		return
+	}
+	c.rules.Withhold(namespace, why)
+}
+
 func of(namespace string) string {
 	if namespace == "" {
 		return ""
@@ -121,7 +208,7 @@ func of(namespace string) string {
 	return " of namespace " + namespace
 }
 
-func (c *collector) list(ctx context.Context, k *kind, list client.List, yield func(findings.Object) bool) error {
+func (c *collector) list(ctx context.Context, k *kind, list client.List) error {
 	count := 0
 	var failed error
 	err := c.c.EachObject(ctx, list, func(u *unstructured.Unstructured) bool {
@@ -130,16 +217,27 @@ func (c *collector) list(ctx context.Context, k *kind, list client.List, yield f
 			u.SetKind(kindOf(k.resource))
 			u.SetAPIVersion(k.gvr().GroupVersion().String())
 		}
-		if c.scope.seen[string(u.GetUID())] || k.wants != nil && !k.wants(c.scope, o) {
+		if c.scope.seen[string(u.GetUID())] {
 			return true
 		}
-		if count++; count > maxOfKind {
+		wanted := c.wants(k, o)
+		if wanted {
+			count++
+		}
+		if wanted && count > maxOfKind {
 			c.miss("there are more than %d %s: the others are not there", maxOfKind, k.name())
-			return false
+			wanted = false
+		}
+		if !wanted {
+			if !c.learned && k.place == withTenants {
+				c.rules.Keep(k.name(), o.Object) // a text may quote it
+				return true
+			}
+			return count <= maxOfKind
 		}
 		c.scope.add(k.name(), o)
 		c.note(k, o)
-		failed = c.put(k, o, yield)
+		failed = c.put(k, o)
 		return failed == nil
 	})
 	if failed != nil {
@@ -148,18 +246,54 @@ func (c *collector) list(ctx context.Context, k *kind, list client.List, yield f
 	return err
 }
 
-// put writes an object and gives it to the checks.
-func (c *collector) put(k *kind, o object, yield func(findings.Object) bool) error {
-	left := c.rules.Object(k.name(), o.Object)
+func (c *collector) wants(k *kind, o object) bool {
+	if k.resource == "events" && k.place == withTenants && c.rules.IsOther(o.GetNamespace()) {
+		return false
+	}
+	return k.wants == nil || k.wants(c.scope, o)
+}
+
+// waiting is an object that is not written yet.
+type waiting struct {
+	kind string
+	path []string
+	kept *redact.Kept
+}
+
+// put writes an object and gives it to the checks, as soon as the values of all tenants are known.
+func (c *collector) put(k *kind, o object) error {
+	w := waiting{k.name(), c.path(k, o), c.rules.Keep(k.name(), o.Object)}
+	if !c.learned {
+		c.waiting = append(c.waiting, w)
+		return nil
+	}
+	return c.write(w, c.yield)
+}
+
+// flush writes the objects that wait.
+func (c *collector) flush(yield func(findings.Object) bool) bool {
+	c.learned = true
+	for _, w := range c.waiting {
+		if err := c.write(w, yield); err != nil {
+			c.err = err
+			return false
+		}
+	}
+	c.waiting = nil
+	return true
+}
+
+func (c *collector) write(w waiting, yield func(findings.Object) bool) error {
+	left := c.rules.Finish(w.kept)
 	text, err := yaml.Marshal(left)
 	if err == nil {
-		err = c.out.Add(text, c.path(k, o)...)
+		err = c.out.Add(text, w.path...)
 	}
 	if err != nil {
 		return &writeError{err}
 	}
 	c.objects++
-	if !yield(findings.Object{Kind: k.name(), Unstructured: &unstructured.Unstructured{Object: left}}) {
+	if !yield(findings.Object{Kind: w.kind, Unstructured: &unstructured.Unstructured{Object: left}}) {
 		return context.Canceled
 	}
 	return nil
@@ -196,6 +330,7 @@ func (c *collector) note(k *kind, o object) {
 	case "pods":
 		c.notePod(o)
 	case "virtualmachineinstances.kubevirt.io":
+		c.nodes[o.text("status", "nodeName")] = true
 		c.noteGuest(o)
 	}
 }
@@ -218,8 +353,10 @@ const (
 
 // authorities collects the times of the newest authority of each entry. The certificates themselves are in Secrets, which are
 // not read.
-func (c *collector) authorities(ctx context.Context, yield func(findings.Object) bool) bool {
-	config, err := c.c.Core().ConfigMaps(c.home).Get(ctx, authoritiesName, metav1.GetOptions{})
+func (c *collector) authorities(ctx context.Context) bool {
+	limited, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	config, err := c.c.Core().ConfigMaps(c.home).Get(limited, authoritiesName, metav1.GetOptions{})
 	if err != nil {
 		if ctx.Err() != nil {
 			c.err = context.Cause(ctx)
@@ -231,7 +368,7 @@ func (c *collector) authorities(ctx context.Context, yield func(findings.Object)
 	o := object{&unstructured.Unstructured{Object: map[string]any{"authorities": newest(config.Data)}}}
 	o.SetName(authoritiesName)
 	o.SetNamespace(c.home)
-	if err := c.put(&kind{group: "diagnose.drydock.dev", resource: "authorities"}, o, yield); err != nil {
+	if err := c.put(&kind{group: "diagnose.drydock.dev", resource: "authorities"}, o); err != nil {
 		c.err = err
 		return false
 	}

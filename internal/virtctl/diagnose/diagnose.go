@@ -17,7 +17,6 @@ import (
 
 	"drydock.dev/drydock/internal/virtctl/diagnose/archive"
 	"drydock.dev/drydock/internal/virtctl/diagnose/findings"
-	"drydock.dev/drydock/internal/virtctl/diagnose/redact"
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
@@ -72,12 +71,14 @@ func (o *options) run(ctx context.Context, e *env.Env, flags *pflag.FlagSet) err
 	if err != nil {
 		return fmt.Errorf("creating the output: %w", err)
 	}
-	c := &collector{c: client, out: out, rules: redact.New(), scope: newScope(o.vm), home: "kubevirt", own: own}
+	c := newCollector(client, out, o.vm, own)
 	if o.vm != "" || flags.Changed("namespace") {
 		c.only = own
 	}
 	p := page{output: output, again: command(e.Program, flags), now: now}
-	if err := o.collect(ctx, c, &p); err != nil {
+	limited, stop := context.WithTimeoutCause(ctx, maxTime, errLate)
+	defer stop()
+	if err := o.collect(limited, c, &p); err != nil {
 		out.Discard()
 		return err
 	}
@@ -90,21 +91,28 @@ func (o *options) run(ctx context.Context, e *env.Env, flags *pflag.FlagSet) err
 
 func (o *options) collect(ctx context.Context, c *collector, p *page) error {
 	p.found = findings.Examine(c.all(ctx), p.now)
-	if c.err != nil {
+	if c.err != nil && (!errors.Is(c.err, errLate) || !c.answered) {
 		return c.err
 	}
 	if o.vm != "" && len(c.scope.machines) == 0 {
 		return fmt.Errorf("namespace %s has neither a VM nor a VMI %s that you may read", c.own, o.vm)
 	}
 	for _, step := range []func(context.Context) error{c.versions, c.askGuests, c.readArguments, c.readLogs} {
-		if err := step(ctx); err != nil {
+		err := step(ctx)
+		if errors.Is(err, errLate) {
+			break
+		}
+		if err != nil {
 			return err
 		}
 	}
-	if len(c.unserved) > 0 {
-		c.miss("the cluster does not have %s", strings.Join(slices.Compact(c.unserved), ", "))
+	if errors.Is(context.Cause(ctx), errLate) {
+		c.miss("all that could not be read within %d minutes", int(maxTime.Minutes()))
 	}
-	p.missing, p.objects, p.logs = c.missing, c.objects, c.logs
+	for few := range slices.Chunk(slices.Compact(c.unserved), 6) { // a sentence is bounded
+		c.miss("the cluster does not have %s", strings.Join(few, ", "))
+	}
+	p.missing, p.objects, p.logs = c.sentences(), c.objects, c.logs
 	if err := c.out.Add([]byte(p.String()), "diagnosis.txt"); err != nil {
 		return fmt.Errorf("writing the output: %w", err)
 	}

@@ -95,6 +95,7 @@ var ofTenants = []kind{
 	{group: typeGroup, version: "v1beta1", resource: "virtualmachineclusterinstancetypes", place: inCluster, wants: (*scope).isType},
 	{group: typeGroup, version: "v1beta1", resource: "virtualmachineclusterpreferences", place: inCluster, wants: (*scope).isType},
 	{version: "v1", resource: "persistentvolumeclaims", place: withTenants, wants: (*scope).isClaim},
+	{group: "apps", version: "v1", resource: "controllerrevisions", place: withTenants, wants: (*scope).isOwned},
 }
 
 // ofKubernetes are Kubernetes's objects of machines. Events come last: they are about all the others.
@@ -104,7 +105,6 @@ var ofKubernetes = []kind{
 	{version: "v1", resource: "pods", place: atHome, labels: component},
 	{version: "v1", resource: "pods", place: withTenants, labels: component, wants: (*scope).isPod},
 	{group: "policy", version: "v1", resource: "poddisruptionbudgets", place: withTenants, wants: (*scope).isOwned},
-	{group: "apps", version: "v1", resource: "controllerrevisions", place: withTenants, wants: (*scope).isOwned},
 	{version: "v1", resource: "namespaces", place: inCluster, wants: func(s *scope, o object) bool { return s.namespaces[o.GetName()] }},
 	{version: "v1", resource: "resourcequotas", place: withTenants, wants: (*scope).isInNamespace},
 	{version: "v1", resource: "limitranges", place: withTenants, wants: (*scope).isInNamespace},

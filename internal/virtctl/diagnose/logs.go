@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
@@ -20,65 +18,20 @@ import (
 
 // Bounds of what is read besides objects, in bytes and in numbers.
 const (
-	maxLog    = 4 << 20 // of one container; only its end is read
-	maxPods   = 100     // of guests, whose logs are read
-	maxGuests = 20      // whose agents are asked
+	maxLog        = 4 << 20 // of one container; only its end is read
+	maxPods       = 100     // of guests, whose logs are read
+	maxComponents = 200     // pods of the installation, whose logs are read
+	maxGuests     = 20      // whose agents are asked
 )
 
-type loggedPod struct {
-	pod        *unstructured.Unstructured
-	containers []string
-	// restarted has the containers with a log before the last restart.
-	restarted map[string]bool
-}
-
-// notePod remembers a pod whose logs are read: all of the components', and some of guests.
-func (c *collector) notePod(o object) {
-	app := o.GetLabels()[component]
-	allowed := logged[app]
-	if len(allowed) == 0 || o.text("status", "phase") == "Pending" && app != layout.LauncherApp {
-		return
+// log returns the allowed part of a log.
+func (c *collector) log(p *loggedPod, text string) string {
+	if p.isGuests {
+		return c.rules.TextOf(p.pod.GetNamespace(), text)
 	}
-	if o.GetNamespace() != c.home && len(c.pods) >= maxPods {
-		c.miss("the logs of more than %d pods: name a VM with --vm for those of its pods", maxPods)
-		return
-	}
-	p := loggedPod{pod: &unstructured.Unstructured{Object: map[string]any{}}, restarted: map[string]bool{}}
-	p.pod.SetName(o.GetName())
-	p.pod.SetNamespace(o.GetNamespace())
-	started := map[string]bool{}
-	for _, status := range o.list("status", "containerStatuses") {
-		of, _ := status.(map[string]any)
-		name, _, _ := unstructured.NestedString(of, "name")
-		_, waits, _ := unstructured.NestedMap(of, "state", "waiting")
-		count, _, _ := unstructured.NestedInt64(of, "restartCount")
-		started[name], p.restarted[name] = !waits || count > 0, count > 0
-	}
-	for _, name := range allowed {
-		if started[name] {
-			p.containers = append(p.containers, name)
-		}
-	}
-	if len(p.containers) > 0 {
-		c.pods = append(c.pods, p)
-	}
-}
-
-func (c *collector) readLogs(ctx context.Context) error {
-	for _, p := range c.pods {
-		for _, name := range p.containers {
-			if err := c.readLog(ctx, p, name, false); err != nil {
-				return err
-			}
-			if !p.restarted[name] {
-				continue
-			}
-			if err := c.readLog(ctx, p, name, true); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	return c.rules.Log(text, func(namespace, name string) bool {
+		return c.scope.vm != "" && name != "" && (namespace != c.only || name != c.scope.vm)
+	})
 }
 
 func (c *collector) readLog(ctx context.Context, p loggedPod, container string, previous bool) error {
@@ -101,7 +54,7 @@ func (c *collector) readLog(ctx context.Context, p loggedPod, container string, 
 		file = "previous.log"
 	}
 	c.logs++
-	if err := c.out.Add([]byte(c.rules.Text(string(text))), "namespaces", p.pod.GetNamespace(), "pods", p.pod.GetName(), container, container, "logs", file); err != nil {
+	if err := c.out.Add([]byte(c.log(&p, string(text))), "namespaces", p.pod.GetNamespace(), "pods", p.pod.GetName(), container, container, "logs", file); err != nil {
 		return &writeError{err}
 	}
 	return nil
@@ -112,11 +65,11 @@ const maxArguments = 1 << 20
 
 // readArguments reads the arguments of QEMU in the pods of the one machine. virt-launcher prints them, and an older one does not.
 func (c *collector) readArguments(ctx context.Context) error {
-	for _, p := range c.pods {
-		if c.scope.vm == "" || !slices.Contains(p.containers, layout.ComputeContainer) {
+	for _, p := range c.guests {
+		if c.scope.vm == "" || c.rules.Withholds(p.pod.GetNamespace()) || !slices.Contains(p.containers, layout.ComputeContainer) {
 			continue
 		}
-		limited, stop := context.WithTimeout(ctx, execPatience)
+		limited, stop := context.WithTimeout(ctx, patience)
 		text, err := c.c.Output(limited, p.pod.GetNamespace(), p.pod.GetName(), layout.ComputeContainer, maxArguments, layout.LauncherBinary, layout.ArgumentsVerb)
 		stop()
 		switch {
@@ -141,9 +94,6 @@ func (c *collector) readArguments(ctx context.Context) error {
 	}
 	return nil
 }
-
-// execPatience bounds a command in a pod, whose node may be gone.
-const execPatience = 30 * time.Second
 
 func arguments(text []byte) ([]string, error) {
 	var args []string
@@ -178,7 +128,9 @@ var answered = []string{"guestosinfo", "filesystemlist"}
 func (c *collector) askGuests(ctx context.Context) error {
 	for _, g := range c.machines {
 		for _, verb := range answered {
-			body, err := c.c.Get(ctx, client.Ref{Resource: client.VirtualMachineInstances, Namespace: g.namespace, Name: g.name}, verb)
+			limited, stop := context.WithTimeout(ctx, patience)
+			body, err := c.c.Get(limited, client.Ref{Resource: client.VirtualMachineInstances, Namespace: g.namespace, Name: g.name}, verb)
+			stop()
 			switch {
 			case ctx.Err() != nil:
 				return context.Cause(ctx)
@@ -215,7 +167,9 @@ func (c *collector) putAnswer(verb string, body []byte, elements ...string) erro
 
 // versions writes the versions of both sides.
 func (c *collector) versions(ctx context.Context) error {
-	body, err := c.c.ServerVersion(ctx)
+	limited, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	body, err := c.c.ServerVersion(limited)
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)

@@ -81,8 +81,23 @@ func name(element string) string {
 	return strings.TrimSuffix(out, extension) + "-" + layout.Digest(element) + extension
 }
 
+// names has the paths that are taken: a server may list two objects with one name.
+type names map[string]bool
+
+// free returns a path that is not taken, with a number if it has to.
+func (n names) free(elements []string) string {
+	at := Path(elements...)
+	extension := path.Ext(at)
+	for number, bare := 2, strings.TrimSuffix(at, extension); n[at]; number++ {
+		at = fmt.Sprintf("%s-%d%s", bare, number, extension)
+	}
+	n[at] = true
+	return at
+}
+
 type folder struct {
 	root  *os.Root
+	names names
 	added []string
 	// made means that Discard may remove the folder itself.
 	made bool
@@ -105,11 +120,11 @@ func newFolder(name string) (*folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &folder{root: root, path: name, made: made}, nil
+	return &folder{root: root, names: names{}, path: name, made: made}, nil
 }
 
 func (f *folder) Add(content []byte, elements ...string) error {
-	at := filepath.FromSlash(Path(elements...))
+	at := filepath.FromSlash(f.names.free(elements))
 	if err := f.root.MkdirAll(filepath.Dir(at), folderMode); err != nil {
 		return fmt.Errorf("making the folder of %s: %w", at, err)
 	}
@@ -142,6 +157,7 @@ func (f *folder) Discard() {
 
 type file struct {
 	now     time.Time
+	names   names
 	out     *os.File
 	zipped  *gzip.Writer
 	tarred  *tar.Writer
@@ -151,7 +167,7 @@ type file struct {
 
 func newFile(name string, overwrite bool, now time.Time) (*file, error) {
 	base := filepath.Base(name)
-	f := &file{now: now, top: strings.TrimSuffix(strings.TrimSuffix(base, ".tgz"), ".tar.gz")}
+	f := &file{now: now, names: names{}, top: strings.TrimSuffix(strings.TrimSuffix(base, ".tgz"), ".tar.gz")}
 	var err error
 	if overwrite {
 		f.replace = name
@@ -169,7 +185,7 @@ func newFile(name string, overwrite bool, now time.Time) (*file, error) {
 
 func (f *file) Add(content []byte, elements ...string) error {
 	header := &tar.Header{
-		Name: path.Join(name(f.top), Path(elements...)), Typeflag: tar.TypeReg, Mode: int64(fileMode), Size: int64(len(content)), ModTime: f.now,
+		Name: path.Join(name(f.top), f.names.free(elements)), Typeflag: tar.TypeReg, Mode: int64(fileMode), Size: int64(len(content)), ModTime: f.now,
 	}
 	if err := f.tarred.WriteHeader(header); err != nil {
 		return fmt.Errorf("writing %s: %w", header.Name, err)

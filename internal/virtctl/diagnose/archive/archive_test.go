@@ -218,3 +218,23 @@ func entries(t *testing.T, name string) []string {
 		found = append(found, header.Name)
 	}
 }
+
+func TestTwoObjectsWithOneNameAreBothThere(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "out")
+	w, err := New(name, false, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"a.yaml", "a-2.yaml", "a.yaml", "a.yaml"} {
+		if err := w.Add(nil, "nodes", file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"nodes/a-2.yaml", "nodes/a-3.yaml", "nodes/a-4.yaml", "nodes/a.yaml"}
+	if diff := cmp.Diff(want, files(t, name)); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -74,7 +74,7 @@ const (
 
 const (
 	bootOrderAndSize = `custom{logical physical discardGranularity} matchVolume{enabled}`
-	disk             = `name bootOrder serial dedicatedIOThread cache io shareable errorPolicy changedBlockTracking blockSize:blockSize
+	disk             = `name bootOrder dedicatedIOThread cache io shareable errorPolicy changedBlockTracking blockSize:blockSize
 		disk{bus readonly pciAddress} lun{bus readonly reservation} cdrom{bus readonly tray}`
 	hyperv = `relaxed{enabled} vapic{enabled} spinlocks{enabled spinlocks} vpindex{enabled} runtime{enabled} synic{enabled}
 		synictimer{enabled direct{enabled}} reset{enabled} vendorid{enabled} frequencies{enabled} reenlightenment{enabled}

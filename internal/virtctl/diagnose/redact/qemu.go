@@ -64,7 +64,7 @@ func (r *Redactor) argument(rule *rule, option, value string) string {
 		if json.Unmarshal([]byte(value), &of) != nil {
 			return Withheld
 		}
-		w := walk{text: r.Text}
+		w := walk{text: func(text string) any { return r.Text(text) }}
 		text, err := json.Marshal(w.value(rule, of))
 		if err != nil {
 			return Withheld

@@ -4,7 +4,11 @@
 package redact
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -19,57 +23,168 @@ const (
 	maxText  = 4 << 10
 )
 
-// Redactor has the rules, and remembers withheld values: a message may quote them.
+// Redactor has the rules, and remembers withheld values of tenants: a message may quote them.
 type Redactor struct {
-	echoes echoes
-	sealed bool
+	memory *memory
+	// counts has the remembered tokens of each namespace.
+	counts map[string]int
+	// why has the namespaces whose texts are withheld, and the reason; others is that of all namespaces that are not in except.
+	why    map[string]string
+	others string
+	except map[string]bool
 }
 
 // New returns a Redactor that remembers nothing yet.
-func New() *Redactor { return &Redactor{echoes: echoes{seen: map[string]bool{}}} }
-
-// Seal ends the objects whose withheld values are remembered. From now on no text quotes any of them; before, an object's
-// texts do not quote its own.
-func (r *Redactor) Seal() {
-	r.sealed = true
-	r.echoes.build()
+func New() *Redactor {
+	return &Redactor{memory: newMemory(map[string]bool{}), counts: map[string]int{}, why: map[string]string{}}
 }
 
-// Object returns the allowed part of an object. kind is its resource and group, as in virtualmachines.kubevirt.io; of an
-// unknown kind only the metadata is allowed.
-func (r *Redactor) Object(kind string, object map[string]any) map[string]any {
+// Kept is the allowed part of an object. Its texts may still quote anything: Finish redacts them.
+type Kept struct {
+	namespace string
+	object    map[string]any
+	own       *memory
+	full      bool
+}
+
+// held is a text that is not redacted yet.
+type held string
+
+// Keep returns the allowed part of an object, and remembers the values that a tenant's object withholds. kind is its resource
+// and group, as in virtualmachines.kubevirt.io; of an unknown kind only the metadata is allowed.
+func (r *Redactor) Keep(kind string, object map[string]any) *Kept {
 	rule, known := kinds()[kind]
 	if !known {
 		rule = kinds()[""]
 	}
-	w := walk{own: echoes{seen: map[string]bool{}}}
-	w.text, w.learns = w.ownText, isTenants(kind)
-	if r.sealed {
-		w.text, w.learns = r.Text, false
+	w := walk{text: func(text string) any { return held(text) }}
+	k := &Kept{own: newMemory(r.memory.shown)}
+	k.object, _ = w.value(&rule, object).(map[string]any)
+	metadata, _ := object["metadata"].(map[string]any)
+	k.namespace, _ = metadata["namespace"].(string)
+	if about, _ := object["involvedObject"].(map[string]any); kind == "events" && about["kind"] == "Node" {
+		k.namespace = "" // Kubernetes keeps it in any
 	}
-	// A message may come before the value that it quotes.
-	if w.learns {
-		w.value(&rule, object)
-		w.own.build()
+	r.show(w.shown)
+	if isTenants(kind) {
+		r.learn(k.namespace, w.withheld)
+		return k
 	}
-	out, _ := w.value(&rule, object).(map[string]any)
-	r.echoes.full = r.echoes.full || w.own.full
-	for line := range w.own.seen {
-		r.echoes.add(line)
+	for _, value := range w.withheld {
+		if _, complete := k.own.learn(value, maxOfOne-len(k.own.seen)); !complete {
+			k.full = true
+		}
+	}
+	return k
+}
+
+func (r *Redactor) show(values []string) {
+	for _, value := range values {
+		for token := range split(clean(value)) {
+			for form := range forms(token) {
+				if len(r.memory.shown) < maxTokens && !isPlain(form) {
+					r.memory.shown[form] = true
+				}
+			}
+		}
+	}
+}
+
+func (r *Redactor) learn(namespace string, values []string) {
+	for _, value := range values {
+		added, complete := r.memory.learn(value, min(maxOfOne-r.counts[namespace], maxTokens-len(r.memory.seen)))
+		r.counts[namespace] += added
+		if !complete {
+			r.Withhold(namespace, "its objects have too many values that may be secret")
+			return
+		}
+	}
+}
+
+// Finish returns a kept object, whose texts quote nothing that is remembered.
+func (r *Redactor) Finish(k *Kept) map[string]any {
+	left, _ := r.finish(k, k.object).(map[string]any)
+	return left
+}
+
+func (r *Redactor) finish(k *Kept, it any) any {
+	switch it := it.(type) {
+	case held:
+		if k.full {
+			return Withheld
+		}
+		return cut(r.TextOf(k.namespace, k.own.mask(clean(string(it)))))
+	case []any:
+		for i := range it {
+			it[i] = r.finish(k, it[i])
+		}
+	case map[string]any:
+		for name, of := range it {
+			it[name] = r.finish(k, of)
+		}
+	}
+	return it
+}
+
+// Object is Keep and Finish.
+func (r *Redactor) Object(kind string, object map[string]any) map[string]any {
+	return r.Finish(r.Keep(kind, object))
+}
+
+// Text returns a text without unprintable characters, remembered values, addresses beyond the host, and keys.
+func (r *Redactor) Text(text string) string {
+	return r.memory.mask(cutAddresses(clean(text)))
+}
+
+// TextOf is Text for a text about a namespace.
+func (r *Redactor) TextOf(namespace, text string) string {
+	if text != "" && r.Withholds(namespace) {
+		return Withheld
+	}
+	return r.Text(text)
+}
+
+// Withhold makes TextOf withhold all texts of a namespace, because not all of its secrets are known.
+func (r *Redactor) Withhold(namespace, why string) {
+	if r.why[namespace] == "" {
+		r.why[namespace] = why
+	}
+}
+
+// WithholdOthers is Withhold for all other namespaces. After several calls, only those in all of them are left. Objects without
+// a namespace are none's. Without a reason, the user has asked for it.
+func (r *Redactor) WithholdOthers(why string, except ...string) {
+	left := map[string]bool{"": true}
+	for _, namespace := range except {
+		left[namespace] = r.except == nil || r.except[namespace]
+	}
+	r.others, r.except = cmp.Or(r.others, why), left
+}
+
+// Withholds reports whether all texts of a namespace are withheld.
+func (r *Redactor) Withholds(namespace string) bool {
+	return r.why[namespace] != "" || r.IsOther(namespace)
+}
+
+// IsOther reports whether a namespace is one of WithholdOthers.
+func (r *Redactor) IsOther(namespace string) bool { return r.except != nil && !r.except[namespace] }
+
+// Gaps says whose texts are withheld, and why.
+func (r *Redactor) Gaps() []string {
+	var out []string
+	for _, namespace := range slices.Sorted(maps.Keys(r.why)) {
+		out = append(out, fmt.Sprintf("messages and logs of namespace %s: %s", namespace, r.why[namespace]))
+	}
+	if r.others != "" {
+		out = append(out, "messages and logs of other namespaces: "+r.others)
 	}
 	return out
 }
 
-// Text returns a text without unprintable characters, remembered values, addresses beyond the host, and keys.
-func (r *Redactor) Text(text string) string { return plain(r.echoes.mask(text)) }
-
 type walk struct {
-	own    echoes
-	learns bool
-	text   func(string) string
+	withheld, shown []string
+	text            func(string) any
 }
-
-func (w *walk) ownText(text string) string { return plain(w.own.mask(text)) }
 
 // value returns the allowed part of a value. A list has the rule of its elements.
 func (w *walk) value(rule *rule, it any) any {
@@ -129,6 +244,7 @@ func (w *walk) fields(rule *rule, object map[string]any) any {
 		case allowed:
 			out[name] = w.value(&of, value)
 		default:
+			w.withholdName(name)
 			out[key(name)] = w.withhold(value)
 		}
 	}
@@ -172,11 +288,13 @@ func (w *walk) expression(object map[string]any) any {
 func (w *walk) string(rule *rule, text string) any {
 	switch {
 	case rule.form == message:
-		return w.text(cut(text))
+		return w.text(text)
 	case rule.form == address:
+		w.withheld = append(w.withheld, cutOff(text)...)
 		return hostOf(text)
-	case rule.form == value && isValue(text), rule.form == quantity && isQuantity(text):
-		return plain(text)
+	case rule.form == value && isValue(text) && !isKey(text), rule.form == quantity && isQuantity(text):
+		w.shown = append(w.shown, text)
+		return text
 	case text == "":
 		return text
 	}
@@ -190,12 +308,31 @@ func cut(text string) string {
 	return strings.ToValidUTF8(text[:maxText], "") + " …"
 }
 
-// withhold remembers a value, which the echo of a message must not bring back.
+// withhold notes a value, which the echo of a message must not bring back.
 func (w *walk) withhold(value any) any {
-	if w.learns {
-		w.own.learn(value)
+	switch value := value.(type) {
+	case string:
+		w.withheld = append(w.withheld, value)
+	case int64, float64:
+		w.withheld = append(w.withheld, fmt.Sprint(value))
+	case []any:
+		for _, element := range value {
+			w.withhold(element)
+		}
+	case map[string]any:
+		for name, element := range value {
+			w.withholdName(name)
+			w.withhold(element)
+		}
 	}
 	return Withheld
+}
+
+// withholdName notes a name of a field that no API type has.
+func (w *walk) withholdName(name string) {
+	if key(name) == Withheld {
+		w.withheld = append(w.withheld, name)
+	}
 }
 
 // isValue reports whether a text has the form of a name, a path, a version or a reason.
@@ -223,16 +360,17 @@ func key(name string) string {
 
 // mapKey returns a key that anybody may have chosen, if it is a name.
 func mapKey(name string) string {
-	if !isValue(name) {
+	if !isValue(name) || isKey(name) {
 		return Withheld
 	}
-	return plain(name)
+	return name
 }
 
 // isTenants reports whether an object's withheld values are remembered. Those of Drydock's own workloads are names that
 // messages need.
 func isTenants(kind string) bool {
-	return strings.HasSuffix(kind, "kubevirt.io") && kind != "kubevirts.kubevirt.io"
+	return kind == "persistentvolumeclaims" || kind == "controllerrevisions.apps" ||
+		strings.HasSuffix(kind, "kubevirt.io") && kind != "kubevirts.kubevirt.io" && !strings.HasSuffix(kind, ".subresources.kubevirt.io")
 }
 
 // isKnownKey reports whether a label has a meaning for Kubernetes, KubeVirt or Drydock.

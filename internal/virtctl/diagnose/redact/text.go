@@ -1,131 +1,79 @@
 package redact
 
 import (
-	"cmp"
-	"encoding/base64"
-	"maps"
 	"net"
 	"net/url"
-	"regexp"
-	"slices"
 	"strings"
 	"unicode"
-	"unicode/utf8"
 )
 
-// Withheld lines are remembered if they are long enough to be told from ordinary words.
-const (
-	minEcho   = 8
-	maxEcho   = 4 << 10
-	maxEchoes = 100_000
-)
-
-// echoes are withheld values that texts must not quote.
-type echoes struct {
-	seen map[string]bool
-	// full means that some values are not remembered: no text can be allowed then.
-	full     bool
-	replacer *strings.Replacer
-}
-
-func (e *echoes) learn(value any) {
-	switch value := value.(type) {
-	case string:
-		e.learnText(value)
-		if decoded, err := base64.StdEncoding.DecodeString(value); err == nil && utf8.Valid(decoded) {
-			e.learnText(string(decoded))
-		}
-	case []any:
-		for _, element := range value {
-			e.learn(element)
-		}
-	case map[string]any:
-		for _, element := range value {
-			e.learn(element)
-		}
-	}
-}
-
-// learnText remembers each line, and the value of a line like 'name: value'.
-func (e *echoes) learnText(text string) {
-	for line := range strings.Lines(text) {
-		e.add(line)
-		if _, of, isPair := strings.Cut(line, ": "); isPair {
-			e.add(of)
-		}
-	}
-}
-
-func (e *echoes) add(line string) {
-	if line = strings.Trim(line, " \t\r\n\"'-,{}[]"); len(line) < minEcho || len(line) > maxEcho || e.seen[line] {
-		return
-	}
-	if len(e.seen) >= maxEchoes {
-		e.full = true
-		return
-	}
-	e.seen[line] = true
-	e.replacer = nil
-}
-
-func (e *echoes) build() {
-	// The replacer prefers the first.
-	lines := slices.SortedFunc(maps.Keys(e.seen), func(a, b string) int { return cmp.Or(len(b)-len(a), strings.Compare(a, b)) })
-	pairs := make([]string, 0, 2*len(lines))
-	for _, line := range lines {
-		pairs = append(pairs, line, Withheld)
-	}
-	e.replacer = strings.NewReplacer(pairs...)
-}
-
-func (e *echoes) mask(text string) string {
-	if e.full {
-		return Withheld
-	}
-	if len(e.seen) == 0 {
-		return text
-	}
-	if e.replacer == nil {
-		e.build()
-	}
-	return e.replacer.Replace(text)
-}
-
-var (
-	addresses = regexp.MustCompile(`[A-Za-z][A-Za-z0-9+.-]*://[^\s"'<>]+`)
-	// longRuns are words that may be a key, a certificate or a token.
-	longRuns = regexp.MustCompile(`[A-Za-z0-9+/=_-]{40,}`)
-)
-
-// plain returns a text without unprintable characters except line feeds and tabs, with only the host of addresses, and
-// without keys.
-func plain(text string) string {
-	text = strings.Map(func(r rune) rune {
+// clean returns a text without unprintable characters except line feeds and tabs.
+func clean(text string) string {
+	return strings.Map(func(r rune) rune {
 		if r != '\n' && r != '\t' && !unicode.IsPrint(r) {
 			return ' '
 		}
 		return r
 	}, strings.ToValidUTF8(text, "\ufffd"))
-	text = addresses.ReplaceAllStringFunc(text, hostOf)
-	return longRuns.ReplaceAllStringFunc(text, func(run string) string {
-		if isMixed(run) {
-			return Withheld
+}
+
+// maxScheme bounds an address's scheme, as in https.
+const maxScheme = 20
+
+// cutAddresses leaves only the scheme and the host of addresses.
+func cutAddresses(text string) string {
+	var out strings.Builder
+	for from := 0; ; {
+		length := strings.IndexByte(text[from:], ':')
+		if length < 0 {
+			break
 		}
-		return run
-	})
+		at := from + length
+		start := at - schemeBefore(text[:at])
+		if start == at || !strings.HasPrefix(text[at:], "://") && !strings.HasPrefix(text[at:], `:\/\/`) {
+			from = at + 1
+			continue
+		}
+		address := text[start:]
+		if end := strings.IndexFunc(address, endsAddress); end >= 0 {
+			address = address[:end]
+		}
+		text, from = writeAddress(&out, text, start, address), 0
+	}
+	out.WriteString(text)
+	return out.String()
 }
 
-// isMixed reports whether a text has capitals, small letters and digits: names of objects and digests have not.
-func isMixed(text string) bool {
-	return strings.ContainsFunc(text, unicode.IsUpper) && strings.ContainsFunc(text, unicode.IsLower) && strings.ContainsFunc(text, unicode.IsDigit)
+// writeAddress writes what is before an address, and what may be left of it. It returns the rest of the text.
+func writeAddress(out *strings.Builder, text string, start int, address string) string {
+	out.WriteString(text[:start])
+	bare := strings.TrimRight(address, "'`.,;)}\\")
+	out.WriteString(hostOf(strings.ReplaceAll(bare, `\/`, "/")))
+	out.WriteString(address[len(bare):])
+	return text[start+len(address):]
 }
 
-var host = regexp.MustCompile(`^[A-Za-z0-9.-]+$`)
+func endsAddress(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune(`"<>`, r) }
+
+// schemeBefore returns the length of the scheme at the end of a text.
+func schemeBefore(text string) int {
+	length := 0
+	for i := len(text) - 1; i >= max(0, len(text)-maxScheme); i-- {
+		switch r := rune(text[i]); {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z':
+			length = len(text) - i
+		case r >= '0' && r <= '9', r == '+', r == '.', r == '-':
+		default:
+			return length
+		}
+	}
+	return length
+}
 
 // hostOf returns an address's scheme and host: a path or a query may have a key, as a user name has a password.
 func hostOf(text string) string {
 	at, err := url.Parse(text)
-	if err != nil || at.Scheme == "" || !host.MatchString(at.Hostname()) && net.ParseIP(at.Hostname()) == nil {
+	if err != nil || at.Scheme == "" || !isHost(at.Hostname()) {
 		return Withheld
 	}
 	short := at.Scheme + "://" + at.Host
@@ -133,4 +81,24 @@ func hostOf(text string) string {
 		short += "/…"
 	}
 	return short
+}
+
+func isHost(text string) bool {
+	return net.ParseIP(text) != nil || text != "" && len(text) <= maxValue && !strings.ContainsFunc(text, func(r rune) bool {
+		return !isLetterOrDigit(r) && r != '.' && r != '-'
+	})
+}
+
+// cutOff returns the parts of an address that hostOf leaves out.
+func cutOff(text string) []string {
+	at, err := url.Parse(text)
+	if err != nil || hostOf(text) == Withheld {
+		return []string{text}
+	}
+	password, _ := at.User.Password()
+	parts := []string{at.User.Username(), password, at.Path, at.RawQuery, at.Fragment, at.Opaque}
+	for _, of := range at.Query() {
+		parts = append(parts, of...)
+	}
+	return parts
 }
