@@ -86,7 +86,7 @@ func NewCommand() *cobra.Command {
 	// The other components serve their metrics on the port of virt-api's API.
 	o.serving.Flags(cmd.Flags(), 8445)
 	cmd.Flags().StringVar(&o.guestfsImage, "guestfs-image", layout.DevelGuestfsImage, "container image of maintenance pods that name no other")
-	cmd.Flags().Var(&o.logFormat, logline.Flag, logs.Usage)
+	cmd.Flags().Var(&o.logFormat, logline.Flag, logline.Usage)
 	return cmd
 }
 

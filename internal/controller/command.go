@@ -105,7 +105,7 @@ func NewCommand() *cobra.Command {
 		"networks, such as 10.0.0.0/8, that imports must not read from, beside loopback and link-local addresses")
 	flags.StringSliceVar(&o.allowedNetworks, "import-allowed-networks", nil, "networks that imports may read from whatever else denies them")
 	o.serving.Flags(flags, 8443)
-	flags.Var(&o.logFormat, logline.Flag, logs.Usage+"; also of the launchers and the import workers")
+	flags.Var(&o.logFormat, logline.Flag, logline.Usage+"; also of the launchers and the import workers")
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	flags.StringVar(&o.identity, "identity", defaultIdentity(), "name of this process in the leader election")
 	return cmd

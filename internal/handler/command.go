@@ -57,7 +57,7 @@ func NewCommand() *cobra.Command {
 	flags.StringVar(&o.kubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's folder")
 	flags.StringVar(&o.probeFile, "probe-file", nodeprobe.File, "what virt-launcher probe-node has found out about this node")
 	o.serving.Flags(flags, 8443)
-	flags.Var(&o.logFormat, logline.Flag, logs.Usage)
+	flags.Var(&o.logFormat, logline.Flag, logline.Usage)
 	flags.StringVar(&o.pprofAddr, "pprof-addr", "", "address of /debug/pprof; empty for none, since profiles show what others do")
 	return cmd
 }

@@ -46,7 +46,7 @@ func parse(args []string, output io.Writer) (options, error) {
 	flags.StringVar(&o.progress, "progress", ":"+strconv.Itoa(transfer.ProgressPort), "address to serve progress at")
 	flags.StringVar(&o.termination, "termination", layout.TerminationLog, "file for the result")
 	flags.IntVar(&o.awaitPort, "await-port", 0, "do nothing but wait until a worker in the same pod listens at this port")
-	flags.Var(&o.logFormat, logline.Flag, "format of the log: text or json")
+	flags.Var(&o.logFormat, logline.Flag, logline.Usage)
 	return o, flags.Parse(args)
 }
 

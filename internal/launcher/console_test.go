@@ -209,7 +209,7 @@ func TestTheReaderEndsWithALauncherWithoutAGuest(t *testing.T) {
 	log.endsWell()
 }
 
-// privateKiB is what a process costs in addition to the programs and libraries that it shares with others.
+// privateKiB is the memory of a process alone, without the programs and libraries that it shares with others.
 func privateKiB(t *testing.T, pid int) int {
 	t.Helper()
 	p, err := procfs.NewProc(pid)

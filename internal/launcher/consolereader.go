@@ -25,7 +25,7 @@ func consoleReaderMain(ctx context.Context, args []string) (int, error) {
 	flags.SetOutput(os.Stderr)
 	dir := flags.String("dir", layout.ConsoleLogDir, "folder of the FIFO")
 	cat := flags.String("cat", layout.CatBinary, "the program that copies its standard input to its standard output")
-	flags.Var(&log.format, logline.Flag, "format of the log: text or json")
+	flags.Var(&log.format, logline.Flag, logline.Usage)
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err
 	}

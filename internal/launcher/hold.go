@@ -16,7 +16,7 @@ func holdMain(ctx context.Context, args []string) (int, error) {
 	log := lineLog{w: os.Stderr}
 	flags := flag.NewFlagSet("hold", flag.ContinueOnError)
 	flags.SetOutput(os.Stderr)
-	flags.Var(&log.format, logline.Flag, "format of the log: text or json")
+	flags.Var(&log.format, logline.Flag, logline.Usage)
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err
 	}

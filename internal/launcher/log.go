@@ -31,21 +31,23 @@ type jsonLine struct {
 const ownName = "virt-launcher"
 
 func (l lineLog) printf(format string, args ...any) {
-	message, now := fmt.Sprintf(format, args...), time.Now().UTC().Format(time.RFC3339Nano)
+	message := fmt.Sprintf(format, args...)
 	if l.format == logline.JSON {
-		l.write(jsonLine{Time: now, Logger: ownName, Message: message})
+		l.writeJSON(ownName, message)
 		return
 	}
 	of := ""
 	if l.vmi != (logline.Object{}) {
 		of = fmt.Sprintf(" %s=%q", logline.VMI, l.vmi)
 	}
-	fmt.Fprintf(l.w, "%s %s: %s%s\n", now, ownName, message, of)
+	fmt.Fprintf(l.w, "%s %s: %s%s\n", now(), ownName, message, of)
 }
 
+func now() string { return time.Now().UTC().Format(time.RFC3339Nano) }
+
 // A line is one write, so that the lines of several goroutines don't mix.
-func (l lineLog) write(line jsonLine) {
-	line.Level = "INFO"
+func (l lineLog) writeJSON(logger, message string) {
+	line := jsonLine{Time: now(), Level: "INFO", Message: message, Logger: logger}
 	if l.vmi != (logline.Object{}) {
 		line.VMI = &l.vmi
 	}
@@ -84,7 +86,7 @@ func (c *childLines) Write(p []byte) (int, error) {
 			line, after = rest[:maxChildLine], rest[maxChildLine:]
 		}
 		if len(line) > 0 {
-			c.log.write(jsonLine{Time: time.Now().UTC().Format(time.RFC3339Nano), Logger: c.child, Message: string(line)})
+			c.log.writeJSON(c.child, string(line))
 		}
 		rest = after
 	}

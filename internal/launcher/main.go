@@ -47,7 +47,7 @@ func serveMain(ctx context.Context, args []string) (int, error) {
 	flags.StringVar(&config.QEMU, "qemu", config.QEMU, "QEMU's program")
 	flags.StringVar(&config.TPM, "tpm", config.TPM, "the program that emulates a TPM")
 	flags.StringVar(&config.ConsoleLog, "console-log", "", "folder of the FIFO for the guest's serial console; empty if it is not logged")
-	flags.Var(&config.LogFormat, logline.Flag, "format of the log: text or json")
+	flags.Var(&config.LogFormat, logline.Flag, logline.Usage)
 	flags.Var(&config.VMI, logline.VMI, "the guest's VMI, for the log: NAMESPACE/NAME/UID")
 	flags.StringVar(&config.TerminationLog, "termination-log", config.TerminationLog, "where to leave the last word")
 	if err := flags.Parse(args); err != nil {

@@ -29,7 +29,7 @@ func probeNodeMain(ctx context.Context, args []string) (int, error) {
 	accel := flags.String("accel", os.Getenv("DRYDOCK_ACCEL"),
 		"the only accelerator that guests may have here, kvm or tcg; the probe chooses if empty (environment DRYDOCK_ACCEL)")
 	log := lineLog{w: os.Stderr}
-	flags.Var(&log.format, logline.Flag, "format of the log: text or json")
+	flags.Var(&log.format, logline.Flag, logline.Usage)
 	stay := flags.Bool("hold", false, "stay until told to end, as a container beside virt-handler has to")
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err

@@ -18,9 +18,6 @@ import (
 	"drydock.dev/drydock/internal/contracts/logline"
 )
 
-// Usage describes the flag.
-const Usage = "format of the log: text or json"
-
 // Install makes all of the process's logging use the format: that of Drydock, controller-runtime and client-go, and of
 // the standard library. klog's verbosity is the level of both formats.
 func Install(format logline.Format) {

@@ -129,7 +129,7 @@ func TestAVMIThatIsLookedUpIsLookedUpForALineOnly(t *testing.T) {
 	}
 }
 
-// installed is what the process of TestEveryLineOfAProcessHasItsFormat does.
+// installed is the body of the process of TestEveryLineOfAProcessHasItsFormat.
 func installed(format logline.Format) {
 	Install(format)
 	VMI(ctrl.Log.WithName("loop"), instance).Info("from Drydock")

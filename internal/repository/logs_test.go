@@ -110,7 +110,7 @@ func isLogger(e ast.Expr) bool {
 	return false
 }
 
-// logFaults returns what is wrong with the log calls of a file. With carried, its loggers name their machine already.
+// logFaults returns the faults of a file's log calls. With carried, its loggers name their machine already.
 func logFaults(file *ast.File, carried bool) (faults []string) {
 	for home, names := range installers {
 		for _, name := range names {

@@ -1,7 +1,7 @@
 // Package traceexport sends spans to an OpenTelemetry collector by OTLP over gRPC, if the environment names one.
 //
-// It owns the queue and the connection. Callers never wait: what the collector does not take in time is lost, and the
-// log says so once. The package must not decide what is traced (rules/vmi/starttrace does).
+// It owns the queue and the connection. Callers never wait: traces that the collector does not take in time are lost, and the
+// log says so once. The package must not choose the spans (rules/vmi/starttrace does).
 package traceexport
 
 import (
@@ -132,7 +132,7 @@ func (e *Exporter) Run(ctx context.Context) error {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		_ = e.client.Stop(ctx) // what was not sent is lost
+		_ = e.client.Stop(ctx) // unsent traces are lost
 	}()
 	silent := false
 	for {

@@ -28,7 +28,7 @@ func awaitInConsoleLog(t *testing.T, ns, pod, want string) string {
 	return log
 }
 
-// TestASerialConsoleIsTheLogOfItsContainer shows what only kubelets and API servers can: that the guest's lines arrive by
+// TestASerialConsoleIsTheLogOfItsContainer needs real kubelets and API servers: that the guest's lines arrive by
 // `kubectl logs`, for whom, and that they go on in the pod that the guest migrates to.
 func TestASerialConsoleIsTheLogOfItsContainer(t *testing.T) {
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestASerialConsoleIsTheLogOfItsContainer(t *testing.T) {
 	g.run("yes flood | head -c 4000000 >/dev/ttyS0; echo flooded-$((40+3))")
 	g.run("sleep 3; echo after-$((40+4))")
 	log = awaitInConsoleLog(t, ns, pod, "after-44")
-	// Lines are counted with what the kubelet adds to each.
+	// Lines are counted with the kubelet's addition to each.
 	const burst, rate = 256 << 10, 32 << 10
 	if most := 2*burst + int(time.Since(began).Seconds()+1)*rate; len(log) > most {
 		t.Errorf("%d bytes of a flood are logged, more than %d", len(log), most)

@@ -7,8 +7,11 @@ import (
 	"strings"
 )
 
-// Flag is the flag of every component that sets its Format.
-const Flag = "log-format"
+// Flag is the flag of every component that sets its Format; Usage describes it.
+const (
+	Flag  = "log-format"
+	Usage = "format of the log: text or json"
+)
 
 // The keys of the VMI and of the VM that a line is about. Their values are Objects.
 const (

@@ -1,5 +1,5 @@
 // Package consolelog makes a log of a guest's serial console: bounded in size and rate, and harmless to a reader's
-// terminal. It owns what of the output is logged. It must not open a file or read a clock.
+// terminal. It owns the choice of the output that is logged. It must not open a file or read a clock.
 //
 // States of the log, and who dies when:
 //
@@ -115,7 +115,7 @@ func (l *Log) Written(n int) {
 	}
 }
 
-// text removes what acts on a terminal: escape sequences, and control characters except line breaks and tabs. Bytes that
+// text removes escape sequences, and control characters except line breaks and tabs: they act on a terminal. Bytes that
 // are not UTF-8 become U+FFFD. The zero value is at the beginning of a line.
 type text struct {
 	sequence sequence

@@ -67,7 +67,7 @@ func TestNothingActsOnATerminal(t *testing.T) {
 
 var missing = regexp.MustCompile(`\[virt-launcher: (\d+) bytes of the console are missing here: a guest may log 32 KiB a second\]\n`)
 
-// flood writes lines for a while, and returns what is logged, the bytes of the guest that it says are missing, and the
+// flood writes lines for a while, and returns the log, the bytes of the guest that it says are missing, and the
 // bytes of the guest.
 func flood(l *Log, line string, rate int, lasts time.Duration) (got []byte, lost, sent int) {
 	const tick = 10 * time.Millisecond

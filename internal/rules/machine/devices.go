@@ -75,11 +75,11 @@ func (b *builder) channels() {
 		})
 	}
 	if !isFalse(b.spec.Devices.AutoattachSerialConsole) {
+		var log []string
 		if b.in.LogConsole {
-			b.socket("char-"+serialID, layout.SerialSocket, ",logfile=/proc/self/fd/"+strconv.Itoa(layout.ConsoleLogDescriptor))
-		} else {
-			b.socket("char-"+serialID, layout.SerialSocket)
+			log = append(log, ",logfile=/proc/self/fd/"+strconv.Itoa(layout.ConsoleLogDescriptor))
 		}
+		b.socket("char-"+serialID, layout.SerialSocket, log...)
 		b.device(Properties{"driver": "isa-serial", "id": serialID, "chardev": "char-" + serialID, "index": 0})
 	}
 }

@@ -171,7 +171,7 @@ func endOf(from io.Reader, limit, atMost int) ([]byte, error) {
 	}
 }
 
-// Output returns what a command in a container prints, at most limit bytes. A command that fails, or prints more, is an error.
+// Output returns the output of a command in a container, at most limit bytes. A command that fails, or prints more, is an error.
 func (c *Client) Output(ctx context.Context, namespace, pod, container string, limit int, command ...string) ([]byte, error) {
 	target, err := c.streamURL([]string{"/api/v1/namespaces", namespace, "pods", pod, "exec"})
 	if err != nil {

@@ -1,4 +1,4 @@
-// Package describe holds virtctl describe: one page in words about a machine. It reads the VM, its VMI and what belongs to them,
+// Package describe holds virtctl describe: one page in words about a machine. It reads the VM, its VMI and their objects,
 // and reports their conditions; it must not decide or change anything.
 package describe
 
@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/rules/object/objectevent"
 	"drydock.dev/drydock/internal/virtctl/client"
 	"drydock.dev/drydock/internal/virtctl/env"
+	"drydock.dev/drydock/internal/virtctl/obstacle"
 )
 
 // NewCommand returns the command.
@@ -68,30 +69,30 @@ func show(ctx context.Context, e *env.Env, isVM bool, name string) error {
 	return err
 }
 
-// read reads what belongs to the machine. What the user may not read is missing.
+// read reads the machine's migrations, snapshots and events. Those that the user may not read are missing.
 func (f *facts) read(ctx context.Context, c *client.Client, namespace, name string) error {
 	var err error
-	if f.migrations, err = c.Migrations(ctx, namespace, name); f.lacks("migrations", &err) != nil {
+	if f.migrations, err = c.Migrations(ctx, namespace, name); f.lacks("migrations", err) != nil {
 		return fmt.Errorf("reading the migrations of %s: %w", name, err)
 	}
-	if err := f.readSnapshots(ctx, c, namespace, name); f.lacks("snapshots", &err) != nil {
+	if err := f.readSnapshots(ctx, c, namespace, name); f.lacks("snapshots", err) != nil {
 		return fmt.Errorf("reading the snapshots of %s: %w", name, err)
 	}
 	for _, uid := range f.uids() {
-		if err := f.readEvents(ctx, c, namespace, uid); f.lacks("events", &err) != nil {
+		if err := f.readEvents(ctx, c, namespace, uid); f.lacks("events", err) != nil {
 			return fmt.Errorf("reading the events of %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-// lacks takes note of what the user may not read, or the cluster does not have, and returns any other error.
-func (f *facts) lacks(what string, err *error) error {
-	if *err == nil || !apierrors.IsForbidden(*err) && !apierrors.IsNotFound(*err) {
-		return *err
+// lacks notes objects that the user may not read, or that the cluster does not have, and returns any other error.
+func (f *facts) lacks(objects string, err error) error {
+	if err == nil || !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return err
 	}
-	if apierrors.IsForbidden(*err) && !slices.Contains(f.missing, what) {
-		f.missing = append(f.missing, what)
+	if apierrors.IsForbidden(err) && !slices.Contains(f.missing, objects) {
+		f.missing = append(f.missing, objects)
 	}
 	return nil
 }
@@ -128,7 +129,7 @@ func (f *facts) readEvents(ctx context.Context, c *client.Client, namespace stri
 	return c.EachObject(ctx, list, func(o *unstructured.Unstructured) bool {
 		var event corev1.Event
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &event) == nil && event.InvolvedObject.UID == uid {
-			f.news = newest(append(f.news, news{objectevent.LastOccurrence(&event), sentence(strings.ToLower(event.InvolvedObject.Kind)+" "+event.InvolvedObject.Name, event.Reason, event.Message)}))
+			f.news = newest(append(f.news, news{objectevent.LastOccurrence(&event), obstacle.Sentence(strings.ToLower(event.InvolvedObject.Kind)+" "+event.InvolvedObject.Name, event.Reason, event.Message)}))
 		}
 		return true
 	})

@@ -48,10 +48,6 @@ func newest(list []news) []news {
 	return list[:min(len(list), maxNews)]
 }
 
-func sentence(parts ...string) string {
-	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ": ")
-}
-
 // page returns the text for a terminal.
 func (f *facts) page() string {
 	var text strings.Builder
@@ -110,7 +106,7 @@ func (f *facts) title() string {
 		status := cmp.Or(string(f.vm.Status.PrintableStatus), "not seen by virt-controller yet")
 		return fmt.Sprintf("VM %s/%s: %s", f.vm.Namespace, f.vm.Name, status) + f.made(f.vm.CreationTimestamp.Time)
 	}
-	return sentence(fmt.Sprintf("VMI %s/%s", f.vmi.Namespace, f.vmi.Name), string(cmp.Or(f.vmi.Status.Phase, v1.Pending)), f.vmi.Status.Reason)
+	return obstacle.Sentence(fmt.Sprintf("VMI %s/%s", f.vmi.Namespace, f.vmi.Name), string(cmp.Or(f.vmi.Status.Phase, v1.Pending)), f.vmi.Status.Reason)
 }
 
 func (f *facts) place() string {
@@ -280,7 +276,7 @@ func (f *facts) migration() string {
 			parts = append(parts, c.Message)
 		}
 	}
-	return sentence(parts...) + f.made(last.CreationTimestamp.Time)
+	return obstacle.Sentence(parts...) + f.made(last.CreationTimestamp.Time)
 }
 
 func (f *facts) pending() [][]string {
@@ -312,7 +308,7 @@ func (f *facts) disks() [][]string {
 	return rows
 }
 
-// source names a volume's source. What is in it is nobody else's business.
+// source names a volume's source, without its content.
 func source(s *v1.VolumeSource) string {
 	if claim := volumeclaim.Name(s); claim != "" {
 		switch {
@@ -354,7 +350,7 @@ func (f *facts) volumeState(s *v1.VolumeStatus) string {
 		}
 	}
 	if s.HotplugVolume != nil {
-		parts = append(parts, "plugged: "+sentence(string(s.Phase), s.Message))
+		parts = append(parts, "plugged: "+obstacle.Sentence(string(s.Phase), s.Message))
 	}
 	return strings.Join(slices.DeleteFunc(parts, func(part string) bool { return part == "" }), ", ")
 }
@@ -409,7 +405,7 @@ func (f *facts) snapshotRows() [][]string {
 		if s.Status != nil {
 			state = string(s.Status.Phase)
 			if s.Status.Error != nil && s.Status.Error.Message != nil {
-				state = sentence(state, *s.Status.Error.Message)
+				state = obstacle.Sentence(state, *s.Status.Error.Message)
 			}
 		}
 		rows = append(rows, []string{s.Name, state, f.age(s.CreationTimestamp.Time) + " ago"})
@@ -422,7 +418,7 @@ func (f *facts) last() [][]string {
 	all := slices.Clone(f.news)
 	for _, c := range f.conditions() {
 		if !c.Since.IsZero() {
-			all = append(all, news{c.Since, sentence("condition "+c.Type+" is "+c.Status, c.Says())})
+			all = append(all, news{c.Since, obstacle.Sentence("condition "+c.Type+" is "+c.Status, c.Says())})
 		}
 	}
 	var rows [][]string

@@ -172,7 +172,7 @@ func TestWhereAMachineIsAndWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// TestNothingOfTheClusterReachesTheTerminalRaw puts what a terminal obeys into every text.
+// TestNothingOfTheClusterReachesTheTerminalRaw puts control sequences into every text.
 func TestNothingOfTheClusterReachesTheTerminalRaw(t *testing.T) {
 	const hostile = "\x1b[2J\u202e\r\n\tx\x07\u200b"
 	f := running(t)

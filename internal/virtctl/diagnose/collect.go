@@ -32,10 +32,10 @@ const (
 	maxTime  = 10 * time.Minute
 )
 
-// errLate is the cause of a context that ends after maxTime: what there is by then is written.
+// errLate is the cause of a context that ends after maxTime: the diagnosis is written as it is then.
 var errLate = errors.New("the diagnosis takes too long")
 
-// collector reads a cluster, and writes what may leave it.
+// collector reads a cluster, and writes the parts that may leave it.
 type collector struct {
 	c     *client.Client
 	out   archive.Writer
@@ -52,7 +52,7 @@ type collector struct {
 	learned  bool
 	yield    func(findings.Object) bool
 	machines []guest
-	// objects and logs count; missing says what could not be collected.
+	// objects and logs count; missing names the gaps.
 	objects, logs int
 	missing       []string
 	// unsaid counts sentences beyond the bound.
@@ -67,13 +67,13 @@ func newCollector(from *client.Client, out archive.Writer, vm, own string) *coll
 	return &collector{c: from, out: out, rules: redact.New(), scope: newScope(vm), home: "kubevirt", own: own, nodes: map[string]bool{}}
 }
 
-// What could not be collected is said in so many sentences, of so many characters.
+// Bounds of the gaps: the sentences, and the characters of each.
 const (
 	maxMissing  = 100
 	maxSentence = 500
 )
 
-// miss notes what could not be collected, each sentence once.
+// miss notes a gap, each sentence once.
 func (c *collector) miss(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	switch {
@@ -85,7 +85,7 @@ func (c *collector) miss(format string, args ...any) {
 	}
 }
 
-// sentences returns what could not be collected. An answer of a server or of a program may be in it.
+// sentences returns the gaps. An answer of a server or of a program may be in it.
 func (c *collector) sentences() []string {
 	gaps := c.rules.Gaps()
 	out := make([]string, 0, len(gaps)+len(c.missing))
@@ -212,9 +212,9 @@ func (c *collector) list(ctx context.Context, k *kind, list client.List) error {
 	count := 0
 	var failed error
 	err := c.c.EachObject(ctx, list, func(u *unstructured.Unstructured) bool {
-		o := object{u}
+		o := object{Kind: k.name(), Unstructured: u}
 		if u.GetKind() == "" {
-			u.SetKind(kindOf(k.resource))
+			u.SetKind(singular[k.resource])
 			u.SetAPIVersion(k.gvr().GroupVersion().String())
 		}
 		if c.scope.seen[string(u.GetUID())] {
@@ -293,7 +293,7 @@ func (c *collector) write(w waiting, yield func(findings.Object) bool) error {
 		return &writeError{err}
 	}
 	c.objects++
-	if !yield(findings.Object{Kind: w.kind, Unstructured: &unstructured.Unstructured{Object: left}}) {
+	if !yield(object{Kind: w.kind, Unstructured: &unstructured.Unstructured{Object: left}}) {
 		return context.Canceled
 	}
 	return nil
@@ -322,7 +322,7 @@ func (c *collector) path(k *kind, o object) []string {
 	}
 }
 
-// note remembers what is read after the objects.
+// note remembers the pods and the guests that are asked after the objects are read.
 func (c *collector) note(k *kind, o object) {
 	switch k.name() {
 	case "kubevirts.kubevirt.io":
@@ -330,14 +330,12 @@ func (c *collector) note(k *kind, o object) {
 	case "pods":
 		c.notePod(o)
 	case "virtualmachineinstances.kubevirt.io":
-		c.nodes[o.text("status", "nodeName")] = true
+		c.nodes[o.Text("status", "nodeName")] = true
 		c.noteGuest(o)
 	}
 }
 
-// kindOf returns the kind of Kubernetes's resources, which are in lists without it.
-func kindOf(resource string) string { return singular[resource] }
-
+// singular has the kinds of Kubernetes's resources, which are in lists without it.
 var singular = map[string]string{
 	"apiservices": "APIService", "controllerrevisions": "ControllerRevision", "daemonsets": "DaemonSet", "deployments": "Deployment",
 	"events": "Event", "leases": "Lease", "limitranges": "LimitRange", "namespaces": "Namespace", "nodes": "Node",
@@ -365,7 +363,7 @@ func (c *collector) authorities(ctx context.Context) bool {
 		c.miss("the authorities in ConfigMap %s/%s: %v", c.home, authoritiesName, err)
 		return true
 	}
-	o := object{&unstructured.Unstructured{Object: map[string]any{"authorities": newest(config.Data)}}}
+	o := object{Unstructured: &unstructured.Unstructured{Object: map[string]any{"authorities": newest(config.Data)}}}
 	o.SetName(authoritiesName)
 	o.SetNamespace(c.home)
 	if err := c.put(&kind{group: "diagnose.drydock.dev", resource: "authorities"}, o); err != nil {

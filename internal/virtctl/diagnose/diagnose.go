@@ -1,6 +1,6 @@
-// Package diagnose holds virtctl adm diagnose: it collects the objects and logs that a maintainer asks for, and says in words
-// what is wrong in them. Package redact decides what may leave the cluster, findings what is wrong, archive how it is written;
-// this package only reads. It must not change anything in a cluster, and must not read a Secret.
+// Package diagnose holds virtctl adm diagnose: it collects the objects and logs that a maintainer asks for, and names the
+// faults in them. Package redact decides which values may leave the cluster, findings which faults there are, archive how
+// the files are written; this package only reads. It must not change anything in a cluster, and must not read a Secret.
 package diagnose
 
 import (
@@ -130,18 +130,8 @@ func command(program string, flags *pflag.FlagSet) string {
 	words := []string{program, "adm diagnose"}
 	flags.Visit(func(f *pflag.Flag) {
 		if slices.Contains(repeated, f.Name) {
-			words = append(words, "--"+f.Name+"="+quoted(f.Value.String()))
+			words = append(words, "--"+f.Name+"="+env.ShellWord(f.Value.String()))
 		}
 	})
 	return strings.Join(words, " ")
-}
-
-// quoted returns a word for a shell.
-func quoted(word string) string {
-	if word != "" && !strings.ContainsFunc(word, func(r rune) bool {
-		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("./_-:@=", r)
-	}) {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }

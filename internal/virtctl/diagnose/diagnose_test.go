@@ -19,7 +19,7 @@ import (
 
 func read(t *testing.T, text string) object {
 	t.Helper()
-	o := object{&unstructured.Unstructured{}}
+	o := object{Unstructured: &unstructured.Unstructured{}}
 	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ var ofTheInstallation = []kind{
 	{group: "apps", version: "v1", resource: "daemonsets", place: atHome, labels: component},
 	{group: "coordination.k8s.io", version: "v1", resource: "leases", place: atHome},
 	{group: "coordination.k8s.io", version: "v1", resource: "leases", namespace: "kube-node-lease"},
-	{group: "apiregistration.k8s.io", version: "v1", resource: "apiservices", place: inCluster, wants: func(_ *scope, o object) bool { return strings.HasSuffix(o.text("spec", "group"), kubeVirtGroup) }},
+	{group: "apiregistration.k8s.io", version: "v1", resource: "apiservices", place: inCluster, wants: func(_ *scope, o object) bool { return strings.HasSuffix(o.Text("spec", "group"), kubeVirtGroup) }},
 	{version: "v1", resource: "nodes", place: inCluster},
 	{group: cdiGroup, version: "v1beta1", resource: "cdis", place: inCluster},
 	{group: cdiGroup, version: "v1beta1", resource: "storageprofiles", place: inCluster},
@@ -82,7 +82,7 @@ var ofTheInstallation = []kind{
 var ofTenants = []kind{
 	{group: kubeVirtGroup, version: "v1", resource: "virtualmachines", place: withTenants, wants: (*scope).isMachine},
 	{group: kubeVirtGroup, version: "v1", resource: "virtualmachineinstances", place: withTenants, wants: (*scope).isMachine},
-	{group: kubeVirtGroup, version: "v1", resource: "virtualmachineinstancereplicasets", place: withTenants, wants: (*scope).isOwner},
+	{group: kubeVirtGroup, version: "v1", resource: "virtualmachineinstancereplicasets", place: withTenants, wants: (*scope).everything},
 	{group: kubeVirtGroup, version: "v1", resource: "virtualmachineinstancemigrations", place: withTenants, wants: names("spec", "vmiName")},
 	{group: cdiGroup, version: "v1beta1", resource: "datavolumes", place: withTenants, wants: (*scope).isClaim},
 	{group: cdiGroup, version: "v1beta1", resource: "datasources", place: withTenants, wants: (*scope).everything},

@@ -16,7 +16,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/client"
 )
 
-// Bounds of what is read besides objects, in bytes and in numbers.
+// Bounds of logs, pods and guests, in bytes and in numbers.
 const (
 	maxLog        = 4 << 20 // of one container; only its end is read
 	maxPods       = 100     // of guests, whose logs are read
@@ -111,12 +111,11 @@ func arguments(text []byte) ([]string, error) {
 type guest struct{ namespace, name string }
 
 func (c *collector) noteGuest(o object) {
-	if o.text("status", "phase") != "Running" || c.scope.vm == "" && len(c.machines) >= maxGuests {
+	if o.Text("status", "phase") != "Running" || c.scope.vm == "" && len(c.machines) >= maxGuests {
 		return
 	}
-	for _, condition := range o.list("status", "conditions") {
-		of, _ := condition.(map[string]any)
-		if of["type"] == "AgentConnected" && of["status"] == "True" {
+	for _, condition := range o.List("status", "conditions") {
+		if condition["type"] == "AgentConnected" && condition["status"] == "True" {
 			c.machines = append(c.machines, guest{o.GetNamespace(), o.GetName()})
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/env"
 )
 
-// page is what the user reads, and the file diagnosis.txt.
+// page is the text for the user, and the file diagnosis.txt.
 type page struct {
 	found         []findings.Finding
 	missing       []string

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/virtctl/diagnose/findings"
 )
 
 // loggedPod is a pod whose logs are read.
@@ -28,23 +29,22 @@ var ofGuests = []string{layout.LauncherApp, layout.AttachmentApp, "virt-importer
 func (c *collector) notePod(o object) {
 	app := o.GetLabels()[component]
 	allowed := logged[app]
-	if len(allowed) == 0 || o.text("status", "phase") == "Pending" && app != layout.LauncherApp {
+	if len(allowed) == 0 || o.Text("status", "phase") == "Pending" && app != layout.LauncherApp {
 		return
 	}
 	p := loggedPod{
-		pod: &unstructured.Unstructured{Object: map[string]any{}}, restarted: map[string]bool{}, node: o.text("spec", "nodeName"), isReady: true,
+		pod: &unstructured.Unstructured{Object: map[string]any{}}, restarted: map[string]bool{}, node: o.Text("spec", "nodeName"), isReady: true,
 		isGuests: o.GetNamespace() != c.home || slices.Contains(ofGuests, app),
 	}
 	p.pod.SetName(o.GetName())
 	p.pod.SetNamespace(o.GetNamespace())
 	started := map[string]bool{}
-	for _, status := range o.list("status", "containerStatuses") {
-		of, _ := status.(map[string]any)
-		name, _, _ := unstructured.NestedString(of, "name")
-		_, waits, _ := unstructured.NestedMap(of, "state", "waiting")
-		count, _, _ := unstructured.NestedInt64(of, "restartCount")
+	for _, status := range o.List("status", "containerStatuses") {
+		name := findings.TextOf(status, "name")
+		_, waits, _ := unstructured.NestedMap(status, "state", "waiting")
+		count, _, _ := unstructured.NestedInt64(status, "restartCount")
 		started[name], p.restarted[name] = !waits || count > 0, count > 0
-		p.isReady = p.isReady && of["ready"] == true
+		p.isReady = p.isReady && status["ready"] == true
 	}
 	for _, name := range allowed {
 		if started[name] {

@@ -3,27 +3,16 @@ package diagnose
 import (
 	"slices"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/virtctl/diagnose/findings"
 )
 
 // object is an object as the API server has it.
-type object struct{ *unstructured.Unstructured }
-
-func (o object) text(path ...string) string {
-	text, _, _ := unstructured.NestedString(o.Object, path...)
-	return text
-}
-
-func (o object) list(path ...string) []any {
-	list, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
-	objects, _ := list.([]any)
-	return objects
-}
+type object = findings.Object
 
 // scope knows which objects belong to the diagnosis. It grows with the objects, which come in the order of the kinds.
 type scope struct {
@@ -46,7 +35,7 @@ func (s *scope) add(kind string, o object) {
 	switch kind {
 	case "virtualmachines.kubevirt.io":
 		s.addMachine(o, "spec", "template", "spec")
-		for _, dv := range o.list("spec", "dataVolumeTemplates") {
+		for _, dv := range o.List("spec", "dataVolumeTemplates") {
 			s.addName(s.claims, o, dv, "metadata", "name")
 		}
 		for _, of := range []string{"instancetype", "preference"} {
@@ -54,7 +43,7 @@ func (s *scope) add(kind string, o object) {
 		}
 	case "virtualmachineinstances.kubevirt.io":
 		s.addMachine(o, "spec")
-		for _, v := range o.list("status", "volumeStatus") {
+		for _, v := range o.List("status", "volumeStatus") {
 			s.addName(s.claims, o, v, "persistentVolumeClaimInfo", "claimName")
 		}
 	case "datavolumes.cdi.kubevirt.io":
@@ -65,10 +54,9 @@ func (s *scope) add(kind string, o object) {
 func (s *scope) addMachine(o object, spec ...string) {
 	s.machines[[2]string{o.GetNamespace(), o.GetName()}] = true
 	s.namespaces[o.GetNamespace()] = true
-	for _, v := range o.list(append(slices.Clone(spec), "volumes")...) {
-		of, _ := v.(map[string]any)
+	for _, v := range o.List(append(slices.Clone(spec), "volumes")...) {
 		var source v1.VolumeSource
-		if runtime.DefaultUnstructuredConverter.FromUnstructured(of, &source) != nil {
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(v, &source) != nil {
 			continue
 		}
 		if name := volumeclaim.Name(&source); name != "" {
@@ -77,9 +65,8 @@ func (s *scope) addMachine(o object, spec ...string) {
 	}
 }
 
-func (s *scope) addName(to map[[2]string]bool, o object, in any, path ...string) {
-	of, _ := in.(map[string]any)
-	if name, _, _ := unstructured.NestedString(of, path...); name != "" {
+func (s *scope) addName(to map[[2]string]bool, o object, in map[string]any, path ...string) {
+	if name := findings.TextOf(in, path...); name != "" {
 		to[[2]string{o.GetNamespace(), name}] = true
 	}
 }
@@ -90,15 +77,12 @@ func (s *scope) isMachine(o object) bool { return s.vm == "" || o.GetName() == s
 
 // names is for kinds that name their machine.
 func names(path ...string) func(*scope, object) bool {
-	return func(s *scope, o object) bool { return s.vm == "" || o.text(path...) == s.vm }
+	return func(s *scope, o object) bool { return s.vm == "" || o.Text(path...) == s.vm }
 }
 
 func (s *scope) isClone(o object) bool {
-	return s.vm == "" || o.text("spec", "source", "name") == s.vm || o.text("spec", "target", "name") == s.vm
+	return s.vm == "" || o.Text("spec", "source", "name") == s.vm || o.Text("spec", "target", "name") == s.vm
 }
-
-// isOwner is for replica sets. A VM is none's.
-func (s *scope) isOwner(object) bool { return s.vm == "" }
 
 func (s *scope) isClaim(o object) bool {
 	return s.claims[[2]string{o.GetNamespace(), o.GetName()}] || s.vm == "" && o.GetKind() == "DataVolume"
@@ -115,11 +99,11 @@ func (s *scope) isType(o object) bool {
 }
 
 func (s *scope) isVolume(o object) bool {
-	return s.claims[[2]string{o.text("spec", "claimRef", "namespace"), o.text("spec", "claimRef", "name")}]
+	return s.claims[[2]string{o.Text("spec", "claimRef", "namespace"), o.Text("spec", "claimRef", "name")}]
 }
 
 func (s *scope) isVolumeSnapshot(o object) bool {
-	return s.claims[[2]string{o.GetNamespace(), o.text("spec", "source", "persistentVolumeClaimName")}]
+	return s.claims[[2]string{o.GetNamespace(), o.Text("spec", "source", "persistentVolumeClaimName")}]
 }
 
 func (s *scope) isPod(o object) bool {
@@ -128,19 +112,16 @@ func (s *scope) isPod(o object) bool {
 }
 
 func (s *scope) mounts(o object) bool {
-	return slices.ContainsFunc(o.list("spec", "volumes"), func(v any) bool {
-		of, _ := v.(map[string]any)
-		claim, _, _ := unstructured.NestedString(of, "persistentVolumeClaim", "claimName")
+	return slices.ContainsFunc(o.List("spec", "volumes"), func(v map[string]any) bool {
+		claim := findings.TextOf(v, "persistentVolumeClaim", "claimName")
 		return claim != "" && s.claims[[2]string{o.GetNamespace(), claim}]
 	})
 }
 
 // isOwned reports whether an object's owner was collected.
 func (s *scope) isOwned(o object) bool {
-	return slices.ContainsFunc(o.list("metadata", "ownerReferences"), func(owner any) bool {
-		of, _ := owner.(map[string]any)
-		uid, _, _ := unstructured.NestedString(of, "uid")
-		return s.seen[uid]
+	return slices.ContainsFunc(o.List("metadata", "ownerReferences"), func(owner map[string]any) bool {
+		return s.seen[findings.TextOf(owner, "uid")]
 	})
 }
 
@@ -148,6 +129,6 @@ func (s *scope) isInNamespace(o object) bool { return s.namespaces[o.GetNamespac
 
 // isEvent reports whether an event is about an object that was collected. Events of nodes have the name as UID.
 func (s *scope) isEvent(o object) bool {
-	uid := o.text("involvedObject", "uid")
-	return uid != "" && s.seen[uid] || o.text("involvedObject", "kind") == "Node" && o.text("involvedObject", "name") == uid && uid != ""
+	uid := o.Text("involvedObject", "uid")
+	return uid != "" && s.seen[uid] || o.Text("involvedObject", "kind") == "Node" && o.Text("involvedObject", "name") == uid && uid != ""
 }

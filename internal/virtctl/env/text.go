@@ -21,3 +21,14 @@ func OneOf(flag, value string, allowed ...string) (string, error) {
 	}
 	return "", fmt.Errorf("--%s must be one of %s, not %q", flag, strings.Join(allowed, ", "), value)
 }
+
+// withoutMeaning are the characters that every shell takes as they are.
+const withoutMeaning = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%"
+
+// ShellWord returns a text as one word of a shell's command.
+func ShellWord(text string) string {
+	if text != "" && strings.Trim(text, withoutMeaning) == "" {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+}

@@ -1,9 +1,10 @@
-// Package obstacle finds the condition of a machine that says what it waits for. The condition's writer has decided; this
+// Package obstacle finds the condition of a machine that names its obstacle. The condition's writer has decided; this
 // package only chooses the most precise one. It is pure.
 package obstacle
 
 import (
 	"cmp"
+	"strings"
 	"time"
 )
 
@@ -30,7 +31,7 @@ var order = []struct{ kind, status string }{
 	{"Ready", unknown},
 }
 
-// Of returns the condition that says what a VM or VMI waits for, nil if none does.
+// Of returns the condition that names the obstacle of a VM or VMI, nil if none does.
 func Of(conditions []Condition) *Condition {
 	for _, o := range order {
 		for i := range conditions {
@@ -44,3 +45,14 @@ func Of(conditions []Condition) *Condition {
 
 // Says returns the condition's message, or its reason.
 func (c *Condition) Says() string { return cmp.Or(c.Message, c.Reason) }
+
+// Sentence joins the parts that are not empty, as in REASON: MESSAGE.
+func Sentence(parts ...string) string {
+	var said []string
+	for _, part := range parts {
+		if part != "" {
+			said = append(said, part)
+		}
+	}
+	return strings.Join(said, ": ")
+}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"drydock.dev/drydock/internal/virtctl/env"
 	"drydock.dev/drydock/internal/virtctl/target"
 )
 
@@ -15,19 +16,9 @@ func proxyCommand(executable string, global []string, t target.Target, port uint
 	words := append([]string{executable, "port-forward", "--stdio=true"}, global...)
 	words = append(words, t.String(), strconv.Itoa(int(port)))
 	for i, word := range words {
-		words[i] = strings.ReplaceAll(quote(word), "%", "%%")
+		words[i] = strings.ReplaceAll(env.ShellWord(word), "%", "%%")
 	}
 	return strings.Join(words, " ")
-}
-
-// plain are the characters without a meaning in any shell.
-const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+:,./@%"
-
-func quote(word string) string {
-	if word != "" && strings.Trim(word, plain) == "" {
-		return word
-	}
-	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // The proxy must use the same cluster and user.

@@ -3,7 +3,6 @@ package starttrace
 import (
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/types"
 )
@@ -97,14 +96,7 @@ func (b *builder) span(name string, at Interval) Span {
 
 func bounded(value string) string {
 	value = strings.ToValidUTF8(value, "")
-	if len(value) <= maxValue {
-		return value
-	}
-	value = value[:maxValue]
-	for !utf8.ValidString(value) {
-		value = value[:len(value)-1]
-	}
-	return value
+	return strings.ToValidUTF8(value[:min(len(value), maxValue)], "")
 }
 
 // others returns the stages until virt-launcher is connected, which follow each other. Each ends when its successor

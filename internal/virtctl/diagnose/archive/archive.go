@@ -1,5 +1,5 @@
 // Package archive writes the files of a diagnosis, into a new folder or into a compressed tar file. It owns their names:
-// no name of an object can lead out of the folder. It must not know what is in a file.
+// no name of an object can lead out of the folder. It must not know the files' content.
 package archive
 
 import (
@@ -19,7 +19,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// Only the user may read what a diagnosis says of a cluster.
+// Only the user may read a diagnosis.
 const (
 	fileMode   fs.FileMode = 0o600
 	folderMode fs.FileMode = 0o700
@@ -139,7 +139,7 @@ func (f *folder) Add(content []byte, elements ...string) error {
 
 func (f *folder) Close() error { return f.root.Close() }
 
-// A folder that was there before keeps what others have written into it.
+// A folder that was there before keeps the files of others.
 func (f *folder) Discard() {
 	for _, at := range f.added {
 		_ = f.root.Remove(at)

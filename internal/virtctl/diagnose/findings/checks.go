@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,6 +74,9 @@ var ofStorage = []check{
 	{name: "clone waits", kinds: []string{"virtualmachineclones.clone.kubevirt.io"}, find: operationWaits},
 }
 
+// pending is the phase of an object that nobody has seen yet.
+const pending = "Pending"
+
 func plural(number int, one, many string) string {
 	if number == 1 {
 		return "1 " + one
@@ -118,7 +122,7 @@ func nobodyLeads(o *Object, now time.Time) []said {
 	if renewed.IsZero() || !isSlow(until, now) {
 		return nil
 	}
-	return says(renewed, "it is not renewed; its last holder is "+o.text("spec", "holderIdentity"))
+	return says(renewed, "it is not renewed; its last holder is "+o.Text("spec", "holderIdentity"))
 }
 
 // soon is how long an authority must still be valid, or a twentieth of its whole time.
@@ -126,8 +130,8 @@ const soon = 7 * 24 * time.Hour
 
 func nearEnd(o *Object, now time.Time) []said {
 	var list []said
-	for _, a := range o.list("authorities") {
-		begin, end := parseTime(str(a, "notBefore")), parseTime(str(a, "notAfter"))
+	for _, a := range o.List("authorities") {
+		begin, end := parseTime(TextOf(a, "notBefore")), parseTime(TextOf(a, "notAfter"))
 		if left := end.Sub(now); left > min(soon, end.Sub(begin)/20) {
 			continue
 		}
@@ -135,7 +139,7 @@ func nearEnd(o *Object, now time.Time) []said {
 		if end.Before(now) {
 			verb = "has ended"
 		}
-		list = append(list, said{fmt.Sprintf("%s %s on %s", str(a, "entry"), verb, end.UTC().Format(time.DateTime)), time.Time{}})
+		list = append(list, said{fmt.Sprintf("%s %s on %s", TextOf(a, "entry"), verb, end.UTC().Format(time.DateTime)), time.Time{}})
 	}
 	return list
 }
@@ -154,25 +158,25 @@ func noDevices(o *Object, _ time.Time) []said {
 	if o.GetLabels()[v1.NodeSchedulable] != "true" || o.condition("Ready", isTrue) == nil {
 		return nil
 	}
-	if given := o.text("status", "allocatable", layout.ResourceTUN); given != "" && given != "0" {
+	if given := o.Text("status", "allocatable", layout.ResourceTUN); given != "" && given != "0" {
 		return nil
 	}
 	return says(time.Time{}, "it has the label "+v1.NodeSchedulable+", and no "+layout.ResourceTUN+" to give: virt-handler is not there")
 }
 
 func containers(o *Object) []map[string]any {
-	return slices.Concat(o.list("status", "initContainerStatuses"), o.list("status", "containerStatuses"))
+	return slices.Concat(o.List("status", "initContainerStatuses"), o.List("status", "containerStatuses"))
 }
 
 func containerWaits(o *Object, _ time.Time) []said {
 	var list []said
 	for _, c := range containers(o) {
-		reason := str(c, "state", "waiting", "reason")
+		reason := TextOf(c, "state", "waiting", "reason")
 		switch reason {
 		case "", "ContainerCreating", "PodInitializing":
 			continue
 		}
-		list = append(list, says(time.Time{}, "container "+str(c, "name"), reason, str(c, "state", "waiting", "message"))...)
+		list = append(list, says(time.Time{}, "container "+TextOf(c, "name"), reason, TextOf(c, "state", "waiting", "message"))...)
 	}
 	return list
 }
@@ -183,13 +187,13 @@ const lately = time.Hour
 func containerRestarts(o *Object, now time.Time) []said {
 	var list []said
 	for _, c := range containers(o) {
-		ended := parseTime(str(c, "lastState", "terminated", "finishedAt"))
+		ended := parseTime(TextOf(c, "lastState", "terminated", "finishedAt"))
 		if ended.IsZero() || now.Sub(ended) > lately {
 			continue
 		}
 		count, _ := c["restartCount"].(int64)
-		list = append(list, says(ended, fmt.Sprintf("container %s has been restarted (%s)", str(c, "name"), plural(int(count), "time", "times")),
-			str(c, "lastState", "terminated", "reason"), str(c, "lastState", "terminated", "message"))...)
+		list = append(list, says(ended, fmt.Sprintf("container %s has been restarted (%s)", TextOf(c, "name"), plural(int(count), "time", "times")),
+			TextOf(c, "lastState", "terminated", "reason"), TextOf(c, "lastState", "terminated", "message"))...)
 	}
 	return list
 }
@@ -234,14 +238,14 @@ func nodeLost(o *Object, _ time.Time) []said {
 	return nil
 }
 
-// A VM in one of these statuses has what it wants.
+// A VM in one of these statuses is as its owner wants it.
 var settled = []string{"", "Running", "Paused", "Migrating", "Stopped", "Maintenance"}
 
 // A VM passes these on its way.
 var passing = []string{"Provisioning", "Starting", "Stopping", "Terminating", "WaitingForVolumeBinding", "WaitingForReceiver"}
 
 func vmWaits(o *Object, now time.Time) []said {
-	status, conditions := o.text("status", "printableStatus"), o.conditions()
+	status, conditions := o.Text("status", "printableStatus"), o.conditions()
 	why := obstacle.Of(conditions)
 	if slices.Contains(settled, status) && (o.condition("Failure", isTrue) == nil || status == "Running") {
 		return nil
@@ -261,18 +265,18 @@ func vmWaits(o *Object, now time.Time) []said {
 		return nil
 	}
 	if status == "Terminating" {
-		text = sentence("it has the finalizers "+strings.Join(o.GetFinalizers(), ", "), text)
+		text = obstacle.Sentence("it has the finalizers "+strings.Join(o.GetFinalizers(), ", "), text)
 	}
 	return says(since, status, text)
 }
 
 func isOwned(o *Object) bool {
-	return slices.ContainsFunc(o.list("metadata", "ownerReferences"), func(owner map[string]any) bool { return str(owner, "kind") == "VirtualMachine" })
+	return slices.ContainsFunc(o.List("metadata", "ownerReferences"), func(owner map[string]any) bool { return TextOf(owner, "kind") == "VirtualMachine" })
 }
 
 // A VM has its VMI's conditions, so that only a VMI without one speaks for itself.
 func vmiWaits(o *Object, now time.Time) []said {
-	phase := o.text("status", "phase")
+	phase := o.Text("status", "phase")
 	if isOwned(o) || slices.Contains([]string{"Running", "Succeeded", "Failed"}, phase) {
 		return nil
 	}
@@ -283,39 +287,32 @@ func vmiWaits(o *Object, now time.Time) []said {
 	if !isSlow(since, now) {
 		return nil
 	}
-	return says(since, "it is "+phaseOr(phase), text)
-}
-
-func phaseOr(phase string) string {
-	if phase == "" {
-		return "Pending"
-	}
-	return phase
+	return says(since, "it is "+cmp.Or(phase, pending), text)
 }
 
 func vmiFailed(o *Object, _ time.Time) []said {
-	if o.text("status", "phase") != "Failed" {
+	if o.Text("status", "phase") != "Failed" {
 		return nil
 	}
 	text := ""
 	if c := o.condition("Ready", isFalse); c != nil {
 		text = c.Message
 	}
-	return says(phaseSince(o), o.text("status", "reason"), text)
+	return says(phaseSince(o), o.Text("status", "reason"), text)
 }
 
 func phaseSince(o *Object) time.Time {
-	phase := o.text("status", "phase")
-	for _, t := range o.list("status", "phaseTransitionTimestamps") {
-		if str(t, "phase") == phase {
-			return parseTime(str(t, "phaseTransitionTimestamp"))
+	phase := o.Text("status", "phase")
+	for _, t := range o.List("status", "phaseTransitionTimestamps") {
+		if TextOf(t, "phase") == phase {
+			return parseTime(TextOf(t, "phaseTransitionTimestamp"))
 		}
 	}
 	return o.GetCreationTimestamp().Time
 }
 
 func notSynchronized(o *Object, _ time.Time) []said {
-	if c := o.condition("Synchronized", isFalse); c != nil && o.text("status", "phase") == "Running" {
+	if c := o.condition("Synchronized", isFalse); c != nil && o.Text("status", "phase") == "Running" {
 		return says(c.Since, c.Reason, c.Message)
 	}
 	return nil
@@ -329,22 +326,22 @@ func credentialsFail(o *Object, _ time.Time) []said {
 }
 
 func volumeWaits(o *Object, now time.Time) []said {
-	if o.text("status", "phase") != "Running" {
+	if o.Text("status", "phase") != "Running" {
 		return nil
 	}
 	var list []said
-	for _, v := range o.list("status", "volumeStatus") {
-		phase, message := str(v, "phase"), str(v, "message")
+	for _, v := range o.List("status", "volumeStatus") {
+		phase, message := TextOf(v, "phase"), TextOf(v, "message")
 		if _, plugged := v["hotplugVolume"]; !plugged || phase == "Ready" || message == "" || !isSlow(o.GetCreationTimestamp().Time, now) {
 			continue
 		}
-		list = append(list, says(time.Time{}, fmt.Sprintf("volume %s is %s", str(v, "name"), phaseOr(phase)), message)...)
+		list = append(list, says(time.Time{}, fmt.Sprintf("volume %s is %s", TextOf(v, "name"), cmp.Or(phase, pending)), message)...)
 	}
 	return list
 }
 
 func isOver(o *Object) bool {
-	phase := o.text("status", "phase")
+	phase := o.Text("status", "phase")
 	return phase == "Succeeded" || phase == "Failed"
 }
 
@@ -353,29 +350,29 @@ func migrationWaits(o *Object, now time.Time) []said {
 	if c == nil || isOver(o) || !isSlow(o.GetCreationTimestamp().Time, now) {
 		return nil
 	}
-	return says(c.Since, "of VMI "+o.text("spec", "vmiName"), c.Says())
+	return says(c.Since, "of VMI "+o.Text("spec", "vmiName"), c.Says())
 }
 
-// A migration may send memory for as long as its limits allow; it says itself what it waits for before that.
+// A migration may send memory for as long as its limits allow; before that, a condition names its obstacle.
 func migrationStuck(o *Object, now time.Time) []said {
-	phase, since := phaseOr(o.text("status", "phase")), phaseSince(o)
+	phase, since := cmp.Or(o.Text("status", "phase"), pending), phaseSince(o)
 	if isOver(o) || phase == "Running" || o.condition(layout.MigrationWaiting, isTrue) != nil || !isSlow(since, now) {
 		return nil
 	}
-	return says(since, fmt.Sprintf("of VMI %s", o.text("spec", "vmiName")), "it is still "+phase)
+	return says(since, fmt.Sprintf("of VMI %s", o.Text("spec", "vmiName")), "it is still "+phase)
 }
 
 func migrationFailed(o *Object, now time.Time) []said {
 	since := phaseSince(o)
-	if o.text("status", "phase") != "Failed" || now.Sub(since) > 24*time.Hour {
+	if o.Text("status", "phase") != "Failed" || now.Sub(since) > 24*time.Hour {
 		return nil
 	}
-	return says(since, "of VMI "+o.text("spec", "vmiName"), o.text("status", "migrationState", "failureReason"))
+	return says(since, "of VMI "+o.Text("spec", "vmiName"), o.Text("status", "migrationState", "failureReason"))
 }
 
 func cannotBeEvicted(o *Object, _ time.Time) []said {
 	c := o.condition("LiveMigratable", isFalse)
-	if c == nil || o.text("spec", "evictionStrategy") != "LiveMigrate" || o.text("status", "phase") != "Running" {
+	if c == nil || o.Text("spec", "evictionStrategy") != "LiveMigrate" || o.Text("status", "phase") != "Running" {
 		return nil
 	}
 	return says(c.Since, "its evictionStrategy is LiveMigrate, and it can't be migrated", c.Says())
@@ -396,28 +393,28 @@ func restartRequired(o *Object, _ time.Time) []said {
 }
 
 func inMaintenance(o *Object, _ time.Time) []said {
-	if o.text("status", "printableStatus") != "Maintenance" {
+	if o.Text("status", "printableStatus") != "Maintenance" {
 		return nil
 	}
 	return says(time.Time{}, "its disks are locked for the pod "+o.GetLabels()[layout.MaintenanceLabel])
 }
 
 func claimLost(o *Object, _ time.Time) []said {
-	if o.text("status", "phase") == "Lost" {
-		return says(time.Time{}, "its volume "+o.text("spec", "volumeName")+" is gone")
+	if o.Text("status", "phase") == "Lost" {
+		return says(time.Time{}, "its volume "+o.Text("spec", "volumeName")+" is gone")
 	}
 	return nil
 }
 
 func dataVolumeFails(o *Object, _ time.Time) []said {
-	phase := o.text("status", "phase")
+	phase := o.Text("status", "phase")
 	if phase == "Succeeded" {
 		return nil
 	}
 	for _, kind := range []string{"Running", "Bound", "Ready"} {
 		c := o.condition(kind, isFalse)
 		if c != nil && c.Message != "" && !isOrdinary(c) {
-			return says(c.Since, phaseOr(phase), c.Reason, c.Message)
+			return says(c.Since, cmp.Or(phase, pending), c.Reason, c.Message)
 		}
 	}
 	if phase == "Failed" {
@@ -435,10 +432,10 @@ func operationFailed(o *Object, _ time.Time) []said {
 	if c := o.condition("Failure", isTrue); c != nil {
 		return says(c.Since, c.Reason, c.Message)
 	}
-	if o.text("status", "phase") != "Failed" {
+	if o.Text("status", "phase") != "Failed" {
 		return nil
 	}
-	text := o.text("status", "error", "message")
+	text := o.Text("status", "error", "message")
 	if c := o.condition("Ready", isFalse); c != nil && text == "" {
 		text = c.Message
 	}

@@ -1,14 +1,17 @@
-// Package findings says in words what is wrong in the objects of a diagnosis. Examine is a function of the objects and of the
+// Package findings names the faults in the objects of a diagnosis. Examine is a function of the objects and of the
 // time; a table has its checks. A check reports the conditions, reasons and figures that the API already has: it must not
-// decide what a component decides.
+// make a component's decision.
 package findings
 
 import (
 	"cmp"
+	"fmt"
 	"iter"
 	"slices"
 	"strings"
 	"time"
+
+	"drydock.dev/drydock/internal/virtctl/obstacle"
 )
 
 // Finding is one thing that is wrong, or worth knowing.
@@ -33,7 +36,9 @@ type said struct {
 	since time.Time
 }
 
-func says(since time.Time, parts ...string) []said { return []said{{sentence(parts...), since}} }
+func says(since time.Time, parts ...string) []said {
+	return []said{{obstacle.Sentence(parts...), since}}
+}
 
 // check looks at each object of its kinds.
 type check struct {
@@ -52,9 +57,9 @@ func isSlow(since, now time.Time) bool { return now.Sub(since) >= slow }
 // maxOfOne bounds the findings of one check; the others are counted.
 const maxOfOne = 25
 
-// Examine returns what the checks find, what is wrong first.
+// Examine returns the checks' findings, faults before notices.
 func Examine(objects iter.Seq[Object], now time.Time) []Finding {
-	e := examination{now: now, more: map[string]int{}, counts: map[string]int{}}
+	e := examination{now: now, counts: map[string]int{}, others: map[string]Finding{}}
 	for o := range objects {
 		for i := range checks {
 			if c := &checks[i]; slices.Contains(c.kinds, o.Kind) {
@@ -70,12 +75,12 @@ func Examine(objects iter.Seq[Object], now time.Time) []Finding {
 }
 
 type examination struct {
-	now      time.Time
-	found    []Finding
-	counts   map[string]int
-	more     map[string]int
-	moreWith map[string]Finding
-	related  related
+	now   time.Time
+	found []Finding
+	// counts has the findings of each check, others the last one beyond the bound.
+	counts  map[string]int
+	others  map[string]Finding
+	related related
 }
 
 func (e *examination) add(c *check, o *Object, answers []said) {
@@ -89,17 +94,12 @@ func (e *examination) count(f Finding) {
 		e.found = append(e.found, f)
 		return
 	}
-	if e.moreWith == nil {
-		e.moreWith = map[string]Finding{}
-	}
-	e.more[f.Check]++
-	e.moreWith[f.Check] = f
+	e.others[f.Check] = f
 }
 
 func (e *examination) sorted() []Finding {
-	for name, number := range e.more {
-		f := e.moreWith[name]
-		f.Says, f.About, f.Since = plural(number, "more", "more")+" like it", "others", time.Time{}
+	for name, f := range e.others {
+		f.Says, f.About, f.Since = fmt.Sprintf("%d more like it", e.counts[name]-maxOfOne), "others", time.Time{}
 		e.found = append(e.found, f)
 	}
 	slices.SortStableFunc(e.found, func(a, b Finding) int {

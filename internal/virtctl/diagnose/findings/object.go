@@ -2,7 +2,6 @@ package findings
 
 import (
 	"cmp"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -44,11 +43,8 @@ func (o *Object) about() string {
 	return cmp.Or(words[o.Kind], o.Kind) + " " + name
 }
 
-// text returns a field as a text, "" if it is none.
-func (o *Object) text(path ...string) string {
-	text, _, _ := unstructured.NestedString(o.Object, path...)
-	return text
-}
+// Text returns a field as a text, "" if it is none.
+func (o *Object) Text(path ...string) string { return TextOf(o.Object, path...) }
 
 // number returns a field as a number, otherwise if it is none.
 func (o *Object) number(otherwise int64, path ...string) int64 {
@@ -59,9 +55,10 @@ func (o *Object) number(otherwise int64, path ...string) int64 {
 	return value
 }
 
-// list returns the objects of a list.
-func (o *Object) list(path ...string) []map[string]any {
-	list, _, _ := unstructured.NestedSlice(o.Object, path...)
+// List returns the objects of a list. They are the Object's own.
+func (o *Object) List(path ...string) []map[string]any {
+	field, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
+	list, _ := field.([]any)
 	var objects []map[string]any
 	for _, element := range list {
 		if object, is := element.(map[string]any); is {
@@ -72,7 +69,7 @@ func (o *Object) list(path ...string) []map[string]any {
 }
 
 // at returns a field as a time, the zero time if it is none.
-func (o *Object) at(path ...string) time.Time { return parseTime(o.text(path...)) }
+func (o *Object) at(path ...string) time.Time { return parseTime(o.Text(path...)) }
 
 func parseTime(text string) time.Time {
 	at, err := time.Parse(time.RFC3339Nano, text)
@@ -84,10 +81,10 @@ func parseTime(text string) time.Time {
 
 func (o *Object) conditions() []obstacle.Condition {
 	var list []obstacle.Condition
-	for _, c := range o.list("status", "conditions") {
+	for _, c := range o.List("status", "conditions") {
 		list = append(list, obstacle.Condition{
-			Type: str(c, "type"), Status: str(c, "status"), Reason: str(c, "reason"), Message: str(c, "message"),
-			Since: parseTime(str(c, "lastTransitionTime")),
+			Type: TextOf(c, "type"), Status: TextOf(c, "status"), Reason: TextOf(c, "reason"), Message: TextOf(c, "message"),
+			Since: parseTime(TextOf(c, "lastTransitionTime")),
 		})
 	}
 	return list
@@ -103,18 +100,8 @@ func (o *Object) condition(kind, status string) *obstacle.Condition {
 	return nil
 }
 
-func str(object map[string]any, path ...string) string {
+// TextOf is Text for an object of a list.
+func TextOf(object map[string]any, path ...string) string {
 	text, _, _ := unstructured.NestedString(object, path...)
 	return text
-}
-
-// sentence joins parts that are not empty.
-func sentence(parts ...string) string {
-	var said []string
-	for _, part := range parts {
-		if part != "" {
-			said = append(said, part)
-		}
-	}
-	return strings.Join(said, ": ")
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"drydock.dev/drydock/internal/rules/object/objectevent"
+	"drydock.dev/drydock/internal/virtctl/obstacle"
 )
 
 // related has the facts of checks that need more than one object. Events come after the objects that they are about.
@@ -28,7 +29,7 @@ type waitingClaim struct {
 	events  []corev1.Event
 }
 
-// Bounds of what is remembered.
+// Bounds of the remembered objects.
 const (
 	maxClaims = 500
 	maxEvents = 20 // of one claim
@@ -37,7 +38,7 @@ const (
 func (r *related) see(o *Object) {
 	switch o.Kind {
 	case vmis:
-		if node := o.text("status", "nodeName"); node != "" && o.text("status", "phase") == "Running" {
+		if node := o.Text("status", "nodeName"); node != "" && o.Text("status", "phase") == "Running" {
 			if r.guests == nil {
 				r.guests = map[string]int{}
 			}
@@ -48,7 +49,7 @@ func (r *related) see(o *Object) {
 			if r.handlers == nil {
 				r.handlers = map[string]bool{}
 			}
-			r.handlers[o.text("spec", "nodeName")] = true
+			r.handlers[o.Text("spec", "nodeName")] = true
 		}
 	case claims:
 		r.seeClaim(o)
@@ -58,19 +59,19 @@ func (r *related) see(o *Object) {
 }
 
 func (r *related) seeClaim(o *Object) {
-	if o.text("status", "phase") != "Pending" || len(r.waiting) >= maxClaims {
+	if o.Text("status", "phase") != "Pending" || len(r.waiting) >= maxClaims {
 		return
 	}
 	if r.waiting == nil {
 		r.waiting = map[string]*waitingClaim{}
 	}
 	r.waiting[string(o.GetUID())] = &waitingClaim{
-		about: o.about(), since: o.GetCreationTimestamp().Time, noClass: o.text("spec", "storageClassName") == "",
+		about: o.about(), since: o.GetCreationTimestamp().Time, noClass: o.Text("spec", "storageClassName") == "",
 	}
 }
 
 func (r *related) seeEvent(o *Object) {
-	claim := r.waiting[o.text("involvedObject", "uid")]
+	claim := r.waiting[o.Text("involvedObject", "uid")]
 	if claim == nil {
 		return
 	}
@@ -98,7 +99,7 @@ func (r *related) ended(now time.Time) []Finding {
 	for _, claim := range r.waiting {
 		text := ""
 		if warning := objectevent.NewestWarning(claim.events); warning != nil {
-			text = sentence(warning.Reason, warning.Message)
+			text = obstacle.Sentence(warning.Reason, warning.Message)
 		} else if claim.noClass {
 			text = "it names no storage class, and there is no volume for it"
 		}

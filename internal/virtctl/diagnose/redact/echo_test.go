@@ -194,7 +194,7 @@ func TestHostileTextsAreReadInLinearTime(t *testing.T) {
 	}
 }
 
-// TestLogsOfComponents keeps the machine lab/web, and what is about none.
+// TestLogsOfComponents keeps the lines about the machine lab/web, and those about none.
 func TestLogsOfComponents(t *testing.T) {
 	r := New()
 	r.Keep("virtualmachines.kubevirt.io", machine("lab", "password: "+secret))

@@ -350,7 +350,7 @@ func isQuantity(text string) bool {
 // fieldNames are the names that API types give to fields.
 var fieldNames = regexp.MustCompile(`^[a-z][A-Za-z]{0,39}(32|64)?$`)
 
-// key returns the name of a field that is not allowed: what is no field's name is withheld, too.
+// key returns the name of a field that is not allowed: any other text is withheld, too.
 func key(name string) string {
 	if !fieldNames.MatchString(name) {
 		return Withheld

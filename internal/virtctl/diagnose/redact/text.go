@@ -44,7 +44,7 @@ func cutAddresses(text string) string {
 	return out.String()
 }
 
-// writeAddress writes what is before an address, and what may be left of it. It returns the rest of the text.
+// writeAddress writes the text before an address, and the address's scheme and host. It returns the rest of the text.
 func writeAddress(out *strings.Builder, text string, start int, address string) string {
 	out.WriteString(text[:start])
 	bare := strings.TrimRight(address, "'`.,;)}\\")

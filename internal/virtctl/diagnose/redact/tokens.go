@@ -55,7 +55,7 @@ func (m *memory) learn(value string, limit int) (added int, complete bool) {
 	return added, true
 }
 
-// readings are a value, what it encodes in base 64, and both without escapes.
+// readings are a value, its content if it is base 64, and both without escapes.
 func readings(value string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		texts := []string{value}
@@ -99,7 +99,7 @@ func (m *memory) mask(text string) string {
 	return out.String()
 }
 
-// isSecret looks at what is between two boundaries. The last of a line, and that of a text even more, may have been cut.
+// isSecret judges a run between two boundaries. The last one of a line, and that of a text even more, may have been cut.
 func (m *memory) isSecret(run string, isLast, endsText bool) bool {
 	if len(run) < minPrefix {
 		return false
@@ -204,7 +204,7 @@ func isWord(token string) bool {
 	return !strings.ContainsFunc(token, func(r rune) bool { return (r < 'a' || r > 'z') && r != '-' && r != '_' })
 }
 
-// words are what Drydock and Kubernetes write themselves: names of fields and of kinds.
+// words are Drydock's and Kubernetes' own: names of fields and of kinds.
 var words = sync.OnceValue(func() map[string]bool {
 	out := map[string]bool{"--kubeconfig": true, "cloudInitNoCloud": true, "last-applied-configuration": true, "qemu-system-x86_64": true,
 		"qemu-system-aarch64": true, "qemu-system-s390x": true}
@@ -287,7 +287,7 @@ func unescape(text string) string {
 	return strings.ToValidUTF8(out.String(), "\ufffd")
 }
 
-// escaped returns what is after a backslash, and its length.
+// escaped returns the character after a backslash, and its length.
 func escaped(text string) (r rune, isByte bool, length int) {
 	switch text[0] {
 	case 'n', 'r', 't', 'b', 'f', 'v', 'a':
