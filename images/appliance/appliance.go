@@ -25,7 +25,7 @@ import (
 const uuid = "d7d0c000-0001-4000-8000-000000000475"
 
 // diskSize is the size of the mostly sparse disk. It leaves room for the temporary files of libguestfs.
-const diskSize = "288M"
+const diskSize = "320M"
 
 // Files are the machine's parts.
 type Files struct{ Kernel, Initrd, Disk string }

@@ -24,7 +24,7 @@ const recipes = "/usr/lib/x86_64-linux-gnu/guestfs/supermin.d"
 
 // also are needed packages that the recipes don't name: the package manager takes some for granted, and others have
 // data of libraries.
-var also = []string{"augeas-lenses", "debianutils", "hostname", "init-system-helpers", "libc-bin", "libmagic-mgc", "lsb-base", "xfsprogs", "libdevmapper1.02.1", "dmsetup"}
+var also = []string{"augeas-lenses", "debianutils", "hostname", "init-system-helpers", "libc-bin", "libmagic-mgc", "xfsprogs", "libdevmapper1.02.1", "dmsetup"}
 
 // left are packages of the recipes that only serve to create guests, which this machine does not.
 var left = []string{"debootstrap", "grub2-common", "extlinux", "syslinux", "qemu-utils", "binutils", "openssh-client", "sleuthkit"}

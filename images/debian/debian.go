@@ -25,7 +25,7 @@ import (
 
 // Suite is the only definition of the Debian release. It determines QEMU's version, and the machine types that
 // guests pin.
-const Suite = "bookworm"
+const Suite = "trixie"
 
 // Tree is a folder of unpacked packages.
 type Tree struct {

@@ -41,7 +41,7 @@ exec "$tree/loader/%[2]s" --inhibit-cache --library-path "%[3]s" --argv0 "$0" "$
 
 // first are the first arguments of programs.
 var first = map[string]string{
-	"qemu-system-x86_64": `-L "$tree/usr/share/qemu" -L "$tree/usr/share/seabios" -L "$tree/usr/lib/ipxe/qemu" `,
+	"qemu-system-x86_64": `-L "$tree/usr/share/qemu" -L "$tree/usr/share/seabios" `,
 }
 
 // others are programs of the image that are not QEMU's: on the PATH they would stand before the machine's own.

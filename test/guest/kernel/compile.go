@@ -34,6 +34,11 @@ func compile(ctx context.Context, archive, scratch, kernel string) error {
 	if err := withoutObjtool(folder); err != nil {
 		return err
 	}
+	for _, e := range edits {
+		if err := e.apply(folder); err != nil {
+			return err
+		}
+	}
 	wanted, err := fs.ReadFile(recipe, "config")
 	if err != nil {
 		return fmt.Errorf("reading the configuration: %w", err)
@@ -84,6 +89,32 @@ func withoutObjtool(folder string) error {
 	}
 	if err := os.WriteFile(name, kept.Bytes(), 0o644); err != nil {
 		return fmt.Errorf("leaving objtool out: %w", err)
+	}
+	return nil
+}
+
+// edit replaces a text that is in a file of the source once.
+type edit struct{ file, old, new string }
+
+var edits = []edit{
+	// An empty macro that the source forgets for builds without objtool.
+	{"include/linux/objtool.h", "\n.macro REACHABLE\n.endm\n", "\n.macro REACHABLE\n.endm\n.macro VALIDATE_UNRET_BEGIN\n.endm\n"},
+	// Linux believes that a CPU which is not there at its start can be plugged later only if it knows the hypervisor. It knows
+	// KVM, and not QEMU's emulation.
+	{"arch/x86/kernel/acpi/boot.c", "return !hypervisor_is_type(X86_HYPER_NATIVE);", "return true;"},
+}
+
+func (e edit) apply(folder string) error {
+	name := filepath.Join(folder, e.file)
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return fmt.Errorf("reading the source: %w", err)
+	}
+	if n := bytes.Count(text, []byte(e.old)); n != 1 {
+		return fmt.Errorf("changing %s: it has %q %d times instead of once", e.file, e.old, n)
+	}
+	if err := os.WriteFile(name, bytes.Replace(text, []byte(e.old), []byte(e.new), 1), 0o644); err != nil {
+		return fmt.Errorf("changing %s: %w", e.file, err)
 	}
 	return nil
 }

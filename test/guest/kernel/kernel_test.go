@@ -50,11 +50,30 @@ func TestObjtoolIsLeftOut(t *testing.T) {
 	}
 }
 
+func TestAnEditNeedsItsText(t *testing.T) {
+	folder := t.TempDir()
+	e := edit{file: "boot.c", old: "return no;", new: "return true;"}
+	if err := e.apply(folder); err == nil {
+		t.Error("a source without the file is taken")
+	}
+	for before, want := range map[string]string{"{ return no; }": "{ return true; }", "{}": "{}", "return no; return no;": "return no; return no;"} {
+		name := filepath.Join(folder, e.file)
+		if err := os.WriteFile(name, []byte(before), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		err := e.apply(folder)
+		got, readErr := os.ReadFile(name)
+		if readErr != nil || string(got) != want || (err == nil) != (before != want) {
+			t.Errorf("%q became %q, want %q; %v, %v", before, got, want, err, readErr)
+		}
+	}
+}
+
 func sourceIn(t *testing.T, root string) {
 	t.Helper()
 	for name, text := range map[string]string{
-		"usr/src/linux-source-6.1.tar.xz": "",
-		"var/lib/dpkg/unpacked":           "package linux-source-6.1 6.1.1-1 all\n./usr/src/linux-source-6.1.tar.xz\n",
+		"usr/src/linux-source-6.12.tar.xz": "",
+		"var/lib/dpkg/unpacked":            "package linux-source-6.12 6.12.1-1 all\n./usr/src/linux-source-6.12.tar.xz\n",
 	} {
 		if err := os.MkdirAll(filepath.Join(root, filepath.Dir(name)), 0o755); err != nil {
 			t.Fatal(err)
@@ -92,14 +111,14 @@ func TestTheKeyIsOfTheVersion(t *testing.T) {
 	root := t.TempDir()
 	sourceIn(t, root)
 	_, version, err := find(debian.Tree{Root: root})
-	if err != nil || version != "6.1.1-1" {
+	if err != nil || version != "6.12.1-1" {
 		t.Fatalf("the version is %q, %v", version, err)
 	}
 	key, err := buildKey(version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := buildKey("6.1.2-1")
+	other, err := buildKey("6.12.2-1")
 	if err != nil || key == other {
 		t.Errorf("the same key %s for two versions, %v", key, err)
 	}
@@ -112,7 +131,7 @@ func TestAKernelThatIsThereIsFoundAndKept(t *testing.T) {
 		t.Error("a tree without a source is taken")
 	}
 	sourceIn(t, root)
-	key, err := buildKey("6.1.1-1")
+	key, err := buildKey("6.12.1-1")
 	if err != nil {
 		t.Fatal(err)
 	}
