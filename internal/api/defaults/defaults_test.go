@@ -39,7 +39,7 @@ networks: [{name: default, pod: {}}]
 			spec: `{domain: {devices: {}, memory: {guest: 64Mi}}}`,
 			want: common + `
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 1, threads: 1}
   memory: {guest: 64Mi}
   devices: {interfaces: [{name: default, masquerade: {}}]}
@@ -49,7 +49,7 @@ domain:
 			spec: `{domain: {devices: {}, memory: {guest: 64Mi}, features: {hyperv: {ipi: {}, synictimer: {}}}}}`,
 			want: common + `
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 1, threads: 1}
   memory: {guest: 64Mi}
   clock: {timer: {hyperv: {present: true}}}
@@ -62,7 +62,7 @@ domain:
 			configuration: `{cpuRequest: 70m, developerConfiguration: {memoryOvercommit: 150}}`,
 			want: common + `
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 1, threads: 1}
   memory: {guest: 300Mi}
   resources: {requests: {cpu: 70m, memory: 200Mi}}
@@ -74,7 +74,7 @@ domain:
 			configuration: `{cpuRequest: 70m, developerConfiguration: {memoryOvercommit: 200}}`,
 			want: common + `
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 1, threads: 1}
   memory: {guest: 64Mi}
   resources: {requests: {memory: 64Mi, cpu: 10m}}
@@ -104,7 +104,7 @@ domain:
 			spec: `{domain: {devices: {autoattachPodInterface: false}, resources: {requests: {memory: 1Gi, cpu: 1500m}, limits: {memory: 2Gi}}}}`,
 			want: rest + `
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 2, threads: 1}
   memory: {guest: 1Gi}
   resources: {requests: {memory: 1Gi, cpu: 1500m}, limits: {memory: 2Gi}}
@@ -123,7 +123,7 @@ domain:
 			want: rest + `
 volumes: [{name: a, emptyDisk: {capacity: 1Gi}}, {name: b, emptyDisk: {capacity: 1Gi}}]
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 1, threads: 1}
   memory: {guest: 64Mi}
   devices:
@@ -143,7 +143,7 @@ domain: {memory: {guest: 64Mi}, devices: {autoattachPodInterface: false}}
 			want: rest + `
 volumes: [{name: a, downwardMetrics: {}}]
 domain:
-  machine: {type: pc-q35-7.2}
+  machine: {type: pc-q35-10.0}
   cpu: {cores: 1, sockets: 1, threads: 1}
   memory: {guest: 64Mi}
   devices: {autoattachPodInterface: false, disks: [{name: a, disk: {bus: virtio}}]}

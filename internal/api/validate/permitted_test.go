@@ -48,7 +48,7 @@ func TestWhatAnAdministratorPermits(t *testing.T) {
 		},
 		"of another kind": {
 			spec: `{machine: {type: pc-i440fx-7.2}}`,
-			want: []string{machineAt + `Invalid value: "pc-i440fx-7.2": must be q35 or one of its versions, such as pc-q35-7.2`},
+			want: []string{machineAt + `Invalid value: "pc-i440fx-7.2": must be q35 or one of its versions, such as pc-q35-10.0`},
 		},
 		"a machine that is not allowed": {
 			configuration: `architectureConfiguration: {amd64: {emulatedMachines: ["pc-q35-7*", "pc-q35-rhel*"]}}`, spec: `{machine: {type: pc-q35-6.2}}`,

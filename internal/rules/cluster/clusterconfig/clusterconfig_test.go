@@ -15,7 +15,7 @@ import (
 // usual returns the settings of a cluster without any configuration.
 func usual(edits ...func(*Settings)) Settings {
 	s := Settings{
-		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", CommonTypes: true, EvictionStrategy: "None", MachineType: "pc-q35-7.2",
+		ImagePullPolicy: "IfNotPresent", RolloutStrategy: "Stage", ReferencePolicy: "reference", CommonTypes: true, EvictionStrategy: "None", MachineType: "pc-q35-10.0",
 		DefaultNetworkInterface: "masquerade", BridgeOnPodNetwork: true, CPUAllocationRatio: 10, LessSpaceTolerated: 10, LiveUpdate: LiveUpdate{MaxHotplugRatio: 4},
 		Migrations: v1.MigrationConfiguration{
 			NodeDrainTaintKey: new("kubevirt.io/drain"), ParallelOutboundMigrationsPerNode: new(uint32(2)), ParallelMigrationsPerCluster: new(uint32(5)),

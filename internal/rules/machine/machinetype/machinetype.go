@@ -12,7 +12,7 @@ import (
 
 // Default is the machine type of a new VM that names none. It is versioned, so that an upgrade of QEMU changes no
 // guest's hardware.
-const Default = "pc-q35-7.2"
+const Default = "pc-q35-10.0"
 
 // OfOtherBuilds is the machine type for those of other builds. It stays when Default changes: a VM that names such a
 // type keeps its hardware.
@@ -20,8 +20,17 @@ const OfOtherBuilds = "pc-q35-7.2"
 
 // versions are QEMU's versions of the q35 machine; a test compares them with QEMU.
 var versions = []string{
-	"7.2", "7.1", "7.0", "6.2", "6.1", "6.0", "5.2", "5.1", "5.0", "4.2", "4.1", "4.0.1", "4.0", "3.1", "3.0",
+	"10.0", "9.2", "9.1", "9.0", "8.2", "8.1", "8.0", "7.2", "7.1", "7.0", "6.2", "6.1", "6.0", "5.2", "5.1", "5.0", "4.2", "4.1", "4.0.1", "4.0", "3.1", "3.0",
 	"2.12", "2.11", "2.10", "2.9", "2.8", "2.7", "2.6", "2.5", "2.4",
+}
+
+// inEveryRelease is the first of versions that the launchers of all supported releases have.
+const inEveryRelease = "7.2"
+
+// InEveryRelease reports whether the machine type is also in the release before, whose launchers have QEMU 7.2: every node
+// has it while a cluster is updated. The newest type is not.
+func InEveryRelease(name string) bool {
+	return slices.Index(versions, strings.TrimPrefix(name, versionPrefix)) >= slices.Index(versions, inEveryRelease)
 }
 
 // Newest is the alias of QEMU's newest version.

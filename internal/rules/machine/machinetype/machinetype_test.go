@@ -21,7 +21,8 @@ func TestTypesOfOtherBuildsStandForQEMUsOwn(t *testing.T) {
 		"pc-q35-rhel8.10.0":  "q35",
 		"pc-q35-rhel9.4.0":   "q35",
 		"pc-q35-noble":       "pc-q35-7.2",
-		"pc-q35-9.2":         "pc-q35-7.2",
+		"pc-q35-9.2":         "pc-q35-9.2",
+		"pc-q35-11.0":        "pc-q35-7.2",
 		"pc-q35-noble-v2+a_": "pc-q35-7.2",
 	} {
 		if got, err := m.Resolve(name); err != nil || got != want {
@@ -43,7 +44,7 @@ func TestWhatAMapMustBe(t *testing.T) {
 		"pc-q35-rhel9*":              `"pc-q35-rhel9*" must be like pc-q35-rhel8*=pc-q35-5.2`,
 		"=q35":                       `"=q35" must be like pc-q35-rhel8*=pc-q35-5.2`,
 		"pc-q35-[=q35":               `"pc-q35-[=q35" must be like pc-q35-rhel8*=pc-q35-5.2`,
-		"pc-q35-noble=pc-q35-9.2":    `QEMU has no machine type "pc-q35-9.2"; it has `,
+		"pc-q35-noble=pc-q35-11.0":   `QEMU has no machine type "pc-q35-11.0"; it has `,
 		strings.Repeat("a=q35,", 64): "",
 		strings.Repeat("a=q35,", 65): "there are 65 entries, and 64 are allowed",
 	} {
@@ -71,9 +72,18 @@ func TestPatternsOfWhatIsAllowed(t *testing.T) {
 	}
 }
 
+// The release before has QEMU 7.2.
+func TestOldTypesAreInEveryRelease(t *testing.T) {
+	for name, want := range map[string]bool{"q35": false, "pc-q35-7.2": true, "pc-q35-2.4": true, "pc-q35-8.0": false, Default: false} {
+		if got := InEveryRelease(name); got != want {
+			t.Errorf("%s is in every release: %v, want %v", name, got, want)
+		}
+	}
+}
+
 func TestVersionsAreNamedInOrder(t *testing.T) {
 	all := Versions()
-	if diff := cmp.Diff([]string{"q35", "pc-q35-7.2", "pc-q35-7.1"}, all[:3]); diff != "" {
+	if diff := cmp.Diff([]string{"q35", "pc-q35-10.0", "pc-q35-9.2"}, all[:3]); diff != "" {
 		t.Error(diff)
 	}
 	if !Known(Default) {

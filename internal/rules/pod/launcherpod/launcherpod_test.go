@@ -233,17 +233,17 @@ func TestOverheadOfKnownGuests(t *testing.T) {
 		wantMi   int64
 	}{
 		"none, if the administrator says so":  {`domain: {memory: {guest: 128Mi}, devices: {}}`, nothing, 0},
-		"with nothing more that is asked for": {`domain: {memory: {guest: 128Mi, reservedOverhead: {}}, devices: {}}`, hardware, 103},
-		"a small guest":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 103},
-		"emulated":                            {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 199},
-		"without a screen":                    {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 71},
-		"with a TPM":                          {`domain: {memory: {guest: 128Mi}, devices: {tpm: {}}}`, hardware, 115},
-		"with a TPM that is switched off":     {`domain: {memory: {guest: 128Mi}, devices: {tpm: {enabled: false}}}`, hardware, 103},
-		"large":                               {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 418},
-		"CPUs asked for by the request":       {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 115},
-		"CPUs asked for by the limit":         {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 115},
-		"with half as much again":             {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 154},
-		"with what the VMI asks for too":      {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 203},
+		"with nothing more that is asked for": {`domain: {memory: {guest: 128Mi, reservedOverhead: {}}, devices: {}}`, hardware, 109},
+		"a small guest":                       {`domain: {memory: {guest: 128Mi}, devices: {}}`, hardware, 109},
+		"emulated":                            {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 205},
+		"without a screen":                    {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 77},
+		"with a TPM":                          {`domain: {memory: {guest: 128Mi}, devices: {tpm: {}}}`, hardware, 121},
+		"with a TPM that is switched off":     {`domain: {memory: {guest: 128Mi}, devices: {tpm: {enabled: false}}}`, hardware, 109},
+		"large":                               {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 424},
+		"CPUs asked for by the request":       {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 121},
+		"CPUs asked for by the limit":         {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 1}, limits: {cpu: 4}}, devices: {}}`, hardware, 121},
+		"with half as much again":             {`domain: {memory: {guest: 128Mi}, devices: {}}`, ratio, 163},
+		"with what the VMI asks for too":      {`domain: {memory: {guest: 128Mi, reservedOverhead: {addedOverhead: 100Mi}}, devices: {}}`, hardware, 209},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

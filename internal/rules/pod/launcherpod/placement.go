@@ -8,6 +8,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
 )
 
 // Constrain sets the placement of another pod that must fit where the VMI's launcher pod does, without the guest's
@@ -34,6 +35,10 @@ func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cluste
 	if model := namedCPUModel(vmi); model != "" && !settings.UseEmulation {
 		selector[v1.CPUModelLabel+model] = "true"
 	}
+	// Virt-handlers of the release before label their nodes, too, but their launchers' QEMU is older.
+	if kind := machineType(vmi); kind != machinetype.Newest && machinetype.Known(kind) && !machinetype.InEveryRelease(kind) {
+		selector[v1.SupportedMachineTypeLabel+kind] = "true"
+	}
 	spec.NodeSelector = selector
 	if settings.RuntimeClass != "" {
 		spec.RuntimeClassName = new(settings.RuntimeClass)
@@ -47,6 +52,17 @@ func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cluste
 	spec.Subdomain = in.Subdomain
 	spec.DNSPolicy = in.DNSPolicy
 	spec.DNSConfig = in.DNSConfig
+}
+
+// machineType returns the type that the guest runs as, or will run as.
+func machineType(vmi *v1.VirtualMachineInstance) string {
+	if m := vmi.Status.Machine; m != nil && m.Type != "" {
+		return m.Type
+	}
+	if m := vmi.Spec.Domain.Machine; m != nil {
+		return m.Type
+	}
+	return ""
 }
 
 func namedCPUModel(vmi *v1.VirtualMachineInstance) string {

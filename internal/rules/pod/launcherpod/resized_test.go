@@ -44,21 +44,21 @@ func TestWhatAPodIsToHaveWhenItsGuestChanges(t *testing.T) {
 		vmi                *v1.VirtualMachineInstance
 		cpu, memory, limit string
 	}{
-		"nothing is known of the guest":           {guest(), "200m", "363Mi", "0"},
-		"it has fewer":                            {guest(has(1)), "200m", "363Mi", "0"},
-		"it has as many":                          {guest(has(2)), "200m", "363Mi", "0"},
-		"it has more":                             {guest(has(3)), "300m", "367Mi", "0"},
-		"it has more, and names none":             {guest(has(3), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = nil }), "300m", "367Mi", "0"},
-		"it has less memory":                      {guest(memory("512Mi", "128Mi", "128Mi")), "200m", "364Mi", "0"},
-		"it has more memory":                      {guest(memory("512Mi", "512Mi", "256Mi")), "200m", "620Mi", "0"},
-		"it may take more memory":                 {guest(memory("512Mi", "256Mi", "512Mi")), "200m", "620Mi", "0"},
-		"it has more than it may take":            {guest(memory("1Gi", "512Mi", "384Mi")), "200m", "621Mi", "0"},
-		"it may take more than it has":            {guest(memory("1Gi", "384Mi", "512Mi")), "200m", "621Mi", "0"},
-		"nothing is known of memory":              {guest(memory("512Mi", "", "")), "200m", "364Mi", "0"},
-		"it has no room for memory":               {guest(memory("", "512Mi", "512Mi")), "200m", "363Mi", "0"},
-		"room costs its bitmaps":                  {guest(memory("8448Mi", "", "")), "200m", "365Mi", "0"},
-		"its memory has a limit, and it has more": {guest(limited, memory("512Mi", "512Mi", "256Mi")), "200m", "620Mi", "620Mi"},
-		"its memory has a limit":                  {guest(has(3), limited), "300m", "367Mi", "623Mi"},
+		"nothing is known of the guest":           {guest(), "200m", "369Mi", "0"},
+		"it has fewer":                            {guest(has(1)), "200m", "369Mi", "0"},
+		"it has as many":                          {guest(has(2)), "200m", "369Mi", "0"},
+		"it has more":                             {guest(has(3)), "300m", "373Mi", "0"},
+		"it has more, and names none":             {guest(has(3), func(vmi *v1.VirtualMachineInstance) { vmi.Spec.Domain.CPU = nil }), "300m", "373Mi", "0"},
+		"it has less memory":                      {guest(memory("512Mi", "128Mi", "128Mi")), "200m", "370Mi", "0"},
+		"it has more memory":                      {guest(memory("512Mi", "512Mi", "256Mi")), "200m", "626Mi", "0"},
+		"it may take more memory":                 {guest(memory("512Mi", "256Mi", "512Mi")), "200m", "626Mi", "0"},
+		"it has more than it may take":            {guest(memory("1Gi", "512Mi", "384Mi")), "200m", "627Mi", "0"},
+		"it may take more than it has":            {guest(memory("1Gi", "384Mi", "512Mi")), "200m", "627Mi", "0"},
+		"nothing is known of memory":              {guest(memory("512Mi", "", "")), "200m", "370Mi", "0"},
+		"it has no room for memory":               {guest(memory("", "512Mi", "512Mi")), "200m", "369Mi", "0"},
+		"room costs its bitmaps":                  {guest(memory("8448Mi", "", "")), "200m", "371Mi", "0"},
+		"its memory has a limit, and it has more": {guest(limited, memory("512Mi", "512Mi", "256Mi")), "200m", "626Mi", "626Mi"},
+		"its memory has a limit":                  {guest(has(3), limited), "300m", "373Mi", "629Mi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := test.vmi.DeepCopy()
@@ -91,7 +91,7 @@ func TestATargetPodHasRoomForAllThatItsGuestHas(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if asks := pod.Spec.Containers[0].Resources.Requests; asks.Cpu().String() != "300m" || asks.Memory().String() != "624Mi" {
+	if asks := pod.Spec.Containers[0].Resources.Requests; asks.Cpu().String() != "300m" || asks.Memory().String() != "630Mi" {
 		t.Errorf("it is to have %v", asks)
 	}
 }

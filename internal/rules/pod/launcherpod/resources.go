@@ -19,11 +19,11 @@ import (
 
 const mebibyte = 1 << 20
 
-// The launcher pod's memory besides the guest's, measured with QEMU 7.2 and Linux guests at their login prompts. The
+// The launcher pod's memory besides the guest's, measured with QEMU 10.0 and Linux guests at their login prompts. The
 // sum's margin is a fifth: with less, the kernel kills guests on a full node.
 const (
-	// overheadBase is QEMU's text, heap and device models (54 MiB measured) and virt-launcher (5, at most 12).
-	overheadBase = 66 * mebibyte
+	// overheadBase is QEMU's text, heap and device models (60 MiB measured) and virt-launcher (5, at most 12).
+	overheadBase = 72 * mebibyte
 	// overheadPerVCPU is a thread's stack and state (2 to 3 MiB measured).
 	overheadPerVCPU = 4 * mebibyte
 	// overheadPageTables is the share of the guest's RAM for page tables (8 bytes per 4 KiB) and bitmaps (as much).

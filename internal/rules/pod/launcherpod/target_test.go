@@ -64,6 +64,43 @@ func TestATargetPodIsALauncherPodElsewhere(t *testing.T) {
 	}
 }
 
+// While a cluster is updated, nodes of the release before lack the new types. A VMI of type q35 names its guest's in the
+// status.
+func TestANewMachineTypeNeedsANodeThatHasIt(t *testing.T) {
+	for name, test := range map[string]struct{ spec, status, want string }{
+		"no type":               {"", "", ""},
+		"the newest":            {"q35", "", ""},
+		"an old one":            {"pc-q35-7.2", "pc-q35-7.2", ""},
+		"a new one":             {"pc-q35-10.0", "", "pc-q35-10.0"},
+		"a new one that runs":   {"q35", "pc-q35-10.0", "pc-q35-10.0"},
+		"an old one that runs":  {"q35", "pc-q35-7.2", ""},
+		"nothing that is known": {"pc-q35-rhel9.4.0", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			vmi := vmiWith("domain: {memory: {guest: 1Gi}}")
+			if test.spec != "" {
+				vmi.Spec.Domain.Machine = &v1.Machine{Type: test.spec}
+			}
+			if test.status != "" {
+				vmi.Status.Machine = &v1.Machine{Type: test.status}
+			}
+			pod, err := RenderTarget(vmi, Target{Migration: "m", Name: "move", SourceNode: "node1"}, hardware, "launcher:1", Facts{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for label := range pod.Spec.NodeSelector {
+				if kind, is := strings.CutPrefix(label, v1.SupportedMachineTypeLabel); is {
+					got = append(got, kind)
+				}
+			}
+			if !slices.Equal(got, strings.Fields(test.want)) {
+				t.Errorf("the pod needs nodes with %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
 // The VMI's own terms must stay, and each must exclude the source.
 func TestATargetPodKeepsTheVMIsOwnTerms(t *testing.T) {
 	pod := targetOf(t, `
