@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -198,6 +199,20 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+type virtualCPU struct {
+	Thread int `json:"thread-id"`
+}
+
+// threadsOf returns each thread once: emulated CPUs share one.
+func threadsOf(cpus []virtualCPU) []int {
+	var threads []int
+	for _, cpu := range cpus {
+		threads = append(threads, cpu.Thread)
+	}
+	slices.Sort(threads)
+	return slices.Compact(threads)
+}
+
 // document omits unreadable figures of the host. It waits for QEMU without a timeout: an abandoned command could end the
 // monitor.
 func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([]byte, error) {
@@ -207,9 +222,7 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 		Base    uint64 `json:"base-memory"`
 		Plugged uint64 `json:"plugged-memory"`
 	}
-	var cpus []struct {
-		Thread int `json:"thread-id"`
-	}
+	var cpus []virtualCPU
 	err := monitor.ExecuteAll(ctx,
 		qmp.Command{Name: "query-version", Result: &version},
 		qmp.Command{Name: "query-memory-size-summary", Result: &memory},
@@ -218,9 +231,9 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 		return nil, fmt.Errorf("asking QEMU: %w", err)
 	}
 	vm := &downwardmetrics.VM{VCPUs: len(cpus), Memory: (memory.Base + memory.Plugged) >> 10}
-	for _, cpu := range cpus {
+	for _, thread := range threadsOf(cpus) {
 		// A CPU that was just unplugged has no thread.
-		if text, err := read(strconv.Itoa(pid), "task", strconv.Itoa(cpu.Thread), "stat"); err == nil {
+		if text, err := read(strconv.Itoa(pid), "task", strconv.Itoa(thread), "stat"); err == nil {
 			worked, _ := downwardmetrics.ThreadCPUTime(text)
 			vm.CPUTime += worked
 		}

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -136,6 +137,12 @@ func TestWithoutFiguresTheChannelIsMadeAnew(t *testing.T) {
 	broken := errors.New("QEMU says nothing")
 	if err := answerMetrics(t.Context(), host, func() ([]byte, error) { return nil, broken }); !errors.Is(err, broken) {
 		t.Errorf("the server ended with %v", err)
+	}
+}
+
+func TestAThreadOfSeveralCPUsCountsOnce(t *testing.T) {
+	if got, want := threadsOf([]virtualCPU{{7}, {9}, {7}}), []int{7, 9}; !slices.Equal(got, want) {
+		t.Errorf("the threads are %v, want %v", got, want)
 	}
 }
 

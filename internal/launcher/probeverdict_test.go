@@ -111,7 +111,7 @@ func qemuWhose(t *testing.T, script string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "qemu")
 	text := "#!/bin/sh\nall=\"$*\"\n" + script + "\nfor word; do\n" +
-		"  shift\n  [ \"$word\" != kvm ] || word=tcg,thread=multi\n  set -- \"$@\" \"$word\"\ndone\nexec " + qemuBinary(t) + " \"$@\"\n"
+		"  shift\n  [ \"$word\" != kvm ] || word=tcg,thread=single\n  set -- \"$@\" \"$word\"\ndone\nexec " + qemuBinary(t) + " \"$@\"\n"
 	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}

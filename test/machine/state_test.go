@@ -16,6 +16,7 @@ metadata: {name: kept, namespace: default}
 spec:
   domain:
     firmware: {uuid: ` + uuid + `, bootloader: {efi: {persistent: true, secureBoot: false}}}
+    features: {smm: {}}
     memory: {guest: 256Mi}
     devices:
       autoattachGraphicsDevice: false

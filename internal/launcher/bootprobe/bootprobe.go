@@ -150,7 +150,7 @@ func (p Probe) observe(ctx context.Context) (observation, error) {
 func (p Probe) args() []string {
 	accel := p.Accel
 	if accel == TCG {
-		accel = "tcg,thread=multi,tb-size=32"
+		accel = "tcg,thread=single,tb-size=32"
 	}
 	inherited := func(fd int) string { return "/proc/self/fd/" + strconv.Itoa(fd) }
 	args := []string{

@@ -41,18 +41,25 @@ func Topology(spec *v1.VirtualMachineInstanceSpec) v1.CPUTopology {
 // VCPUs returns the number of virtual CPUs of a topology.
 func VCPUs(t v1.CPUTopology) int { return int(t.Sockets) * int(t.Cores) * int(t.Threads) }
 
-func (b *builder) cpu() {
-	t := b.topology
-	sockets := t.Sockets
+// mostSockets returns the number of sockets with those that can be plugged.
+func (b *builder) mostSockets() uint32 {
 	if c := b.spec.CPU; c != nil {
-		sockets = max(sockets, c.MaxSockets)
+		return max(b.topology.Sockets, c.MaxSockets)
 	}
-	maximum := int(sockets) * int(t.Cores) * int(t.Threads)
+	return b.topology.Sockets
+}
+
+func (b *builder) mostVCPUs() int {
+	return int(b.mostSockets()) * int(b.topology.Cores) * int(b.topology.Threads)
+}
+
+func (b *builder) cpu() {
+	t, sockets := b.topology, b.mostSockets()
 	if b.in.Sockets != 0 {
 		t.Sockets = min(b.in.Sockets, sockets)
 	}
 	b.option("smp", fmt.Sprintf("cpus=%d,maxcpus=%d,sockets=%d,cores=%d,threads=%d",
-		VCPUs(t), maximum, sockets, t.Cores, t.Threads))
+		VCPUs(t), b.mostVCPUs(), sockets, t.Cores, t.Threads))
 	cpu := []string{b.cpuModel()}
 	enforce := false
 	if b.spec.CPU != nil {

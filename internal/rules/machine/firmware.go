@@ -7,10 +7,11 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/machine/machinetype"
 )
 
-// The UEFI firmware in the launcher's image, and the templates of its variables: with Microsoft's keys for Secure Boot,
-// empty without.
+// The UEFI firmware in the launcher's image, without and with Secure Boot, and the templates of its variables: empty, and
+// with Microsoft's keys.
 const (
 	ovmfCode       = layout.UEFICode
 	ovmfVars       = layout.UEFIVars
@@ -93,11 +94,15 @@ func (b *builder) uefi(e *v1.EFI) {
 		return
 	}
 	code := ovmfCode
-	if secureBoot(e) {
+	f := b.spec.Features
+	smm := f != nil && f.SMM != nil && isOn(f.SMM)
+	if secureBoot(e) && !smm {
+		b.refuse("firmware.bootloader.efi.secureBoot", "Secure Boot needs spec.domain.features.smm.enabled to be true")
+	}
+	// Without SecureBoot, a guest may enroll keys of its owner. The other firmware knows no keys. Guests of older types may
+	// come from a release whose firmware took keys without SMM, and would be refused all writes of their variables here.
+	if secureBoot(e) || smm && !machinetype.InEveryRelease(b.machineType()) {
 		code = ovmfSecureCode
-		if f := b.spec.Features; f == nil || f.SMM == nil || !isOn(f.SMM) {
-			b.refuse("firmware.bootloader.efi.secureBoot", "Secure Boot needs spec.domain.features.smm.enabled to be true")
-		}
 		b.option("global", "driver=cfi.pflash01,property=secure,value=on")
 		b.option("global", "driver=ICH9-LPC,property=disable_s3,value=1")
 	}

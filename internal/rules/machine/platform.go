@@ -21,23 +21,38 @@ func (b *builder) machineOption(name, value string) {
 	b.machineOptions = append(b.machineOptions, name+"="+value)
 }
 
-// platform comes after all parts that add machine options.
-func (b *builder) platform() {
-	kind := or(b.in.MachineType, defaultMachineType)
-	if m := b.spec.Machine; m != nil && m.Type != "" {
-		kind = m.Type
-	}
+// machineType returns the type in the command line.
+func (b *builder) machineType() string {
 	// A target is the machine that the source is, whatever this QEMU's newest one is.
 	if m := b.vmi.Status.Machine; b.in.Incoming != "" && m != nil && machinetype.Known(m.Type) {
-		kind = m.Type
+		return m.Type
 	}
+	if m := b.spec.Machine; m != nil && m.Type != "" {
+		return m.Type
+	}
+	return or(b.in.MachineType, defaultMachineType)
+}
+
+// emulationThreads returns how QEMU's emulation runs the guest's CPUs. A guest that has, or may get, several CPUs needs one thread for
+// all: when one of them moves a device's registers, another one that is running may reach a wrong device by its cached
+// place, or end QEMU (decision 665).
+func (b *builder) emulationThreads() string {
+	if b.mostVCPUs() > 1 {
+		return "single"
+	}
+	return "multi"
+}
+
+// platform comes after all parts that add machine options.
+func (b *builder) platform() {
+	kind := b.machineType()
 	if !machinetype.Known(kind) {
 		b.refuse("machine.type", "QEMU has no q35 machine %q", kind)
 	}
 	text := strings.Join(append([]string{
 		"type=" + kind, "memory-backend=" + ramID, "usb=off", "vmport=off", "dump-guest-core=off",
 	}, b.machineOptions...), ",")
-	accel := fmt.Sprintf("tcg,thread=multi,tb-size=%d", TranslationCacheMi)
+	accel := fmt.Sprintf("tcg,thread=%s,tb-size=%d", b.emulationThreads(), TranslationCacheMi)
 	if b.in.KVM {
 		accel = "kvm"
 	}

@@ -34,7 +34,8 @@ type threads struct {
 	found time.Time
 }
 
-// usage returns the figures of the virtual CPUs, each once, and adds their affinity.
+// usage returns the figures of the virtual CPUs, each once, and adds their affinity. CPUs that share a thread, as emulated
+// ones do, have equal parts of its figures.
 func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.Time) []metrics.VCPU {
 	if len(cpus) == 0 || len(cpus) > maxVCPUs {
 		return nil
@@ -45,6 +46,7 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 	}
 	list := make([]metrics.VCPU, 0, len(cpus))
 	seen, affinity := map[int]bool{}, 0
+	shared, of := map[int]float64{}, make([]int, 0, len(cpus))
 	for _, c := range cpus {
 		thread, known := t.outer[c.Thread]
 		if !known || c.Index < 0 || c.Index >= maxVCPUs || seen[c.Index] {
@@ -58,11 +60,16 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 		seen[c.Index] = true
 		v := metrics.VCPU{ID: c.Index}
 		v.Seconds, v.Delay = schedule(text)
-		list = append(list, v)
+		list, of = append(list, v), append(of, thread)
+		shared[thread]++
 		var may unix.CPUSet
 		if err := unix.SchedGetaffinity(thread, &may); err == nil {
 			affinity += may.Count()
 		}
+	}
+	for i := range list {
+		part := 1 / shared[of[i]]
+		list[i].Seconds, list[i].Delay = list[i].Seconds.Times(part), list[i].Delay.Times(part)
 	}
 	if len(list) > 0 {
 		u[metrics.Affinity] = metrics.Known(float64(affinity))

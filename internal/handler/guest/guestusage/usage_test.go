@@ -360,6 +360,31 @@ func TestWhichThreadsAreVirtualCPUs(t *testing.T) {
 	}
 }
 
+// Emulated CPUs share one thread. The sum of their times must be the thread's.
+func TestCPUsOfOneThreadShareItsTimes(t *testing.T) {
+	var known threads
+	total := func(indexes ...int) (sum float64) {
+		var cpus []vcpuThread
+		for _, i := range indexes {
+			cpus = append(cpus, vcpuThread{Index: i, Thread: os.Getpid()})
+		}
+		list := known.usage(os.Getpid(), cpus, &metrics.Guest{}, start)
+		if len(list) != len(indexes) {
+			t.Fatalf("%d of %d CPUs have figures", len(list), len(indexes))
+		}
+		for _, v := range list {
+			seconds, _ := v.Seconds.Value()
+			sum += seconds
+		}
+		return sum
+	}
+	before, shared, after := total(0), total(0, 1, 2), total(0)
+	const rounding = 1e-6
+	if shared < before-rounding || shared > after+rounding {
+		t.Errorf("three CPUs have %f s together, and their thread %f before and %f after", shared, before, after)
+	}
+}
+
 // A QEMU that names threads that it does not have must not cause a search each time, nor show another process's.
 func TestThreadsAreSearchedOnceAMinute(t *testing.T) {
 	var known threads
