@@ -103,7 +103,7 @@ func TestTheBillNamesAProgramsModulesAndAnImagesPackages(t *testing.T) {
 		t.Fatal(err)
 	}
 	assertModules(t, text.Bytes(), self, name)
-	if want := `"pkg:deb/debian/libstdc%2B%2B6@1:12.2%2Bb1?arch=amd64\u0026distro=bookworm"`; !strings.Contains(text.String(), want) && !strings.Contains(text.String(), strings.ReplaceAll(want, `\u0026`, "&")) {
+	if want := `"pkg:deb/debian/libstdc%2B%2B6@1:12.2%2Bb1?arch=amd64\u0026distro=trixie"`; !strings.Contains(text.String(), want) && !strings.Contains(text.String(), strings.ReplaceAll(want, `\u0026`, "&")) {
 		t.Errorf("the bill does not name the package as %s", want)
 	}
 }

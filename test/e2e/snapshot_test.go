@@ -193,16 +193,17 @@ func (g *guest) snapshotWhileItWrites() []*snapshotv1.VirtualMachineSnapshot {
 }
 
 // isSnapshottedUnfrozen hides a mounted file system below another one. The agent can't open it to freeze it, after it has
-// frozen a later one. The snapshot must succeed, say so in the agent's words, and leave nothing frozen.
+// frozen a later one. The snapshot must succeed, say so in the agent's words, and leave nothing frozen. The file system's only
+// mount is hidden, since the agent skips others.
 func (g *guest) isSnapshottedUnfrozen() {
 	g.t.Helper()
-	g.run("mkdir -p /mnt/over/under /mnt/later && mount -o bind /mnt/ONE /mnt/over/under && mount -t tmpfs none /mnt/over && mount -o bind /mnt/TWO /mnt/later")
+	g.run("mkdir -p /mnt/over/under && mount -o move /mnt/ONE /mnt/over/under && mount -t tmpfs none /mnt/over")
 	const words = "failed to open /mnt/over/under: No such file or directory"
 	if said := saysHow(g.t, g.snapshotWhileStopped("unfrozen"), "QuiesceFailed"); !strings.Contains(said, words) {
 		g.t.Errorf("it says %q, want %q in it", said, words)
 	}
 	g.awaitProgress()
-	g.run("umount /mnt/later /mnt/over && umount /mnt/over/under")
+	g.run("umount /mnt/over && mount -o move /mnt/over/under /mnt/ONE")
 }
 
 // snapshotWhileStopped snapshots the guest while its CPUs are stopped, for at most launch.MaxStopped. On a machine with

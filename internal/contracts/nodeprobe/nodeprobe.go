@@ -20,9 +20,9 @@ type Result struct {
 	// Requested is the only permitted accelerator on the node (DRYDOCK_ACCEL), empty to let the probe choose.
 	Requested  string `json:"requested,omitempty"`
 	UEFIAbsent bool   `json:"uefiAbsent,omitempty"`
-	// QEMU is its version, such as 7.2.22.
+	// QEMU is its version, such as 10.0.13.
 	QEMU string `json:"qemu"`
-	// Build is its package, such as Debian 1:7.2+dfsg-7+deb12u18+b3.
+	// Build is its package, such as Debian 1:10.0.13+ds-0+deb13u1.
 	Build string `json:"build,omitempty"`
 	// CPUModels are the named models that a guest can have with all features, sorted: with KVM if usable, else emulated.
 	CPUModels []string `json:"cpuModels"`
