@@ -84,7 +84,7 @@ bench-import: build qemu ## Compare imports with curl and qemu-img: time, memory
 	hack/bench -what import
 
 prerequisites: ## Install missing Debian or Ubuntu packages; report other missing requirements
-	@hack/prerequisites
+	@hack/prerequisites build run test $(if $(SHORT),,long)
 
 # Running needs less than testing.
 to-build-and-run:
