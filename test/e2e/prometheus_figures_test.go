@@ -83,7 +83,7 @@ var figures = map[string]figure{
 	"kubevirt_vmi_guest_os_panic_total":                   absent(noFault),
 	"kubevirt_vmi_memory_resident_bytes":                  all(ram/4, 8*ram),
 	"kubevirt_vmi_memory_domain_bytes":                    is(ram),
-	"kubevirt_vmi_memory_actual_balloon_bytes":            all(ram/4, ram),
+	"kubevirt_vmi_memory_actual_balloon_bytes":            all(ram/4, ram+mega),
 	"kubevirt_vmi_memory_available_bytes":                 all(ram/4, ram),
 	"kubevirt_vmi_memory_unused_bytes":                    all(mega, ram),
 	"kubevirt_vmi_memory_usable_bytes":                    all(mega, ram),
