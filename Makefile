@@ -10,6 +10,8 @@ RELEASE := build/drydock-$(VERSION)-linux-amd64.tar.gz
 BUILD := cd local && go run ./build -version '$(VERSION)'
 # Unless SHORT is empty, long tests are skipped or have smaller bounds.
 export SHORT ?= -short
+# Tests of make test-all need more programs.
+PURPOSES := build run test $(if $(SHORT),,long)
 # SLOW=4 limits tests to a quarter of the CPU time.
 SLOWLY := $(if $(SLOW),hack/slow '$(SLOW)')
 # The bounds of the soak, about half an hour. `make soak SOAK="…"` overrides them.
@@ -84,7 +86,7 @@ bench-import: build qemu ## Compare imports with curl and qemu-img: time, memory
 	hack/bench -what import
 
 prerequisites: ## Install missing Debian or Ubuntu packages; report other missing requirements
-	@hack/prerequisites
+	@hack/prerequisites $(PURPOSES)
 
 # Running needs less than testing.
 to-build-and-run:

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,8 +27,10 @@ type console struct {
 	// reading is set once QEMU may write. ended is closed at QEMU's end, or the launcher's without one.
 	reading bool
 	ended   chan struct{}
-	// written is closed when everything is written, or nobody reads.
+	// written is closed when everything is written, or the FIFO is of no use.
 	written chan struct{}
+	// out is closed by this process's end: a reader that ended earlier would be restarted.
+	out *os.File
 }
 
 // makePipe makes the FIFO. Both containers do, since either may be first.
@@ -51,7 +54,6 @@ func newConsole(dir string, logf func(string, ...any)) (*console, error) {
 		pipe: pipe, logf: logf, log: consolelog.New(time.Now()), more: make(chan struct{}, 1),
 		ended: make(chan struct{}), written: make(chan struct{}),
 	}
-	// It may block until the launcher's end, if the other container never comes.
 	go c.write()
 	return c, nil
 }
@@ -100,10 +102,10 @@ func (c *console) finish() {
 	close(c.ended)
 }
 
-// writtenWithin is the time for the rest of the log at the end, and for the reader to come.
+// writtenWithin is the time for the rest of the log at the end, and for the reader to come back.
 const writtenWithin = 5 * time.Second
 
-// close waits until the log is written. The reader ends by the end of the FIFO: one that comes later would wait.
+// close waits until the log is written.
 func (c *console) close() {
 	if c == nil {
 		return
@@ -119,49 +121,85 @@ func (c *console) close() {
 	}
 }
 
+// write delivers the log to one reader after the other. The last one's end of the FIFO stays open until the next one is
+// there: as long as one end is open, the FIFO keeps the bytes that nobody has read.
 func (c *console) write() {
 	defer close(c.written)
-	out, err := openForWriting(c.pipe)
-	if err != nil {
-		c.logf("the serial console is not logged: %v", err)
-		return
+	for {
+		next := c.awaitReader()
+		if next == nil {
+			return
+		}
+		if c.out != nil {
+			c.out.Close()
+		}
+		c.out = next
+		switch err := c.writeTo(next); {
+		case err == nil:
+			return
+		case !errors.Is(err, syscall.EPIPE):
+			c.logf("the serial console is not logged any more: %v", err)
+			return
+		}
+		c.logf("the container %s has ended: the log of the serial console waits for the next one", layout.ConsoleLogContainer)
 	}
-	defer out.Close()
+}
+
+// awaitReader returns the FIFO when it has a reader, nil if it can't be opened, or if the log has ended and nothing is
+// left of it. The call that waits costs a thread and no time; without a reader it lasts until this process's end.
+func (c *console) awaitReader() *os.File {
+	came, ended := make(chan *os.File, 1), c.ended
+	go func() {
+		out, err := os.OpenFile(c.pipe, os.O_WRONLY|syscall.O_NOFOLLOW, 0)
+		if err != nil {
+			c.logf("the serial console is not logged: %v", err)
+		}
+		came <- out
+	}()
+	for {
+		select {
+		case out := <-came:
+			return out
+		case <-ended:
+			if len(c.next()) == 0 {
+				return nil
+			}
+			ended = nil
+		}
+	}
+}
+
+// writeTo returns nil at the log's end.
+func (c *console) writeTo(out *os.File) error {
 	for {
 		chunk := c.next()
 		if len(chunk) == 0 {
 			select {
 			case <-c.more:
+				continue
 			case <-c.ended:
 				if chunk = c.next(); len(chunk) == 0 {
-					return
+					return nil
 				}
 			}
 		}
-		if _, err := out.Write(chunk); err != nil {
-			c.logf("the serial console is not logged any more: %v", err)
-			return
+		n, err := out.Write(chunk)
+		c.mu.Lock()
+		c.log.Written(n)
+		c.mu.Unlock()
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// next takes the pending bytes.
+// atOnce is how much a FIFO takes whole or not at all.
+const atOnce = 4 << 10
+
+// next copies pending bytes, which stay pending until they are written.
 func (c *console) next() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	chunk := append([]byte(nil), c.log.Pending()...)
-	c.log.Written(len(chunk))
-	return chunk
-}
-
-// openForWriting waits for the reader. Later writes then need no thread.
-func openForWriting(pipe string) (*os.File, error) {
-	fd, err := syscall.Open(pipe, syscall.O_WRONLY|syscall.O_CLOEXEC|syscall.O_NOFOLLOW, 0)
-	if err == nil {
-		err = syscall.SetNonblock(fd, true)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("opening its pipe: %w", err)
-	}
-	return os.NewFile(uintptr(fd), pipe), nil
+	pending := c.log.Pending()
+	return bytes.Clone(pending[:min(len(pending), atOnce)])
 }

@@ -1,7 +1,9 @@
 package launcher
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -156,18 +158,140 @@ func TestAGuestThatFloodsItsConsoleIsBoundedAndRuns(t *testing.T) {
 	log.endsWell()
 }
 
-func TestAReaderThatDiesDoesNotStopTheGuest(t *testing.T) {
+func TestTheLogGoesOnWithTheNextReader(t *testing.T) {
 	dir := t.TempDir()
 	log := startReader(t, dir)
 	r := launchProcess(t, os.Args[0], "-console-log", dir)
 	c := r.startWithConsole("-drive", "file="+flooding(t)+",format=raw,if=none,id=d", "-device", "ide-hd,drive=d,bootindex=0")
+	for i := range 3 {
+		waitFor(t, "the guest's words", func() bool { return strings.Contains(log.out.String(), "xxxxxxxx") })
+		waitFor(t, "cat", log.isCat)
+		if err := log.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, "the launcher's word", func() bool { return strings.Count(r.log.String(), "waits for the next one") > i })
+		log = startReader(t, dir)
+	}
+	waitFor(t, "the guest's words", func() bool { return strings.Contains(log.out.String(), "xxxxxxxx") })
+	if err := r.monitor().Execute(t.Context(), "query-status", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	_ = r.monitor().Execute(t.Context(), "quit", nil, nil)
+	r.finish(0, c.exited())
+	log.endsWell()
+}
+
+func TestALauncherEndsWithoutItsReader(t *testing.T) {
+	dir := t.TempDir()
+	log := startReader(t, dir)
+	r := launchProcess(t, os.Args[0], "-console-log", dir)
+	c := r.startWithConsole()
 	waitFor(t, "cat", log.isCat)
 	if err := log.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, "the launcher's word", func() bool { return strings.Contains(r.log.String(), "the serial console is not logged any more") })
 	_ = r.monitor().Execute(t.Context(), "quit", nil, nil)
 	r.finish(0, c.exited())
+	// The container was started again meanwhile.
+	next := startReader(t, dir)
+	if err := next.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-next.ended:
+	case <-time.After(patience):
+		t.Error("the next reader does not end")
+	}
+}
+
+// consoleHere is a console of this process.
+func consoleHere(t *testing.T) (c *console, said *lockedBuffer) {
+	t.Helper()
+	said = &lockedBuffer{}
+	c, err := newConsole(t.TempDir(), func(format string, args ...any) { fmt.Fprintf(said, format+"\n", args...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, said
+}
+
+func (c *console) openReader(t *testing.T) *os.File {
+	t.Helper()
+	f, err := os.Open(c.pipe)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// reads reads as many bytes as the text has.
+func reads(t *testing.T, from *os.File, want string) {
+	t.Helper()
+	if err := from.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(from, got); err != nil || string(got) != want {
+		t.Fatalf("read %q, want %q: %v", got[:n], want, err)
+	}
+}
+
+func (c *console) isWritten(t *testing.T) {
+	t.Helper()
+	select {
+	case <-c.written:
+	case <-time.After(patience):
+		t.Fatal("the log is not written")
+	}
+}
+
+func TestTheNextReaderGetsWhatTheLastOneHasNotRead(t *testing.T) {
+	c, said := consoleHere(t)
+	c.add([]byte("one\n"))
+	first := c.openReader(t)
+	reads(t, first, "one\n")
+	c.add([]byte("two\n"))
+	waitFor(t, "the second line in the FIFO", func() bool { return len(c.next()) == 0 })
+	first.Close()
+	c.add([]byte("three\n"))
+	waitFor(t, "the notice", func() bool { return strings.Contains(said.String(), "guest-console-log has ended") })
+	c.add([]byte("four\n"))
+	second := c.openReader(t)
+	reads(t, second, "two\nthree\nfour\n")
+
+	// A guest that says nothing meanwhile does not even notice.
+	second.Close()
+	third := c.openReader(t)
+	c.add([]byte("five"))
+	reads(t, third, "five")
+	c.finish()
+	reads(t, third, "\n")
+	c.isWritten(t)
+	if n := strings.Count(said.String(), "\n"); n != 1 {
+		t.Errorf("the launcher has said %q", said)
+	}
+}
+
+func TestALogWithoutAReaderIsBoundedAndEnds(t *testing.T) {
+	c, _ := consoleHere(t)
+	for range 100 {
+		c.add(bytes.Repeat([]byte("x"), 4<<10))
+	}
+	reader := c.openReader(t)
+	reads(t, reader, strings.Repeat("x", 64<<10))
+	c.finish()
+	c.isWritten(t)
+	rest := make([]byte, 1<<10)
+	if n, _ := reader.Read(rest); !bytes.Contains(rest[:n], []byte("bytes of the console are missing here")) {
+		t.Errorf("the log ends with %q", rest[:n])
+	}
+}
+
+func TestNobodyWaitsForTheReaderOfAnEmptyLog(t *testing.T) {
+	c, _ := consoleHere(t)
+	c.finish()
+	c.isWritten(t)
 }
 
 func TestTheReaderEndsWithALauncherThatIsKilled(t *testing.T) {

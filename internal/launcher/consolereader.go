@@ -7,25 +7,19 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"drydock.dev/drydock/internal/contracts/layout"
-	"drydock.dev/drydock/internal/contracts/logline"
 )
 
-// launcherWithin is how long the console's container waits for virt-launcher, which may still be created.
-const launcherWithin = 10 * time.Minute
-
-// consoleReaderMain is `virt-launcher console-log`, the container of the guest's serial console. When virt-launcher has
+// consoleReaderMain is `virt-launcher console-log`, the sidecar of the guest's serial console. When virt-launcher has
 // opened the FIFO, cat replaces this program: it needs a tenth of the memory for the guest's whole life. cat ends with
-// virt-launcher, since nobody else writes; as the first process of its container it ignores SIGTERM until then.
+// virt-launcher, since nobody else writes; as the first process of its container it ignores SIGTERM until then. If it dies,
+// the kubelet starts this program again, and virt-launcher goes on.
 func consoleReaderMain(ctx context.Context, args []string) (int, error) {
-	log := lineLog{w: os.Stderr}
 	flags := flag.NewFlagSet("console-log", flag.ContinueOnError)
 	flags.SetOutput(os.Stderr)
 	dir := flags.String("dir", layout.ConsoleLogDir, "folder of the FIFO")
 	cat := flags.String("cat", layout.CatBinary, "the program that copies its standard input to its standard output")
-	flags.Var(&log.format, logline.Flag, logline.Usage)
 	if err := flags.Parse(args); err != nil {
 		return exitFailed, err
 	}
@@ -35,8 +29,6 @@ func consoleReaderMain(ctx context.Context, args []string) (int, error) {
 	}
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	ctx, cancel := context.WithTimeout(ctx, launcherWithin)
-	defer cancel()
 	type opened struct {
 		fd  int
 		err error
@@ -48,8 +40,7 @@ func consoleReaderMain(ctx context.Context, args []string) (int, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		log.printf("virt-launcher has not come: the serial console is not logged")
-		return exitOK, nil
+		return exitOK, nil // the kubelet ends a sidecar after virt-launcher's container, which may never have run
 	case o := <-came:
 		if o.err != nil {
 			return exitFailed, fmt.Errorf("opening the pipe of the console's log: %w", o.err)

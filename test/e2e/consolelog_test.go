@@ -5,9 +5,13 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 )
@@ -29,7 +33,8 @@ func awaitInConsoleLog(t *testing.T, ns, pod, want string) string {
 }
 
 // TestASerialConsoleIsTheLogOfItsContainer needs real kubelets and API servers: that the guest's lines arrive by
-// `kubectl logs`, for whom, and that they go on in the pod that the guest migrates to.
+// `kubectl logs`, for whom, that they go on when the container is restarted and in the pod that the guest migrates to, and
+// that the last ones arrive.
 func TestASerialConsoleIsTheLogOfItsContainer(t *testing.T) {
 	t.Parallel()
 	ns, other := newNamespace(t), newNamespace(t)
@@ -62,9 +67,66 @@ func TestASerialConsoleIsTheLogOfItsContainer(t *testing.T) {
 		t.Error("the log does not say that something is missing")
 	}
 
+	theLogOutlivesItsReader(t, g, vmi)
+
 	moved := migrated(t, ns, "logged")
 	g = login(t, ns, "logged")
 	g.run("echo moved-$((40+5))")
 	awaitOneLauncher(t, moved, moved.Status.NodeName)
 	awaitInConsoleLog(t, ns, launcherPod(t, moved).Name, "moved-45")
+
+	pod = launcherPod(t, moved).Name
+	follow, err := followConsoleLog(t, ns, pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.tell("echo last-$((40+7)); poweroff -f")
+	if log := follow(); !strings.Contains(log, "last-47") {
+		t.Errorf("the log of a guest that has powered off ends with %q", log[max(0, len(log)-300):])
+	}
+}
+
+// followConsoleLog returns a function that waits for the log's end.
+func followConsoleLog(t *testing.T, ns, pod string) (func() string, error) {
+	t.Helper()
+	var log strings.Builder
+	follow := exec.CommandContext(t.Context(), binary("drydock"), "kubectl", "-n", ns, "logs", "-f", pod, "-c", layout.ConsoleLogContainer)
+	follow.Stdout = &log
+	return func() string { _ = follow.Wait(); return log.String() }, follow.Start()
+}
+
+// theLogOutlivesItsReader kills the container's process while the guest writes: the kubelet starts the container again,
+// the pod becomes Ready, and the log goes on. The guest's own container stays.
+func theLogOutlivesItsReader(t *testing.T, g *guest, vmi *v1.VirtualMachineInstance) {
+	t.Helper()
+	pod := launcherPod(t, vmi)
+	g.run("(i=0; while [ $i -lt 400 ]; do i=$((i+1)); echo count-$i-of-400 >/dev/ttyS0; sleep 0.1; done; echo counted-$((40+6)) >/dev/ttyS0) >/dev/null 2>&1 &")
+	awaitInConsoleLog(t, pod.Namespace, pod.Name, "count-3-of-400")
+	kill := killing(t, pod, "cat")
+	if kill == nil {
+		t.Fatal("no cat runs in the launcher pod")
+	}
+	kill()
+	await(t, pod, &corev1.PodList{}, "the container's restart, and Ready again", func(pod *corev1.Pod) bool {
+		reader := &pod.Status.InitContainerStatuses[0]
+		return reader.RestartCount > 0 && reader.State.Running != nil && podReady(pod)
+	})
+	log := awaitInConsoleLog(t, pod.Namespace, pod.Name, "counted-46")
+	before, err := readConsoleLog(t.Context(), pod.Namespace, pod.Name, "--previous")
+	if err != nil {
+		t.Fatal(err)
+	}
+	missing := 0
+	for i := range 400 {
+		if line := fmt.Sprintf("count-%d-of-400", i+1); !strings.Contains(before+log, line) {
+			missing++
+		}
+	}
+	// cat had read some, and not written.
+	if missing > 2 {
+		t.Errorf("%d of 400 lines are in neither log", missing)
+	}
+	if now := launcherPod(t, vmi); now.UID != pod.UID || now.Status.ContainerStatuses[0].RestartCount != 0 {
+		t.Errorf("the guest's pod is %s, its container was restarted %d times", now.Name, now.Status.ContainerStatuses[0].RestartCount)
+	}
 }

@@ -17,8 +17,8 @@ const (
 // LauncherPrefix starts the names of launcher pods.
 const LauncherPrefix = "virt-launcher-"
 
-// ComputeContainer is the launcher pod's container with virt-launcher and QEMU, and its only one unless the guest's
-// serial console is logged.
+// ComputeContainer is the launcher pod's container with virt-launcher and QEMU, and its only one. If the guest's serial
+// console is logged, there is a sidecar.
 const (
 	ComputeContainer = "compute"
 	// ConsoleLogContainer writes the guest's serial console to its standard output.

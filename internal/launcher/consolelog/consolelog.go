@@ -3,11 +3,12 @@
 //
 // States of the log, and who dies when:
 //
-//	guest ─ttyS0─> QEMU ─pipe─> virt-launcher (Log) ─FIFO─> cat, in the container guest-console-log ─stdout─> kubelet's log
+//	guest ─ttyS0─> QEMU ─pipe─> virt-launcher (Log) ─FIFO─> cat, in the sidecar guest-console-log ─stdout─> kubelet's log
 //
 //	QEMU ends           the pipe ends: virt-launcher writes the rest, closes the FIFO, and cat exits with 0
 //	virt-launcher dies  QEMU dies with it, the FIFO is closed, and cat exits with 0
-//	cat dies            writes fail: virt-launcher says so once, and goes on to empty the pipe, or the guest would stand still
+//	cat dies            the kubelet starts the container again. virt-launcher keeps the FIFO, and in it the bytes that cat has
+//	                    not read, goes on to empty the pipe, or the guest would stand still, and writes to the next cat
 //	cat is slow         the Log keeps maxPending bytes, and counts the rest as lost
 //	virt-handler dies   nothing: it has no part in it
 //	a migration         each pod has a log of the time when the guest ran there

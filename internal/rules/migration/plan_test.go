@@ -94,6 +94,13 @@ func waits(reason, message string) func(*corev1.Pod) {
 	}
 }
 
+func sidecarWaits(reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: layout.ConsoleLogContainer,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+	}
+}
+
 func unschedulable(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: "Unschedulable", Message: "0/2 nodes are available"}}
 }
@@ -396,6 +403,8 @@ func TestWhileTheTargetPodStarts(t *testing.T) {
 		"it never runs, and the kubelet says why": {observed(asked, scheduling, target("node2"), warned("FailedMount", "no such volume"), later(15*time.Minute)),
 			lines("enter Failed", node1+"node2/virt-launcher-vm-tgt failed completed at 12:15:00: the target pod virt-launcher-vm-tgt does not run on node node2: no such volume, 15m0s after it was made", "delete the target pod")},
 		"its image can't be had": {observed(scheduling, target("node2", waits("ErrImagePull", "not found")), later(time.Minute)),
+			lines("drydock.dev/Waiting=True ErrImagePull: not found", "look again after 4m0s")},
+		"a sidecar's image can't be had": {observed(scheduling, target("node2", waits("PodInitializing", ""), sidecarWaits("ErrImagePull", "not found")), later(time.Minute)),
 			lines("drydock.dev/Waiting=True ErrImagePull: not found", "look again after 4m0s")},
 		"its image can't be had, without a word": {observed(scheduling, target("node2", waits("ImagePullBackOff", ""))),
 			lines("drydock.dev/Waiting=True ImagePullBackOff: the container waits: ImagePullBackOff", "look again after 5m0s")},

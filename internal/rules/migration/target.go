@@ -131,11 +131,10 @@ func (d *decision) awaitContainer() {
 }
 
 func obstacle(pod *corev1.Pod) (reason, message string) {
-	status := podstatus.Container(pod, layout.ComputeContainer)
-	if status == nil || status.State.Waiting == nil || !vmistatus.FromKubelet(status.State.Waiting.Reason) {
+	waiting := podstatus.Waiting(pod, layout.ComputeContainer)
+	if waiting == nil || !vmistatus.FromKubelet(waiting.Reason) {
 		return "", ""
 	}
-	waiting := status.State.Waiting
 	if waiting.Message == "" {
 		return waiting.Reason, "the container waits: " + waiting.Reason
 	}

@@ -43,6 +43,7 @@ var dynamic = map[string][]string{
 	"local/system/system_test.go: c.program":                                     nil,
 	"test/e2e/cluster_test.go: binary(program)":                                  nil,
 	"test/e2e/console_test.go: binary(\"virtctl\")":                              nil,
+	"test/e2e/consolelog_test.go: binary(\"drydock\")":                           nil,
 	"test/e2e/guestfs_test.go: binary(\"virtctl\")":                              nil,
 	"test/e2e/hotplug_node_test.go: binary(\"drydock\")":                         nil,
 	"test/e2e/maintenance_examples_test.go: binary(\"virtctl\")":                 nil,

@@ -28,7 +28,8 @@ func LogsConsole(spec *v1.VirtualMachineInstanceSpec) bool {
 }
 
 // logConsole adds the container whose standard output is the guest's serial console. It shares nothing with the guest's
-// but the folder of a FIFO. It is the second, so that the guest does not wait for it.
+// but the folder of a FIFO. It is a sidecar: the kubelet starts it before the guest's container, restarts it alone, and
+// ends it after the guest's. It must have no startup probe, for which the guest would wait.
 func logConsole(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) {
 	if !LogsConsole(&vmi.Spec) {
 		return
@@ -41,12 +42,12 @@ func logConsole(pod *corev1.Pod, vmi *v1.VirtualMachineInstance, settings cluste
 	compute.VolumeMounts = append(compute.VolumeMounts, mount)
 	security := containerSecurity()
 	security.ReadOnlyRootFilesystem = new(true)
-	pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{
+	pod.Spec.InitContainers = append(pod.Spec.InitContainers, corev1.Container{
 		Name:            layout.ConsoleLogContainer,
+		RestartPolicy:   new(corev1.ContainerRestartPolicyAlways),
 		Image:           compute.Image,
 		ImagePullPolicy: settings.ImagePullPolicy,
 		Command:         []string{layout.LauncherBinary, "console-log"},
-		Args:            settings.LogFormat.Args(),
 		Resources:       consoleLogResources(compute.Resources),
 		VolumeMounts:    []corev1.VolumeMount{mount},
 		SecurityContext: security,

@@ -38,7 +38,7 @@ func TestTheConsoleIsLoggedIfItIsAskedFor(t *testing.T) {
 			t.Fatal(err)
 		}
 		var names []string
-		for _, container := range pod.Spec.Containers {
+		for _, container := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 			names = append(names, container.Name)
 		}
 		if diff := cmp.Diff(c.want, names); diff != "" {
@@ -56,7 +56,7 @@ func TestTheConsolesContainerSeesNothingOfTheGuestButItsConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := pod.Spec.Containers[1]
+	c := pod.Spec.InitContainers[0]
 	if diff := cmp.Diff([]corev1.VolumeMount{{Name: "console-log", MountPath: layout.ConsoleLogDir}}, c.VolumeMounts); diff != "" {
 		t.Error(diff)
 	}
@@ -71,6 +71,21 @@ func TestTheConsolesContainerSeesNothingOfTheGuestButItsConsole(t *testing.T) {
 	}
 }
 
+// A container that dies is restarted alone, and neither the guest's start nor its end waits for it.
+func TestTheConsolesContainerIsASidecar(t *testing.T) {
+	pod, err := Render(withConsole(func(d *v1.Devices) { d.LogSerialConsole = new(true) }), clusterconfig.FromKubeVirt(nil), "launcher", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := pod.Spec.InitContainers[0]
+	if c.RestartPolicy == nil || *c.RestartPolicy != corev1.ContainerRestartPolicyAlways || pod.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Errorf("the policies are %v for the container and %q for the pod", c.RestartPolicy, pod.Spec.RestartPolicy)
+	}
+	if c.StartupProbe != nil || c.ReadinessProbe != nil || c.LivenessProbe != nil || c.Lifecycle != nil {
+		t.Errorf("the guest waits for %+v", c)
+	}
+}
+
 func TestAGuaranteedGuestStaysGuaranteedBesideItsConsole(t *testing.T) {
 	vmi := withConsole(func(d *v1.Devices) { d.LogSerialConsole = new(true) })
 	all := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("256Mi")}
@@ -79,7 +94,7 @@ func TestAGuaranteedGuestStaysGuaranteedBesideItsConsole(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range pod.Spec.Containers {
+	for _, c := range slices.Concat(pod.Spec.Containers, pod.Spec.InitContainers) {
 		if !guaranteed(c.Resources) {
 			t.Errorf("%s: %+v", c.Name, c.Resources)
 		}
@@ -88,7 +103,7 @@ func TestAGuaranteedGuestStaysGuaranteedBesideItsConsole(t *testing.T) {
 	if pod, err = Render(vmi, clusterconfig.FromKubeVirt(nil), "launcher", Facts{}); err != nil {
 		t.Fatal(err)
 	}
-	if r := pod.Spec.Containers[1].Resources; guaranteed(r) || r.Requests.Memory().String() != "2Mi" || r.Limits.Memory().IsZero() || r.Limits.Cpu().IsZero() {
+	if r := pod.Spec.InitContainers[0].Resources; guaranteed(r) || r.Requests.Memory().String() != "2Mi" || r.Limits.Memory().IsZero() || r.Limits.Cpu().IsZero() {
 		t.Errorf("beside another guest: %+v", r)
 	}
 }
@@ -106,7 +121,7 @@ func TestAProvisioningPodRequestsWhatTheLauncherPodDoes(t *testing.T) {
 		}
 		for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory} {
 			want := launcher.Spec.Containers[0].Resources.Requests[resource].DeepCopy()
-			for _, c := range launcher.Spec.Containers[1:] {
+			for _, c := range launcher.Spec.InitContainers {
 				want.Add(c.Resources.Requests[resource])
 			}
 			if got := provisioning.Spec.Containers[0].Resources.Requests[resource]; got.Cmp(want) != 0 {

@@ -6,7 +6,7 @@ package podstatus
 
 import corev1 "k8s.io/api/core/v1"
 
-// Container returns the status of a container, nil if it is not known yet.
+// Container returns the status of a container that is no init container, nil if it is not known yet.
 func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 	for i := range pod.Status.ContainerStatuses {
 		if s := &pod.Status.ContainerStatuses[i]; s.Name == name {
@@ -14,6 +14,36 @@ func Container(pod *corev1.Pod, name string) *corev1.ContainerStatus {
 		}
 	}
 	return nil
+}
+
+// Kubelet's reasons for a container that it has not begun to start, and for one of a pod whose init containers it starts.
+const (
+	creating     = "ContainerCreating"
+	initializing = "PodInitializing"
+)
+
+// Waiting returns why a container waits, nil if it does not. The container of a pod whose init containers are not all up
+// waits for the first of them that says why.
+func Waiting(pod *corev1.Pod, name string) *corev1.ContainerStateWaiting {
+	s := Container(pod, name)
+	if s == nil {
+		return nil
+	}
+	if w := s.State.Waiting; w == nil || w.Reason != initializing {
+		return w
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		if w := pod.Status.InitContainerStatuses[i].State.Waiting; w != nil && w.Reason != initializing {
+			return w
+		}
+	}
+	return s.State.Waiting
+}
+
+// BeingPrepared reports whether the kubelet has yet to start a container, and has met no obstacle.
+func BeingPrepared(pod *corev1.Pod, name string) bool {
+	w := Waiting(pod, name)
+	return Container(pod, name) == nil || w != nil && (w.Reason == creating || w.Reason == initializing)
 }
 
 // Condition returns the pod's condition of a type, nil for none.

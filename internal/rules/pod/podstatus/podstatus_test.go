@@ -82,3 +82,44 @@ func TestContainer(t *testing.T) {
 		t.Errorf("a container of which the kubelet has said nothing has %+v", s)
 	}
 }
+
+func TestWaiting(t *testing.T) {
+	waits := func(reason string) corev1.ContainerState {
+		return corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason}}
+	}
+	runs := corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}
+	for name, c := range map[string]struct {
+		containers, init []corev1.ContainerState
+		want             string
+		prepared         bool
+	}{
+		"the kubelet has said nothing":                     {nil, nil, "", true},
+		"it is being made":                                 {[]corev1.ContainerState{waits("ContainerCreating")}, nil, "ContainerCreating", true},
+		"it has no image":                                  {[]corev1.ContainerState{waits("ErrImagePull")}, nil, "ErrImagePull", false},
+		"it runs":                                          {[]corev1.ContainerState{runs}, nil, "", false},
+		"a sidecar is being made":                          {[]corev1.ContainerState{waits("PodInitializing")}, []corev1.ContainerState{waits("PodInitializing")}, "PodInitializing", true},
+		"a sidecar runs":                                   {[]corev1.ContainerState{waits("PodInitializing")}, []corev1.ContainerState{runs}, "PodInitializing", true},
+		"a sidecar has no image":                           {[]corev1.ContainerState{waits("PodInitializing")}, []corev1.ContainerState{waits("ErrImagePull")}, "ErrImagePull", false},
+		"the second init container has none":               {[]corev1.ContainerState{waits("PodInitializing")}, []corev1.ContainerState{runs, waits("InvalidImageName"), waits("PodInitializing")}, "InvalidImageName", false},
+		"it runs, and a sidecar is restarted":              {[]corev1.ContainerState{runs}, []corev1.ContainerState{waits("CrashLoopBackOff")}, "", false},
+		"it has no image, and a sidecar is restarted, too": {[]corev1.ContainerState{waits("ErrImagePull")}, []corev1.ContainerState{waits("CrashLoopBackOff")}, "ErrImagePull", false},
+	} {
+		pod := &corev1.Pod{}
+		for _, state := range c.containers {
+			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{Name: "compute", State: state})
+		}
+		for _, state := range c.init {
+			pod.Status.InitContainerStatuses = append(pod.Status.InitContainerStatuses, corev1.ContainerStatus{Name: "beside", State: state})
+		}
+		got := ""
+		if w := Waiting(pod, "compute"); w != nil {
+			got = w.Reason
+		}
+		if got != c.want {
+			t.Errorf("%s: it waits for %q, want %q", name, got, c.want)
+		}
+		if got := BeingPrepared(pod, "compute"); got != c.prepared {
+			t.Errorf("%s: it is being prepared: %v, want %v", name, got, c.prepared)
+		}
+	}
+}

@@ -119,6 +119,13 @@ func waiting(reason, message string) func(*corev1.Pod) {
 	return compute(corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
 }
 
+func sidecarWaits(reason, message string) func(*corev1.Pod) {
+	return func(pod *corev1.Pod) {
+		pod.Status.InitContainerStatuses = []corev1.ContainerStatus{{Name: layout.ConsoleLogContainer,
+			State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}}}}
+	}
+}
+
 // outcome is a formatted plan.
 type outcome struct {
 	ask, create, remove, freed bool
@@ -238,6 +245,18 @@ func TestDecide(t *testing.T) {
 		"the image can't be pulled: the kubelet's words": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("ErrImagePull", "not found"))},
 			outcome{phase: v1.Scheduled, says: []string{"Synchronized=False ErrImagePull: not found", "Ready=False GuestNotRunning: not found"}},
+		},
+		"a sidecar's image can't be pulled: the guest's container waits for it": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("PodInitializing", ""), sidecarWaits("ErrImagePull", "not found"))},
+			outcome{phase: v1.Scheduled, says: []string{"Synchronized=False ErrImagePull: not found", "Ready=False GuestNotRunning: not found"}},
+		},
+		"a sidecar does not stay up": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("PodInitializing", ""), sidecarWaits("CrashLoopBackOff", "back-off 10s"))},
+			outcome{phase: v1.Scheduled, says: []string{"Synchronized=False CrashLoopBackOff: back-off 10s", "Ready=False GuestNotRunning: back-off 10s"}},
+		},
+		"a sidecar that is being made is no news": {
+			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("PodInitializing", ""), sidecarWaits("PodInitializing", ""))},
+			outcome{phase: v1.Scheduled, after: 10 * time.Second},
 		},
 		"a container that is being made is no news": {
 			Observed{VMI: newVMI(inPhase(v1.Scheduled, 0)), Pod: newPod(bound, waiting("ContainerCreating", ""))},

@@ -39,8 +39,7 @@ const (
 
 // isBeingPrepared reports whether the node still prepares the pod.
 func isBeingPrepared(pod *corev1.Pod) bool {
-	status := computeStatus(pod)
-	return status == nil || status.State.Waiting != nil && status.State.Waiting.Reason == "ContainerCreating"
+	return podstatus.BeingPrepared(pod, layout.ComputeContainer)
 }
 
 func (d *decision) reportPreparation() {
@@ -81,23 +80,18 @@ func (d *decision) podFact(state vmistatus.PodState) vmistatus.Pod {
 
 // virt-handler reports nothing until virt-launcher runs.
 func containerObstacle(pod *corev1.Pod) vmistatus.Fact[*vmistatus.Obstacle] {
-	status := computeStatus(pod)
+	waiting := podstatus.Waiting(pod, layout.ComputeContainer)
 	switch {
-	case status == nil:
+	case podstatus.Container(pod, layout.ComputeContainer) == nil:
 		return vmistatus.Fact[*vmistatus.Obstacle]{}
-	case status.State.Waiting == nil:
+	case waiting == nil:
 		return none
-	case !vmistatus.FromKubelet(status.State.Waiting.Reason):
+	case !vmistatus.FromKubelet(waiting.Reason):
 		return vmistatus.Fact[*vmistatus.Obstacle]{}
 	}
-	waiting := status.State.Waiting
 	message := waiting.Message
 	if message == "" {
 		message = "the launcher's container waits: " + waiting.Reason
 	}
 	return vmistatus.Known(&vmistatus.Obstacle{Reason: waiting.Reason, Message: message})
-}
-
-func computeStatus(pod *corev1.Pod) *corev1.ContainerStatus {
-	return podstatus.Container(pod, layout.ComputeContainer)
 }

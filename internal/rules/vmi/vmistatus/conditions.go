@@ -361,7 +361,7 @@ func FromKubelet(reason string) bool {
 	switch reason {
 	case "ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "InvalidImageName", "ImageInspectError",
 		"RegistryUnavailable", "SignatureValidationFailed", "CreateContainerConfigError",
-		"CreateContainerError", "RunContainerError", "PreCreateHookError",
+		"CreateContainerError", "RunContainerError", "PreCreateHookError", "CrashLoopBackOff",
 		"FailedMount", "FailedAttachVolume", "FailedMapVolume", ReasonSandbox:
 		return true
 	}

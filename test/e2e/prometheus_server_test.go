@@ -1,0 +1,342 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+)
+
+// monitoringStack is a real Prometheus and a real Alertmanager on the test's machine, which every pod's own node is.
+type monitoringStack struct {
+	t      *testing.T
+	api    string
+	began  time.Time
+	alerts *notifications
+	folder string
+}
+
+// scrapeEvery is shorter than usual, so that a migration of seconds is seen.
+const scrapeEvery = 5 * time.Second
+
+// asDocumented is the configuration of docs/observability.md.
+func asDocumented(t *testing.T) map[string]any {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/observability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(page), "\n## Without the operator\n")
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(section)
+	if block == nil {
+		t.Fatal("docs/observability.md has no configuration for a Prometheus without its operator")
+	}
+	config := map[string]any{}
+	if err := yaml.UnmarshalStrict([]byte(block[1]), &config); err != nil {
+		t.Fatalf("reading the configuration of docs/observability.md: %v", err)
+	}
+	return config
+}
+
+func (s *monitoringStack) file(name string, content []byte) string {
+	s.t.Helper()
+	path := filepath.Join(s.folder, name)
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	return path
+}
+
+func (s *monitoringStack) yaml(name string, content any) string {
+	s.t.Helper()
+	text, err := yaml.Marshal(content)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.file(name, text)
+}
+
+// startMonitoring starts both programs. soon are the alerts that need not wait.
+func startMonitoring(t *testing.T, soon []string) *monitoringStack {
+	t.Helper()
+	s := &monitoringStack{t: t, began: time.Now(), folder: t.TempDir(), alerts: newNotifications(t)}
+	token, err := metricsReader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var trusted corev1.ConfigMap
+	eventually(t, "the authority of the metrics", func(ctx context.Context) error {
+		err := cluster.client.Get(ctx, client.ObjectKey{Namespace: "kubevirt", Name: "kubevirt-ca"}, &trusted)
+		if err == nil && trusted.Data["kubevirt-metrics-certs.crt"] == "" {
+			err = fmt.Errorf("it is not published")
+		}
+		return err
+	})
+	config := asDocumented(t)
+	config["rule_files"] = []string{s.rules(soon)}
+	config["global"] = map[string]any{"scrape_interval": scrapeEvery.String(), "scrape_timeout": scrapeEvery.String(), "evaluation_interval": scrapeEvery.String()}
+	job := config["scrape_configs"].([]any)[0].(map[string]any)
+	job["authorization"] = map[string]any{"credentials_file": s.file("token", []byte(token))}
+	job["tls_config"].(map[string]any)["ca_file"] = s.file("ca.crt", []byte(trusted.Data["kubevirt-metrics-certs.crt"]))
+	delete(job, "kubernetes_sd_configs")
+	job["static_configs"] = discovered(t)
+	// The same pods, as somebody asks who has no token.
+	stranger := maps.Clone(job)
+	delete(stranger, "authorization")
+	stranger["job_name"] = "stranger"
+	config["scrape_configs"] = []any{job, stranger}
+
+	manager := freeAddress(t)
+	config["alerting"] = map[string]any{"alertmanagers": []any{map[string]any{"static_configs": []any{map[string]any{"targets": []string{manager}}}}}}
+	notify := s.yaml("alertmanager.yaml", map[string]any{
+		"route":     map[string]any{"receiver": "test", "group_by": []string{"..."}, "group_wait": "1s", "group_interval": "1s"},
+		"receivers": []any{map[string]any{"name": "test", "webhook_configs": []any{map[string]any{"url": s.alerts.url, "send_resolved": true}}}},
+	})
+	// Its gossip would be with other machines.
+	s.start(exec.Command("prometheus-alertmanager", "--config.file="+notify, "--storage.path="+filepath.Join(s.folder, "alertmanager"),
+		"--web.listen-address="+manager, "--cluster.listen-address="))
+	address := freeAddress(t)
+	s.api = "http://" + address + "/api/v1/"
+	s.start(exec.Command("prometheus", "--config.file="+s.yaml("prometheus.yaml", config), "--storage.tsdb.path="+filepath.Join(s.folder, "prometheus"),
+		"--web.listen-address="+address))
+	return s
+}
+
+// start runs a program until the test's end.
+func (s *monitoringStack) start(program *exec.Cmd) {
+	s.t.Helper()
+	var said transcript
+	program.Stdout, program.Stderr = &said, &said
+	if err := program.Start(); err != nil {
+		s.t.Fatalf("starting %s, of the package that hack/prerequisites long installs: %v", filepath.Base(program.Path), err)
+	}
+	s.t.Cleanup(func() {
+		_ = program.Process.Signal(syscall.SIGTERM)
+		_ = program.Wait()
+		if s.t.Failed() {
+			text := said.String()
+			s.t.Logf("%s has said:\n%s", filepath.Base(program.Path), text[max(0, len(text)-4000):])
+		}
+	})
+}
+
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return listener.Addr().String()
+}
+
+// discovered is what Prometheus's discovery by EndpointSlices finds in Drydock's namespace: Debian's Prometheus lacks it. The
+// documented configuration selects the targets and gives them their labels.
+func discovered(t *testing.T) []any {
+	t.Helper()
+	var slices discoveryv1.EndpointSliceList
+	if err := cluster.client.List(t.Context(), &slices, client.InNamespace("kubevirt")); err != nil {
+		t.Fatal(err)
+	}
+	var targets []any
+	const meta = "__meta_kubernetes_"
+	for _, slice := range slices.Items {
+		for _, port := range slice.Ports {
+			for _, endpoint := range slice.Endpoints {
+				labels := map[string]string{
+					meta + "namespace": slice.Namespace, meta + "service_name": slice.Labels[discoveryv1.LabelServiceName], meta + "endpointslice_port_name": *port.Name,
+				}
+				if pod := endpoint.TargetRef; pod != nil {
+					labels[meta+"pod_name"] = pod.Name
+				}
+				address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port)))
+				targets = append(targets, map[string]any{"targets": []string{address}, "labels": labels})
+			}
+		}
+	}
+	return targets
+}
+
+const shippedRules = "../../config/monitoring/rules.yaml"
+
+// rules returns the shipped file with another `for` for some alerts, and with nothing else changed.
+func (s *monitoringStack) rules(soon []string) string {
+	s.t.Helper()
+	if out, err := exec.Command("promtool", "check", "rules", shippedRules).CombinedOutput(); err != nil {
+		s.t.Fatalf("promtool refuses the shipped rules: %v\n%s", err, out)
+	}
+	text, err := os.ReadFile(shippedRules)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	var file struct {
+		Groups []map[string]any `json:"groups"`
+	}
+	if err := yaml.UnmarshalStrict(text, &file); err != nil {
+		s.t.Fatal(err)
+	}
+	changed := 0
+	for _, group := range file.Groups {
+		for _, rule := range group["rules"].([]any) {
+			if r := rule.(map[string]any); slices.Contains(soon, fmt.Sprint(r["alert"])) {
+				r["for"] = (2 * scrapeEvery).String()
+				changed++
+			}
+		}
+	}
+	if changed != len(soon) {
+		s.t.Fatalf("%d rules are of the alerts %q", changed, soon)
+	}
+	return s.yaml("rules.yaml", file)
+}
+
+func (s *monitoringStack) ask(ctx context.Context, path string, query url.Values, into any) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.api+path+"?"+query.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	answer := struct {
+		Status, Error string
+		Data          any
+	}{Data: into}
+	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if answer.Status != "success" {
+		return fmt.Errorf("%s: %s", path, answer.Error)
+	}
+	return nil
+}
+
+// value is a series and its value now.
+type value struct {
+	Metric map[string]string
+	Value  [2]any
+}
+
+func (v value) number() float64 {
+	n, err := strconv.ParseFloat(fmt.Sprint(v.Value[1]), 64)
+	if err != nil {
+		panic(err) // Prometheus sends numbers
+	}
+	return n
+}
+
+func (s *monitoringStack) query(ctx context.Context, expr string) ([]value, error) {
+	var data struct {
+		ResultType string
+		Result     json.RawMessage
+	}
+	if err := s.ask(ctx, "query", url.Values{"query": {expr}}, &data); err != nil {
+		return nil, fmt.Errorf("%s: %w", expr, err)
+	}
+	var values []value
+	if data.ResultType != "vector" {
+		return nil, nil
+	}
+	return values, json.Unmarshal(data.Result, &values)
+}
+
+type scrapeTarget struct {
+	Health, LastError string
+	Labels            map[string]string
+}
+
+func (s *monitoringStack) targets(ctx context.Context) (map[string][]scrapeTarget, error) {
+	var data struct{ ActiveTargets []scrapeTarget }
+	err := s.ask(ctx, "targets", nil, &data)
+	of := map[string][]scrapeTarget{}
+	for _, target := range data.ActiveTargets {
+		of[target.Labels["job"]] = append(of[target.Labels["job"]], target)
+	}
+	return of, err
+}
+
+// notifications are those that Alertmanager has sent.
+type notifications struct {
+	url string
+
+	mu  sync.Mutex
+	all []notification
+}
+
+type notification struct {
+	Status string
+	Labels map[string]string
+}
+
+func (n notification) String() string { return n.Status + " " + fmt.Sprint(n.Labels) }
+
+func newNotifications(t *testing.T) *notifications {
+	t.Helper()
+	n := &notifications{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		var message struct{ Alerts []notification }
+		if err == nil {
+			err = json.NewDecoder(bytes.NewReader(body)).Decode(&message)
+		}
+		if err != nil {
+			t.Errorf("reading what Alertmanager sends: %v", err)
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		n.all = append(n.all, message.Alerts...)
+	}))
+	t.Cleanup(server.Close)
+	n.url = server.URL
+	return n
+}
+
+func (n *notifications) list() []notification {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Clone(n.all)
+}
+
+// await waits until Alertmanager has said that an alert with these labels has a status.
+func (n *notifications) await(t *testing.T, status string, labels map[string]string) {
+	t.Helper()
+	// The expression of an alert may look back for minutes.
+	eventuallyWithin(t, 2*patience, fmt.Sprintf("the alert %v to be %s", labels, status), func(context.Context) error {
+		for _, one := range n.list() {
+			matches := one.Status == status
+			for name, value := range labels {
+				matches = matches && one.Labels[name] == value
+			}
+			if matches {
+				return nil
+			}
+		}
+		return fmt.Errorf("Alertmanager has sent %v", n.list())
+	})
+}
