@@ -170,6 +170,9 @@ func (m *migration) close() {
 func (s *Server) setMigration(status string) {
 	s.machine.migration.status = status
 	s.reportMigration(status)
+	if status == migrationPostCopyActive || status == migrationCompleted {
+		s.memoryArrives()
+	}
 }
 
 // reportMigration only sends the event. The caller holds s.mu.
