@@ -170,8 +170,11 @@ func (m *migration) close() {
 func (s *Server) setMigration(status string) {
 	s.machine.migration.status = status
 	s.reportMigration(status)
-	if status == migrationPostCopyActive || status == migrationCompleted {
+	switch {
+	case status == migrationPostCopyActive, status == migrationCompleted:
 		s.memoryArrives()
+	case s.machine.needsMemory:
+		s.awaitMemory()
 	}
 }
 

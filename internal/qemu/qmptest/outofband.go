@@ -69,10 +69,11 @@ func (m *monitor) outOfBandRefusal(command string) error {
 	return nil
 }
 
-// AwaitMemory makes QEMU's main loop wait for memory of its guest, if the connection of its post-copy has broken.
-func (s *Server) AwaitMemory() {
+// NeedMemory makes QEMU's main loop wait for memory of its guest from each break of its post-copy's connection.
+func (s *Server) NeedMemory() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.machine.needsMemory = true
 	s.awaitMemory()
 }
 

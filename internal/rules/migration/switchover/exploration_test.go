@@ -36,6 +36,8 @@ var scenarios = []scenario{
 		faults: 2, kinds: handlerDies | connectionCut | canceled},
 	{name: "any fault", ready: true, prompt: true, faults: 1, kinds: everything},
 	{name: "post-copy, and any fault", large: true, ready: true, prompt: true, postCopy: true, faults: 1, kinds: everything | targetDeaf},
+	{name: "post-copy, a connection or virt-handlers fail, and the target answers nothing: the guest is kept", ready: true, prompt: true, postCopy: true, keeps: true,
+		faults: 3, kinds: connectionCut | handlerDies | targetStuck},
 	{name: "an old leader, and a pod that goes or ends", large: true, ready: true, prompt: true, faults: 2, kinds: oldLeader | ofUsers | launcherDies},
 	{name: "a QEMU that goes on meanwhile, and any fault", large: true, ready: true, prompt: true, lateAnswers: true, faults: 1, kinds: everything},
 	{name: "a QEMU that goes on meanwhile, post-copy, and processes that end", ready: true, prompt: true, lateAnswers: true, postCopy: true, faults: 1, kinds: ofProcesses},
