@@ -27,6 +27,7 @@ type guest struct {
 
 	incoming bool
 	filling  bool // the guest runs here while its memory follows by post-copy
+	broken   bool // the stream of a post-copy has broken
 }
 
 type exitStatus struct {
@@ -79,6 +80,7 @@ func (g *guest) recordEvent(name string, data []byte) {
 		g.watchdog = g.watchdog || d.Action == "poweroff"
 	case "MIGRATION":
 		g.migration = migrationstatus.Status(d.Status)
+		g.broken = migrationstatus.StreamBroken(g.broken, g.migration)
 		if g.filling && !g.migration.UnderWay() {
 			// The end of a post-copy at its target does not move the guest.
 			g.filling, g.migration = false, ""
@@ -90,11 +92,18 @@ func (g *guest) recordEvent(name string, data []byte) {
 
 // recordResume also records that a guest that continues at the source was not migrated.
 func (g *guest) recordResume() {
-	g.filling = g.filling || g.arriving() && g.migration.PostCopy()
+	g.filling = g.filling || g.arriving() && (g.migration.PostCopy() || g.broken)
 	g.ran = true
 	if g.migration == migrationstatus.Completed {
 		g.migration = ""
 	}
+}
+
+func (g *guest) arrival() launch.Arrival {
+	if !g.broken || !g.filling && !g.arriving() {
+		return launch.Arrival{}
+	}
+	return launch.Arrival{Broken: true, Ran: g.ran}
 }
 
 func (g *guest) arriving() bool { return g.incoming && !g.ran }

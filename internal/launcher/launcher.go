@@ -203,6 +203,7 @@ func (l *launcher) drive(ctx context.Context, signals <-chan os.Signal) launch.E
 			}
 		}
 		l.sendFrozen()
+		l.sendArrival()
 	}
 	return *l.exit
 }
@@ -285,7 +286,7 @@ func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 
 func (l *launcher) started() {
 	l.guest.started = true
-	l.state.Phase = launch.PhaseRunning
+	l.state.Phase, l.state.Recovers = launch.PhaseRunning, l.qemu.client.OutOfBand()
 	l.answerStart(nil)
 	l.serveMetrics()
 	if l.guest.stopping && !l.guest.graceless {

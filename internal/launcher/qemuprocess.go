@@ -51,7 +51,8 @@ type watcher struct {
 }
 
 func (p *process) watch(w watcher) {
-	client, err := qmp.New(context.Background(), p.monitor, func(e qmp.Event) { w.event(e.Name, e.Data) })
+	// Out of band, since QEMU may wait for memory of a post-copy, and virt-handler's monitor answer nothing.
+	client, err := qmp.NewOutOfBand(context.Background(), p.monitor, func(e qmp.Event) { w.event(e.Name, e.Data) })
 	if err == nil {
 		p.client = client
 		w.ready()

@@ -142,6 +142,8 @@ func (l *launcher) handle(p *peer, request *launch.Request) {
 		l.verify(request.Held, reply)
 	case request.Release != nil:
 		l.release(request.Release, reply)
+	case request.Recover != nil:
+		l.recoverIncoming(reply)
 	default:
 		withState(errors.New("the request asks for nothing that this launcher knows"))
 	}

@@ -6,7 +6,9 @@
 //	virt-handler    -> Request{Prepare}    virt-launcher -> Reply{Images}
 //	virt-handler    -> Request{Start}      virt-launcher -> Reply{State}
 //	virt-handler    -> Request{Quiesce}    virt-launcher -> Reply{Hold}    (likewise Held, Release)
+//	virt-handler    -> Request{Recover}    virt-launcher -> Reply      (as soon as QEMU listens)
 //	virt-launcher   -> Event{Frozen}       (a user has frozen the guest, or it is thawed)
+//	virt-launcher   -> Event{Arrival}      (the connection of an incoming post-copy has broken, or goes on)
 //	virt-launcher   -> Event{Exited}       (QEMU ended; virt-launcher exits after it)
 //
 // virt-launcher serves one connection. A new one replaces the old one: a restarted virt-handler takes over by connecting.
@@ -37,6 +39,16 @@ type State struct {
 	// LogsConsole means that QEMU inherits layout.ConsoleLogDescriptor, for the output of the serial console.
 	LogsConsole bool `json:"logsConsole,omitempty"`
 	Frozen      bool `json:"frozen,omitempty"` // a user has frozen the guest by its agent (HolderUser)
+	// Recovers means that this virt-launcher supports Recover with this QEMU, and reports Arrival.
+	Recovers bool    `json:"recovers,omitempty"`
+	Arrival  Arrival `json:"arrival,omitzero"`
+}
+
+// Arrival is what virt-launcher's own monitor has reported about an incoming post-copy whose connection is broken. QEMU may
+// wait for memory then, and answer nothing on virt-handler's monitor. Otherwise it is empty.
+type Arrival struct {
+	Broken bool `json:"broken,omitempty"` // until another connection is taken up
+	Ran    bool `json:"ran,omitempty"`    // the guest's CPUs were started here
 }
 
 // Reason is why a guest stopped running.
@@ -103,7 +115,12 @@ type Request struct {
 	Quiesce *Quiesce `json:"quiesce,omitempty"`
 	Held    *Held    `json:"held,omitempty"`
 	Release *Release `json:"release,omitempty"`
+	Recover *Recover `json:"recover,omitempty"`
 }
+
+// Recover makes QEMU listen on layout.MigrationSocket for the rest of an incoming post-copy, also while QEMU answers nothing
+// else. It may be repeated. The reply is Refused while the connection is not broken.
+type Recover struct{}
 
 // Prepare creates and inspects the disk images that QEMU will open. It is idempotent: existing files are inspected,
 // never overwritten.
@@ -202,6 +219,7 @@ type Event struct {
 	Exited   *Exit     `json:"exited,omitempty"`
 	ExitedAt time.Time `json:"exitedAt,omitzero"` // with Exited
 	Frozen   *bool     `json:"frozen,omitempty"`
+	Arrival  *Arrival  `json:"arrival,omitempty"`
 }
 
 // Message is one message from virt-launcher; exactly one pointer is set.

@@ -78,6 +78,13 @@ func (l *Link) Release(ctx context.Context, r launch.Release) (launch.Hold, erro
 	return l.client.Release(ctx, r)
 }
 
+// Recovers reports whether virt-launcher supports Recover.
+func (l *Link) Recovers() bool { return l.client.State().Recovers }
+
+// Recover makes QEMU listen for the rest of an incoming post-copy, also while its monitor does not answer. listens is false
+// if the connection is not broken.
+func (l *Link) Recover(ctx context.Context) (listens bool, err error) { return l.client.Recover(ctx) }
+
 // Start starts QEMU. A running one is left alone.
 func (l *Link) Start(ctx context.Context, start launch.Start) error {
 	_, err := l.client.Start(ctx, start)

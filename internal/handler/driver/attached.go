@@ -122,6 +122,14 @@ func (d *Driver) detach() {
 	}
 }
 
+// qemu returns nil without a QEMU.
+func (a *attached) qemu() *guest.Guest {
+	if a == nil {
+		return nil
+	}
+	return a.guest
+}
+
 // QEMU continues.
 func (a *attached) close() {
 	a.agent.Close()
@@ -140,6 +148,7 @@ func (d *Driver) observeConnection() connection.Facts {
 	facts := d.connection.Observe()
 	if facts.Link != d.link {
 		d.detach()
+		d.linked.Store(facts.Link)
 		d.link, d.pod, d.prepared = facts.Link, &preparation.Pod{Env: &d.preparation, Link: facts.Link}, nil
 	}
 	d.dropDeadGuest()

@@ -145,7 +145,7 @@ func (d *Driver) decideStatus(s *snapshot, o *vmihandler.Observed) *vmireport.Ch
 	if o.VMI == nil || o.Deserted {
 		return nil
 	}
-	o.Migrate = o.Attached && (s.outgoing.ActionDue || s.incoming.ActionDue)
+	o.Migrate = o.Attached && s.outgoing.ActionDue || s.incoming.ActionDue
 	if s.role == vmihandler.Destination {
 		_, missing := hotplug.Arrivals(o.VMI, s.presence.AttachmentPods)
 		o.Awaits = len(missing) > 0

@@ -127,7 +127,9 @@ type Driver struct {
 	connection *connection.Connection
 	// attached is nil without a QEMU. Only Run stores it. Its value is never modified.
 	attached atomic.Pointer[attached]
-	rounds   atomic.Uint64 // of Run
+	// linked is link, for other goroutines.
+	linked atomic.Pointer[connection.Link]
+	rounds atomic.Uint64 // of Run
 	// They are for metrics, and outlive attached: a guest that ends its monitor's connection must not get new bounds.
 	meter  guestusage.Meter
 	record guestagent.Record
@@ -162,7 +164,7 @@ func newDriver(env *Env, first *v1.VirtualMachineInstance) *Driver {
 	d.reports = vmireport.NewReporter(vmireport.Env{Cluster: env.Cluster, Stored: d.presence.SetStored, Go: d.helpers.Go, Log: d.log})
 	moving := migration.Env{Node: env.Migration, Go: d.helpers.Go, Wake: d.wake, Now: env.Now, Log: d.log}
 	d.outgoing = outgoing.New(outgoing.Env{Env: moving, Event: env.Cluster.Event, Migrated: env.Migrated})
-	d.incoming = incoming.New(incoming.Env{Env: moving, Network: env.Network, Settings: env.Settings, Dial: dialAttached(&d.attached)})
+	d.incoming = incoming.New(incoming.Env{Env: moving, Network: env.Network, Settings: env.Settings, Dial: dialLinked(&d.linked)})
 	d.start = newStart(env, first)
 	d.connection = connection.New(env.connections, connection.Owner{Go: d.helpers.Go, Wake: d.wake, Now: env.Now})
 	return d
@@ -210,6 +212,7 @@ func (d *Driver) Run(ctx context.Context) {
 			return
 		}
 		step, after = d.failures.ApplyBackoff(step, after, o)
+		after = backoff.Sooner(after, s.incoming.After)
 		if step == vmihandler.Wait {
 			d.sleep(ctx, after, linked.Link)
 			continue
@@ -287,7 +290,7 @@ func (d *Driver) act(ctx context.Context, step vmihandler.Step, s snapshot, o vm
 		return d.attach(ctx, o.VMI)
 	case vmihandler.Migrate:
 		if s.role == vmihandler.Destination {
-			return d.incoming.Recover(ctx, o.VMI, s.attached.guest)
+			return d.incoming.Recover(ctx, o.VMI, d.link, s.attached.qemu())
 		}
 		return d.outgoing.Act(ctx, &s.outgoing, s.attached.sendingQEMU())
 	case vmihandler.Take:

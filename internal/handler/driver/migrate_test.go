@@ -25,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/migration"
 	"drydock.dev/drydock/internal/handler/migrationproxy"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
@@ -125,6 +126,7 @@ func (n *node) migratingLauncher(pod string) *model {
 	n.t.Helper()
 	m := &model{stopped: make(chan struct{}), private: launchertest.Private(n.dir, pod)}
 	m.Launcher = launchertest.New(n.t, m.private)
+	m.Recovered = m.recoverIncoming
 	m.Started = func(start launch.Start) error {
 		args := strings.Join(start.Args, " ")
 		if at := strings.Index(args, "incoming-"); at >= 0 != start.Incoming {
@@ -144,6 +146,7 @@ func (n *node) migratingLauncher(pod string) *model {
 			m.scripted(m.qemu)
 		}
 		m.listen()
+		m.launcherMonitor(n.t)
 		qemu := m.qemu
 		go func() {
 			<-qemu.Ended()
@@ -161,6 +164,39 @@ func (n *node) migratingLauncher(pod string) *model {
 		m.qemu.Exit()
 	}
 	return m
+}
+
+// launcherMonitor connects virt-launcher's monitor, by which it hears of a broken post-copy.
+func (m *model) launcherMonitor(t *testing.T) {
+	qemu := m.qemu
+	var known launch.Arrival
+	client, err := qmp.NewOutOfBand(t.Context(), qemu.Dial(), func(e qmp.Event) {
+		var d struct {
+			Status migrationstatus.Status `json:"status"`
+		}
+		if e.Name != "MIGRATION" || json.Unmarshal(e.Data, &d) != nil {
+			return
+		}
+		arrival := launch.Arrival{Broken: migrationstatus.StreamBroken(known.Broken, d.Status)}
+		arrival.Ran = arrival.Broken && qemu.Executed("cont") > 0
+		if arrival != known {
+			known = arrival
+			m.Arrival(arrival)
+		}
+	})
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	m.outOfBand = client
+}
+
+func (m *model) recoverIncoming() error {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	uri := "unix:" + layout.Socket(layout.MigrationSocket)
+	return m.outOfBand.ExecuteOutOfBand(ctx, "migrate-recover", map[string]any{"uri": uri}, nil)
 }
 
 // exitOf returns virt-launcher's report about a QEMU that has ended.

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/guest/diskcopy"
 	"drydock.dev/drydock/internal/handler/guest/handover"
 	"drydock.dev/drydock/internal/handler/migration/incoming"
@@ -33,14 +34,15 @@ func (a *attached) receivingQEMU(pod *preparation.Pod, vmi *v1.VirtualMachineIns
 	}
 }
 
-// dialAttached returns a function that connects to a socket of the QEMU that is attached when it is called.
-func dialAttached(qemu *atomic.Pointer[attached]) func(ctx context.Context, socket string) (*net.UnixConn, error) {
+// dialLinked returns a function that connects to a socket in the pod that is linked when it is called. QEMU's monitor need
+// not answer.
+func dialLinked(pod *atomic.Pointer[connection.Link]) func(ctx context.Context, socket string) (*net.UnixConn, error) {
 	return func(ctx context.Context, socket string) (*net.UnixConn, error) {
-		a := qemu.Load()
-		if a == nil {
-			return nil, errors.New("the QEMU that is to take the guest has ended")
+		link := pod.Load()
+		if link == nil {
+			return nil, errors.New("the pod whose QEMU is to take the guest has ended")
 		}
-		return a.link.Dial(ctx, socket)
+		return link.Dial(ctx, socket)
 	}
 }
 
@@ -55,7 +57,7 @@ func (d *Driver) syncMigrations(ctx context.Context, s *snapshot) {
 	}
 	arrives := s.role == vmihandler.Destination
 	d.outgoing.Sync(ctx, vmi, state, !arrives && state != nil && state.SourceNode == d.env.Node, s.attached.sendingQEMU())
-	d.incoming.Sync(vmi, state, arrives, s.attached != nil)
+	d.incoming.Sync(vmi, state, arrives, s.attached != nil || s.connection.Launcher.Arrival.Broken)
 }
 
 func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
@@ -66,7 +68,7 @@ func (d *Driver) decideMigrations(s *snapshot, o vmihandler.Observed) {
 	case m == nil:
 	case s.role == vmihandler.Destination:
 		s.incoming = d.incoming.Decide(d.incoming.Observe(incoming.Facts{
-			Observed: o, Exit: s.connection.Exit, Guest: s.guest.Migration, Address: d.env.Migration.Address(),
+			Observed: o, Exit: s.connection.Exit, Guest: s.guest.Migration, Silent: s.guest.Silent, Address: d.env.Migration.Address(),
 		}))
 	case m.SourceNode == d.env.Node:
 		f := outgoing.Facts{

@@ -27,6 +27,7 @@ import (
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/nodehotplug"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
 	"drydock.dev/drydock/internal/rules/hotplug/nichotplug"
@@ -159,6 +160,8 @@ type model struct {
 	*launchertest.Launcher
 	qemu    *qmptest.Server
 	private string
+	// outOfBand is virt-launcher's monitor in a migration.
+	outOfBand *qmp.Client
 	// stopped is closed when virt-launcher is asked to stop QEMU.
 	stopped chan struct{}
 	// scripted lets a test change a QEMU that is about to start; nil for no change.

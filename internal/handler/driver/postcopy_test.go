@@ -31,9 +31,12 @@ func (v *voyage) toldOfTheStop() {
 var postCopied = state(func(m *v1.VirtualMachineInstanceMigrationState) bool { return m.Mode == v1.MigrationPostCopy })
 
 // newPostCopy runs the guest on node2 before its memory has arrived; release lets the memory follow.
-func newPostCopy(t *testing.T) (v *voyage, release func()) {
+func newPostCopy(t *testing.T, prepare ...func(*voyage)) (v *voyage, release func()) {
 	t.Helper()
 	v = newVoyage(t)
+	for _, do := range prepare {
+		do(v)
+	}
 	v.beginAndCopy(&v1.VMIMConfigurationOptions{CompletionTimeoutPerGiB: new(int64(1)), ProgressTimeout: new(int64(0)), AllowPostCopy: new(true)})
 	release = v.from.model.qemu.HoldPostCopy()
 	v.from.model.qemu.SetElapsed(time.Hour)
@@ -126,6 +129,41 @@ func TestABrokenPostCopyGoesOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			v, release := newPostCopy(t)
 			before := v.from.model.qemu.Executed("migrate")
+			breaks(v)
+			v.goesOn(before)
+			release()
+			v.arrives()
+		})
+	}
+}
+
+// TestABrokenPostCopyGoesOnByAnOlderVirtLauncher: QEMU is told on virt-handler's monitor.
+func TestABrokenPostCopyGoesOnByAnOlderVirtLauncher(t *testing.T) {
+	t.Parallel()
+	v, release := newPostCopy(t, func(v *voyage) { v.to.model.Recovered = nil })
+	v.from.model.qemu.CutMigration()
+	v.goesOn(1)
+	release()
+	v.arrives()
+}
+
+// TestABrokenPostCopyGoesOnAtAQEMUThatAnswersNothing: its main loop waits for memory.
+func TestABrokenPostCopyGoesOnAtAQEMUThatAnswersNothing(t *testing.T) {
+	t.Parallel()
+	for name, breaks := range map[string]func(*voyage){
+		"the connection breaks":              func(v *voyage) { v.from.model.qemu.CutMigration() },
+		"the target's virt-handler restarts": func(v *voyage) { v.to.restart() },
+		"both happen": func(v *voyage) {
+			v.from.stop()
+			v.to.restart()
+			v.from.start()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v, release := newPostCopy(t)
+			before := v.from.model.qemu.Executed("migrate")
+			v.to.model.qemu.NeedMemory()
 			breaks(v)
 			v.goesOn(before)
 			release()

@@ -55,17 +55,24 @@ type Client struct {
 	exit     *launch.Exit
 	exitedAt time.Time
 	err      error
-	// frozen is the last reported value of State's Frozen, which follows it at most every freezePause. at is the time
-	// of the last change, later the timer for the next one.
-	frozen  bool
-	at      time.Time
-	later   *time.Timer
-	changed chan struct{}
+	frozen   paced[bool]
+	arrival  paced[launch.Arrival]
+	changed  chan struct{}
+}
+
+// paced is a part of State that a message has reported. State follows it at most once in a pause.
+type paced[T comparable] struct {
+	reported T
+	at       time.Time   // of State's last change
+	later    *time.Timer // for the next one
 }
 
 // freezePause is the shortest time between two changes of State's Frozen. They are written into the VMI's status, and a
 // guest that has taken over its pod may report any number.
 const freezePause = 10 * time.Second
+
+// arrivalPause is that of State's Arrival, which makes virt-handler act.
+const arrivalPause = time.Second
 
 // New reads the Hello and starts to read messages. The Client owns conn; when New fails, conn is closed.
 func New(ctx context.Context, conn net.Conn) (*Client, error) {
@@ -105,7 +112,7 @@ func (c *Client) greet(ctx context.Context, in *bufio.Scanner) error {
 		return errors.New("virt-launcher's first message is no hello")
 	}
 	c.hello = message.Hello.State
-	c.frozen = c.hello.Frozen
+	c.frozen.reported, c.arrival.reported = c.hello.Frozen, c.hello.Arrival
 	c.setExit(c.hello.Exit, c.hello.ExitedAt)
 	return nil
 }
@@ -123,26 +130,30 @@ func (c *Client) State() launch.State {
 // Changed receives when State has changed other than by QEMU's exit.
 func (c *Client) Changed() <-chan struct{} { return c.changed }
 
-// setFrozen records a reported value, and updates State after the pause. The caller holds c.mu.
-func (c *Client) setFrozen(frozen bool) {
-	c.frozen = frozen
-	if frozen == c.hello.Frozen || c.later != nil {
+// report records a reported value of a part of State, and updates State after the pause. The caller holds c.mu.
+func report[T comparable](c *Client, p *paced[T], of func(*launch.State) *T, value T, pause time.Duration) {
+	p.reported = value
+	if value == *of(&c.hello) || p.later != nil {
 		return
 	}
-	c.later = time.AfterFunc(time.Until(c.at.Add(freezePause)), func() {
+	p.later = time.AfterFunc(time.Until(p.at.Add(pause)), func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.later = nil
-		if c.frozen == c.hello.Frozen {
+		p.later = nil
+		if p.reported == *of(&c.hello) {
 			return
 		}
-		c.hello.Frozen, c.at = c.frozen, time.Now()
+		*of(&c.hello), p.at = p.reported, time.Now()
 		select {
 		case c.changed <- struct{}{}:
 		default: // a message is pending
 		}
 	})
 }
+
+func frozenOf(s *launch.State) *bool { return &s.Frozen }
+
+func arrivalOf(s *launch.State) *launch.Arrival { return &s.Arrival }
 
 // Exit returns how QEMU exited, nil before.
 func (c *Client) Exit() *launch.Exit {
@@ -160,8 +171,10 @@ func (c *Client) Close() {
 	c.wg.Wait()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.later != nil {
-		c.later.Stop()
+	for _, timer := range []*time.Timer{c.frozen.later, c.arrival.later} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
 }
 
@@ -202,6 +215,18 @@ func (c *Client) Stop(ctx context.Context, stop launch.Stop) error {
 		return fmt.Errorf("stopping QEMU: %w", err)
 	}
 	return nil
+}
+
+// Recover makes QEMU listen for the rest of an incoming post-copy. listens is false if the connection is not broken.
+func (c *Client) Recover(ctx context.Context) (listens bool, err error) {
+	reply, err := c.call(ctx, launch.Request{Recover: &launch.Recover{}})
+	switch {
+	case reply.Refused:
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("having QEMU wait for the rest of its guest's memory: %w", err)
+	}
+	return true, nil
 }
 
 // Refusal means that the guest can't be held at present.
@@ -344,7 +369,9 @@ func (c *Client) handleMessage(message launch.Message) {
 	case message.Event != nil && message.Event.Exited != nil:
 		c.setExit(message.Event.Exited, message.Event.ExitedAt)
 	case message.Event != nil && message.Event.Frozen != nil:
-		c.setFrozen(*message.Event.Frozen)
+		report(c, &c.frozen, frozenOf, *message.Event.Frozen, freezePause)
+	case message.Event != nil && message.Event.Arrival != nil:
+		report(c, &c.arrival, arrivalOf, *message.Event.Arrival, arrivalPause)
 	case message.Reply != nil:
 		if answer, ok := c.pending[message.Reply.ID]; ok {
 			delete(c.pending, message.Reply.ID)

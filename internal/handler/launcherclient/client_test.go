@@ -339,3 +339,50 @@ func TestAnOldLauncherHoldsNoGuest(t *testing.T) {
 		t.Errorf("it answers %v", err)
 	}
 }
+
+// A hostile virt-launcher may report any number of changes.
+func TestAnInterruptedPostCopyIsHeardOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, conn := pair(t)
+		go l.say(launch.Message{Hello: &launch.Hello{State: launch.State{Phase: launch.PhaseRunning, Recovers: true, Arrival: launch.Arrival{Broken: true}}}})
+		c, err := New(t.Context(), conn)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.State().Arrival != (launch.Arrival{Broken: true}) {
+			t.Errorf("at first it is %+v", c.State().Arrival)
+		}
+		l.say(launch.Message{Event: &launch.Event{Arrival: &launch.Arrival{}}})
+		<-c.Changed()
+		if c.State().Arrival != (launch.Arrival{}) {
+			t.Errorf("it is still %+v", c.State().Arrival)
+		}
+		broken := launch.Arrival{Broken: true, Ran: true}
+		for range 100 {
+			l.say(launch.Message{Event: &launch.Event{Arrival: &launch.Arrival{}}})
+			l.say(launch.Message{Event: &launch.Event{Arrival: &broken}})
+		}
+		time.Sleep(arrivalPause - time.Millisecond)
+		if c.State().Arrival != (launch.Arrival{}) {
+			t.Error("it has changed within the pause")
+		}
+		<-c.Changed()
+		if c.State().Arrival != broken || !c.State().Recovers {
+			t.Errorf("it is %+v", c.State())
+		}
+		c.Close()
+	})
+}
+
+func TestAPostCopyIsRecovered(t *testing.T) {
+	c := quiescing(t, launch.Reply{}, launch.Reply{Error: "it is not paused", Refused: true}, launch.Reply{Error: "there is no such folder"})
+	if listens, err := c.Recover(t.Context()); !listens || err != nil {
+		t.Errorf("%v, %v", listens, err)
+	}
+	if listens, err := c.Recover(t.Context()); listens || err != nil {
+		t.Errorf("a stream that is whole: %v, %v", listens, err)
+	}
+	if listens, err := c.Recover(t.Context()); listens || err == nil || !strings.Contains(err.Error(), "no such folder") {
+		t.Errorf("a failure: %v, %v", listens, err)
+	}
+}

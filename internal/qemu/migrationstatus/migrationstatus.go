@@ -49,6 +49,12 @@ func (s Status) UnderWay() bool {
 	return true
 }
 
+// StreamBroken reports whether the stream of a target's post-copy is broken after QEMU has reported s. A QEMU that was told
+// to wait for another connection reports Setup (7.2) or PostCopyRecoverSetup: nothing has changed then.
+func StreamBroken(before bool, s Status) bool {
+	return s == PostCopyPaused || before && (s == Setup || s == PostCopyRecoverSetup)
+}
+
 // Unattended is how long a guest waits for its switchover without a virt-handler. A virt-handler needs milliseconds; a new
 // one starts within seconds, or not at all.
 const Unattended = 2 * time.Second

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -64,6 +65,11 @@ type Client struct {
 	write  sync.Mutex
 	events *queue
 	done   chan struct{}
+
+	// turn is nil without out-of-band commands. Else it is full from the sending of an ordinary command to its answer, and
+	// turnOf is that command's ID (guarded by mu).
+	turn   chan struct{}
+	turnOf uint64
 }
 
 type answer struct {
@@ -90,7 +96,8 @@ type message struct {
 }
 
 type request struct {
-	Execute   string `json:"execute"`
+	Execute   string `json:"execute,omitempty"`
+	OutOfBand string `json:"exec-oob,omitempty"`
 	Arguments any    `json:"arguments,omitempty"`
 	ID        uint64 `json:"id"`
 }
@@ -108,30 +115,56 @@ func Dial(ctx context.Context, path string, events func(Event)) (*Client, error)
 // New performs the handshake on conn, which the Client owns and closes. One of its goroutines calls events with every event
 // in order; events may be nil.
 func New(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
+	return connect(ctx, conn, events, false)
+}
+
+// NewOutOfBand is New for a monitor on which ExecuteOutOfBand works, if QEMU offers that. Do not pass files through it:
+// QEMU reads ahead, and a file replaces the one that came before it.
+func NewOutOfBand(ctx context.Context, conn io.ReadWriteCloser, events func(Event)) (*Client, error) {
+	return connect(ctx, conn, events, true)
+}
+
+func connect(ctx context.Context, conn io.ReadWriteCloser, events func(Event), outOfBand bool) (*Client, error) {
 	c := &Client{
 		conn:    conn,
 		waiting: make(map[uint64]chan answer),
 		events:  newQueue(),
 		done:    make(chan struct{}),
 	}
-	greeted := make(chan error, 1)
+	greeted := make(chan greeting, 1)
 	go c.read(greeted)
 	go c.events.deliver(events)
+	var hello greeting
 	select {
-	case err := <-greeted:
-		if err != nil {
-			c.fail(err)
-			return nil, err
+	case hello = <-greeted:
+		if hello.err != nil {
+			c.fail(hello.err)
+			return nil, hello.err
 		}
 	case <-ctx.Done():
 		c.fail(ctx.Err())
 		return nil, fmt.Errorf("waiting for QEMU's greeting: %w", ctx.Err())
 	}
-	if err := c.Execute(ctx, "qmp_capabilities", nil, nil); err != nil {
+	var enable any
+	if outOfBand = outOfBand && slices.Contains(hello.capabilities, capability); outOfBand {
+		enable = map[string]any{"enable": []string{capability}}
+	}
+	if err := c.Execute(ctx, "qmp_capabilities", enable, nil); err != nil {
 		c.fail(err)
 		return nil, err
 	}
+	if outOfBand {
+		c.turn = make(chan struct{}, 1)
+	}
 	return c, nil
+}
+
+// capability is that of a monitor with out-of-band commands.
+const capability = "oob"
+
+type greeting struct {
+	capabilities []string
+	err          error
 }
 
 // Command is one of the commands of ExecuteAll.
@@ -146,13 +179,26 @@ func (c *Client) Execute(ctx context.Context, name string, args, result any) err
 	return c.execute(ctx, nil, Command{name, args, result})
 }
 
+// OutOfBand reports whether ExecuteOutOfBand works.
+func (c *Client) OutOfBand() bool { return c.turn != nil }
+
+// ExecuteOutOfBand executes one of the few commands that QEMU executes at once, also while it waits for memory of its guest
+// and answers no other command. On other monitors than OutOfBand's, QEMU refuses it.
+func (c *Client) ExecuteOutOfBand(ctx context.Context, name string, args, result any) error {
+	command := Command{name, args, result}
+	return c.exchange(ctx, nil, request{OutOfBand: name, Arguments: args}, command)
+}
+
 // ExecuteAll sends queries together. QEMU executes all, in order; the first refusal is the error.
 func (c *Client) ExecuteAll(ctx context.Context, commands ...Command) error {
 	return c.execute(ctx, nil, commands...)
 }
 
-// The rights in oob go with the first command.
-func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) error {
+// The rights go with the first command.
+func (c *Client) execute(ctx context.Context, rights []byte, commands ...Command) error {
+	if c.turn != nil {
+		return c.executeInTurn(ctx, rights, commands)
+	}
 	var lines []byte
 	replies := make([]chan answer, len(commands))
 	for i, command := range commands {
@@ -162,13 +208,11 @@ func (c *Client) execute(ctx context.Context, oob []byte, commands ...Command) e
 			return fmt.Errorf("QMP %s: %w", command.Name, err)
 		}
 		defer c.forget(id)
-		line, err := json.Marshal(request{Execute: command.Name, Arguments: command.Args, ID: id})
-		if err != nil {
-			return fmt.Errorf("QMP %s: encoding the command: %w", command.Name, err)
+		if lines, err = appendLine(lines, request{Execute: command.Name, Arguments: command.Args, ID: id}); err != nil {
+			return fmt.Errorf("QMP %s: %w", command.Name, err)
 		}
-		lines = append(append(lines, line...), '\n')
 	}
-	if err := c.send(ctx, lines, oob); err != nil {
+	if err := c.send(ctx, lines, rights); err != nil {
 		return fmt.Errorf("QMP %s: %w", commands[0].Name, err)
 	}
 	var first error
@@ -245,7 +289,7 @@ func (c *Client) forget(id uint64) {
 }
 
 // A partly written command can't be withdrawn, so it ends the connection.
-func (c *Client) send(ctx context.Context, lines, oob []byte) error {
+func (c *Client) send(ctx context.Context, lines, rights []byte) error {
 	c.write.Lock()
 	defer c.write.Unlock()
 	if err := ctx.Err(); err != nil {
@@ -254,8 +298,8 @@ func (c *Client) send(ctx context.Context, lines, oob []byte) error {
 	release := c.bound(ctx)
 	defer release()
 	var err error
-	if oob != nil {
-		err = c.sendRights(lines, oob)
+	if rights != nil {
+		err = c.sendRights(lines, rights)
 	} else if _, err = c.conn.Write(lines); err != nil {
 		err = fmt.Errorf("sending the command: %w", err)
 	}
@@ -285,20 +329,22 @@ func (c *Client) bound(ctx context.Context) (release func()) {
 	}
 }
 
-func (c *Client) read(greeted chan<- error) {
+func (c *Client) read(greeted chan<- greeting) {
 	reader := bufio.NewReader(c.conn)
-	var greeting struct {
-		QMP json.RawMessage `json:"QMP"`
+	var hello struct {
+		QMP *struct {
+			Capabilities []string `json:"capabilities"`
+		} `json:"QMP"`
 	}
-	if err := decode(reader, &greeting); err != nil {
-		greeted <- fmt.Errorf("reading QEMU's greeting: %w", err)
+	if err := decode(reader, &hello); err != nil {
+		greeted <- greeting{err: fmt.Errorf("reading QEMU's greeting: %w", err)}
 		return
 	}
-	if greeting.QMP == nil {
-		greeted <- errors.New("reading QEMU's greeting: the peer does not speak QMP")
+	if hello.QMP == nil {
+		greeted <- greeting{err: errors.New("reading QEMU's greeting: the peer does not speak QMP")}
 		return
 	}
-	greeted <- nil
+	greeted <- greeting{capabilities: hello.QMP.Capabilities}
 	for {
 		var m message
 		if err := decode(reader, &m); err != nil {
@@ -322,6 +368,7 @@ func (c *Client) read(greeted chan<- error) {
 		c.mu.Lock()
 		reply := c.waiting[m.ID]
 		delete(c.waiting, m.ID)
+		c.endTurn(m.ID)
 		c.mu.Unlock()
 		if reply != nil {
 			reply <- answer{result: m.Return, err: m.Error}

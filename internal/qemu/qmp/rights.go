@@ -29,12 +29,12 @@ func (c *Client) ExecuteWithFile(ctx context.Context, name string, args any, fil
 	return executed
 }
 
-func (c *Client) sendRights(line, oob []byte) error {
+func (c *Client) sendRights(line, rights []byte) error {
 	socket, ok := c.conn.(rightsWriter)
 	if !ok {
 		return errors.New("sending the command: the connection to the monitor carries no files")
 	}
-	sent, _, err := socket.WriteMsgUnix(line, oob, nil)
+	sent, _, err := socket.WriteMsgUnix(line, rights, nil)
 	if err == nil && sent < len(line) {
 		_, err = c.conn.Write(line[sent:])
 	}

@@ -33,9 +33,12 @@ type arguments struct {
 	Device   string          `json:"device"`
 	Target   string          `json:"target"`
 	Resume   bool            `json:"resume"`
-	Netdev   string          `json:"netdev"`
-	Host     string          `json:"host"`
-	Cache    struct {
+
+	CommandLine string `json:"command-line"`
+
+	Netdev string `json:"netdev"`
+	Host   string `json:"host"`
+	Cache  struct {
 		Direct bool `json:"direct"`
 	} `json:"cache"`
 
@@ -70,12 +73,13 @@ var commands = map[string]func(s *Server, m *monitor, a arguments) (any, error){
 	"blockdev-mirror": (*Server).mirror, "block-job-cancel": (*Server).cancelJob, "job-dismiss": (*Server).dismissJob, "query-jobs": (*Server).queryJobs,
 	"migrate-start-postcopy": (*Server).startPostCopy, "migrate-recover": (*Server).migrateRecover,
 	"query-migrate-capabilities": (*Server).queryCapabilities, "query-migrate-parameters": (*Server).queryParameters,
-	"migrate-continue": (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
+	"human-monitor-command": (*Server).humanMonitor,
+	"migrate-continue":      (*Server).migrateContinue, "migrate_cancel": (*Server).migrateCancel,
 }
 
 func (s *Server) answer(m *monitor, command string, raw json.RawMessage) (any, error) {
 	if command == "qmp_capabilities" {
-		m.negotiated = true
+		s.negotiate(m, raw)
 		return nil, nil
 	}
 	do, known := commands[command]

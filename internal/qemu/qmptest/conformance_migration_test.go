@@ -13,6 +13,7 @@ import (
 type pair struct {
 	from, to *conn
 	uri      properties
+	relays   int // made so far
 }
 
 func migrations(t *testing.T, open opener) {
@@ -35,6 +36,7 @@ func migrations(t *testing.T, open opener) {
 		"a guest that has moved before its memory comes back if that is rejected":   postCopyRejected,
 		"a guest that was stopped stays so if its post-copy ends badly":             postCopyEndsBadly,
 		"a guest whose post-copy has broken is not taken back":                      postCopyLost,
+		"a post-copy goes on at a target that answers nothing":                      postCopyOfStuckTarget,
 		"a disk that is copied is the same when its guest is handed over":           mirrored,
 		"a copy that is ended by force is one that has failed":                      mirrorEnded,
 		"a copy fails with its target, and the guest goes on":                       mirrorLost,
@@ -49,7 +51,7 @@ func newPair(t *testing.T, open opener) *pair {
 	t.Helper()
 	connect := func(more ...string) *conn {
 		c := &conn{t: t, events: make(chan qmp.Event, 100)}
-		c.Client = open(t, func(e qmp.Event) { KeepLatest(c.events, e) }, more...)
+		c.Client, c.outOfBand = open(t, func(e qmp.Event) { KeepLatest(c.events, e) }, more...)
 		t.Cleanup(func() { _ = c.Close() })
 		return c
 	}

@@ -2,6 +2,7 @@ package qmptest
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"path/filepath"
@@ -21,7 +22,8 @@ type relay struct {
 func (p *pair) relayed() (uri properties, connected <-chan *relay) {
 	p.to.t.Helper()
 	t := p.to.t
-	path := filepath.Join(filepath.Dir(p.uri["uri"].(string)[len("unix:"):]), "r.sock")
+	path := filepath.Join(filepath.Dir(p.uri["uri"].(string)[len("unix:"):]), fmt.Sprintf("r%d.sock", p.relays))
+	p.relays++
 	listener, err := net.Listen("unix", path)
 	if err != nil {
 		t.Fatal(err)

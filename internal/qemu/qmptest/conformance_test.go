@@ -20,12 +20,14 @@ const patience = 4 * time.Minute
 type conn struct {
 	t *testing.T
 	*qmp.Client
-	events chan qmp.Event
+	// outOfBand is a monitor with out-of-band commands, as virt-launcher's.
+	outOfBand *qmp.Client
+	events    chan qmp.Event
 }
 
-// opener starts such a machine and connects to its monitor. more are further arguments, such as -incoming defer. The
-// machine ends with the test.
-type opener func(t *testing.T, events func(qmp.Event), more ...string) *qmp.Client
+// opener starts such a machine and connects to its monitors: an ordinary one, which gets events, and one with out-of-band
+// commands. more are further arguments, such as -incoming defer. The machine ends with the test.
+type opener func(t *testing.T, events func(qmp.Event), more ...string) (ordinary, outOfBand *qmp.Client)
 
 // conformance tests the behavior that the model and QEMU share. Each part starts its own machine.
 func conformance(t *testing.T, open opener) {
@@ -54,7 +56,7 @@ func conformance(t *testing.T, open opener) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &conn{t: t, events: make(chan qmp.Event, 100)}
-			c.Client = open(t, func(e qmp.Event) { KeepLatest(c.events, e) })
+			c.Client, c.outOfBand = open(t, func(e qmp.Event) { KeepLatest(c.events, e) })
 			defer func() { _ = c.Close() }()
 			part(c)
 		})

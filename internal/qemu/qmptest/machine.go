@@ -72,6 +72,10 @@ type machine struct {
 	migration migration
 	exports   exports
 	jobs      []*job
+	// stuck is closed when the memory arrives for which the main loop waits; nil if it waits for none.
+	stuck chan struct{}
+	// needsMemory means that it waits whenever memory can't come.
+	needsMemory bool
 	// mirrorsHeld blocks jobs until it is closed.
 	mirrorsHeld chan struct{}
 }

@@ -170,6 +170,12 @@ func (m *migration) close() {
 func (s *Server) setMigration(status string) {
 	s.machine.migration.status = status
 	s.reportMigration(status)
+	switch {
+	case status == migrationPostCopyActive, status == migrationCompleted:
+		s.memoryArrives()
+	case s.machine.needsMemory:
+		s.awaitMemory()
+	}
 }
 
 // reportMigration only sends the event. The caller holds s.mu.

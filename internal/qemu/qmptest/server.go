@@ -164,6 +164,10 @@ type monitor struct {
 	files []*os.File
 	// No event comes before the handshake.
 	negotiated bool
+	// outOfBand means that QEMU reads ahead on this monitor, and executes some commands at once. ordinary has the lines of
+	// all others, which it executes in their order.
+	outOfBand bool
+	ordinary  chan []byte
 }
 
 // Errors are ignored: the peer may have gone.
@@ -198,13 +202,16 @@ func (s *Server) serve(conn net.Conn) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.monitors, m)
+		m.stopReading()
 	}()
 	for {
 		line, err := m.readLine()
 		if err != nil {
 			return
 		}
-		s.execute(m, line)
+		if !s.readAhead(m, line) {
+			s.execute(m, line)
+		}
 	}
 }
 
@@ -254,6 +261,7 @@ func (m *monitor) receiveFiles(rights []byte) error {
 func (s *Server) execute(m *monitor, line []byte) {
 	var c struct {
 		Execute   string          `json:"execute"`
+		OutOfBand string          `json:"exec-oob"`
 		Arguments json.RawMessage `json:"arguments"`
 		ID        json.RawMessage `json:"id"`
 	}
@@ -261,7 +269,18 @@ func (s *Server) execute(m *monitor, line []byte) {
 		m.send(map[string]any{"error": map[string]string{"class": "GenericError", "desc": "Invalid JSON syntax"}})
 		return
 	}
+	if c.OutOfBand == "" {
+		s.awaitMainLoop()
+	}
 	s.mu.Lock()
+	if c.OutOfBand != "" {
+		if err := m.outOfBandRefusal(c.OutOfBand); err != nil {
+			m.send(reply(c.ID, nil, err))
+			s.mu.Unlock()
+			return
+		}
+		c.Execute = c.OutOfBand
+	}
 	override := s.answers[c.Execute]
 	if c.Execute != "qmp_capabilities" {
 		s.commands = append(s.commands, c.Execute)

@@ -29,6 +29,9 @@ type Launcher struct {
 	// Started is called with each request to start QEMU, before the answer; its error refuses the request. It must be
 	// set before there is a connection.
 	Started func(launch.Start) error
+	// Recovered is called with each request to recover a post-copy, before the answer. It must be set before there is a
+	// connection.
+	Recovered func() error
 	// Stopped is called with each request to stop QEMU, after the answer.
 	Stopped func(launch.Stop)
 }
@@ -107,6 +110,16 @@ func (l *Launcher) Say(message launch.Message) {
 	}
 }
 
+// Arrival changes and reports the state of an incoming post-copy.
+func (l *Launcher) Arrival(arrival launch.Arrival) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.state.Arrival = arrival
+	if l.conn != nil {
+		l.send(l.conn, launch.Message{Event: &launch.Event{Arrival: &arrival}})
+	}
+}
+
 // Vanish ends the launcher without a message. It can be repeated.
 func (l *Launcher) Vanish() {
 	l.mu.Lock()
@@ -151,6 +164,11 @@ func (l *Launcher) answer(conn net.Conn, r launch.Request) {
 			reply.Error = err.Error()
 		}
 	}
+	if r.Recover != nil && l.Recovered != nil {
+		if err := l.Recovered(); err != nil {
+			reply.Error = err.Error()
+		}
+	}
 	l.mu.Lock()
 	l.requests = append(l.requests, r)
 	switch {
@@ -162,7 +180,7 @@ func (l *Launcher) answer(conn net.Conn, r launch.Request) {
 		}
 	case r.Start != nil && reply.Error == "":
 		if l.state.Phase == launch.PhaseWaiting {
-			l.state = launch.State{Phase: launch.PhaseRunning, QEMUPID: os.Getpid()}
+			l.state = launch.State{Phase: launch.PhaseRunning, QEMUPID: os.Getpid(), Recovers: l.Recovered != nil}
 		}
 		state := l.state
 		reply.State = &state

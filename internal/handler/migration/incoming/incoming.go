@@ -16,6 +16,7 @@ package incoming
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -131,6 +132,8 @@ type Facts struct {
 	Observed vmihandler.Observed
 	Exit     *launch.Exit
 	Guest    guest.Migration
+	// Silent means that QEMU did not answer the last query.
+	Silent bool
 	// Address is this node's address for migrations, empty if it has none.
 	Address string
 }
@@ -150,8 +153,9 @@ type Decision struct {
 	Action switchover.TargetAction
 	// Report is the target's part of the status.
 	Report *vmistatus.TargetMigration
-	// ActionDue means that Recover has something to do.
+	// ActionDue means that Recover has something to do. After is the delay until it may have, 0 if it waits for nothing.
 	ActionDue bool
+	After     time.Duration
 
 	facts switchover.TargetFacts
 	step  switchover.TargetStep
@@ -172,9 +176,12 @@ func (m *Migration) Observe(in Facts) Seen {
 		_, f.Named = o.VMI.Status.ActivePods[o.Pod.UID]
 		f.Terminating = o.Pod.Terminating || o.Pod.Gone
 	}
+	if arrival := o.Launcher.Arrival; o.Link == vmihandler.LinkUp && arrival.Broken && (!o.Attached || in.Silent) {
+		f.Stuck, f.HasRun = true, arrival.Ran
+	}
 	target := m.target
 	if target != nil {
-		if f.Process == switchover.ProcessRuns && known.Arriving() {
+		if f.Process == switchover.ProcessRuns && known.Arriving() && !f.Stuck {
 			target.RecordUnmarked(true)
 		}
 		target.AddFacts(&f)
@@ -191,10 +198,11 @@ func (*Migration) Decide(seen Seen) Decision {
 		// An earlier virt-handler may have reported another address.
 		said.Address = seen.address
 	}
-	return Decision{
-		Action: step.Action, Report: &said, facts: f, step: step,
-		ActionDue: step.Action == switchover.RecoverIncoming && seen.recovery.Due(seen.now),
+	d := Decision{Action: step.Action, Report: &said, facts: f, step: step}
+	if step.Action == switchover.RecoverIncoming {
+		d.ActionDue, d.After = seen.recovery.Due(seen.now), migration.RecoverAgain
 	}
+	return d
 }
 
 // Tell sends the source its part of the decision, each fact once. Call it before the other effects of a round.
@@ -239,10 +247,31 @@ func (m *Migration) Take(ctx context.Context, vmi *v1.VirtualMachineInstance, d 
 	return nil
 }
 
-// Recover makes QEMU wait for the rest of the guest's memory after the connection to the source has broken.
-func (m *Migration) Recover(ctx context.Context, vmi *v1.VirtualMachineInstance, g *guest.Guest) error {
+// Launcher is the virt-launcher of the QEMU that the guest has come to.
+type Launcher interface {
+	Recovers() bool
+	Recover(ctx context.Context) (listens bool, err error)
+}
+
+var errOldLauncher = errors.New("QEMU does not answer, and its virt-launcher is from a version that can't help it")
+
+// Recover makes QEMU wait for the rest of the guest's memory after the connection to the source has broken. virt-launcher
+// can tell it so even if QEMU answers nothing; g, which may be nil, is used if virt-launcher is an older one.
+func (m *Migration) Recover(ctx context.Context, vmi *v1.VirtualMachineInstance, launcher Launcher, g *guest.Guest) error {
 	m.recovery.RecordAttempt(m.env.Now())
 	of := vmi.Status.MigrationState.MigrationUID
 	m.env.Log.Info("waiting for the rest of the guest's memory", "migration", of)
+	switch {
+	case launcher.Recovers():
+		ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
+		defer cancel()
+		listens, err := launcher.Recover(ctx)
+		if err == nil && !listens {
+			m.env.Log.Info("the connection of the post-copy is not broken any more", "migration", of)
+		}
+		return err
+	case g == nil:
+		return errOldLauncher
+	}
 	return handover.TargetOf(g).RecoverIncoming(ctx, of, layout.Socket(layout.MigrationSocket))
 }

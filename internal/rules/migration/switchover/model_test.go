@@ -147,6 +147,8 @@ type state struct {
 	hasRun, stale bool
 	// stream: the connection between the QEMUs is up. withdrawn: the source's virt-handler reads the stream to its end.
 	stream, withdrawn bool
+	// stuck: QEMU at the target answers nothing, since it waits for memory. listens: it takes another connection.
+	stuck, listens bool
 	// copies are those of its disks, and copyLink their connection. same: both sides have the guest's writes.
 	copies   copies
 	copyLink bool
@@ -182,7 +184,7 @@ func (s *state) String() string {
 		{"source pod going", s.pods[source].going()}, {"target pod going", s.pods[target].going()},
 		{"source handler down", !s.handlers[source].up}, {"target handler down", !s.handlers[target].up},
 		{"source node silent", s.nodes[source] == silent}, {"target node silent", s.nodes[target] == silent},
-		{"the target reads nothing", s.deaf}, {"stale", s.stale}, {"to be killed", s.doomed && s.tgt != tgtEnded}, {"second pod", s.second > 0},
+		{"the target reads nothing", s.deaf}, {"the target answers nothing", s.stuck}, {"stale", s.stale}, {"to be killed", s.doomed && s.tgt != tgtEnded}, {"second pod", s.second > 0},
 	} {
 		if mark.set {
 			text += ", " + mark.name
@@ -227,7 +229,7 @@ func (s *state) end(i side, word bool) {
 		s.src = srcEnded
 	} else {
 		exit.Ran = word && s.tgt == tgtRuns
-		s.tgt, s.doomed, s.killing, s.deaf = tgtEnded, false, false, false
+		s.tgt, s.doomed, s.killing, s.deaf, s.stuck, s.listens = tgtEnded, false, false, false, false, false
 	}
 	s.exits[i], s.stream, s.copyLink = exit, false, false
 	if s.handlers[i].up {
@@ -284,6 +286,10 @@ func (s *state) targetFacts() switchover.TargetFacts {
 		f.RunState = runstate.Running
 	case tgtEnded:
 		f.Process, f.Exit = switchover.ProcessEnded, s.exitSeen(target)
+	}
+	if s.stuck {
+		f.Stuck, f.HasRun, f.Process = true, s.tgt == tgtRuns, switchover.ProcessUnknown
+		f.Status, f.RunState, f.Marked, f.Doomed, f.Unmarked = "", "", false, false, false
 	}
 	return f
 }

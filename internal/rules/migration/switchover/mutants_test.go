@@ -244,6 +244,8 @@ func finishWhileTheGuestRuns(f switchover.SourceFacts, d *switchover.SourceStep)
 	}
 }
 
+func leaveAloneWhatAnswersNothing(f *switchover.TargetFacts) { f.Stuck = false }
+
 func forgetTheCopies(f *switchover.SourceFacts) { f.Mirrors.Left = false }
 
 // The exploration must find two guests, a guest with old memory, or one that is ended, for each wrong rule.
@@ -307,6 +309,8 @@ func TestWhatIsWrongIsFound(t *testing.T) {
 			atSource(nil, readyIsTheSame), scenario{ready: true, prompt: true, disks: true}, errOtherDisks},
 		"the copies are finished while the guest runs": {
 			atSource(finishedIsReady, finishWhileTheGuestRuns), scenario{ready: true, prompt: true, disks: true}, errOtherDisks},
+		"a target that waits for memory is left alone": {
+			atTarget(leaveAloneWhatAnswersNothing, nil), scenario{ready: true, prompt: true, postCopy: true, faults: 2, kinds: connectionCut | targetStuck}, errStuck},
 		"what is left of copies is forgotten": {
 			atSource(forgetTheCopies, nil), scenario{ready: true, prompt: true, disks: true, faults: 1, kinds: canceled}, errStuck},
 		"virt-controller fails what has begun": {

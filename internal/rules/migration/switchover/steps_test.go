@@ -57,6 +57,7 @@ const (
 	oldLeader
 	secondPod
 	targetDeaf
+	targetStuck
 )
 
 // scenario has the constants of an exploration.
@@ -343,8 +344,8 @@ var sourceActs = map[switchover.SourceAction]func(*state){
 	},
 	switchover.Quit: func(to *state) { to.end(source, true) },
 	switchover.Recover: func(to *state) {
-		if to.src == srcPostCopyPaused && to.connected() && to.tgt > tgtIncoming && to.tgt < tgtEnded {
-			to.src, to.stream = srcPostCopyFirm, true
+		if to.src == srcPostCopyPaused && to.connected() && to.listens {
+			to.src, to.stream, to.stuck, to.listens = srcPostCopyFirm, true, false, false
 		}
 	},
 	switchover.EndLost: func(to *state) { to.end(source, true) },
@@ -388,6 +389,10 @@ func (t *turn) targetDecides() {
 		t.write(target, name, nil, func(r *switchover.Record) { r.Addressed = true })
 	case switchover.ReportCompleted:
 		t.write(target, name, nil, func(r *switchover.Record) { r.Completed = true })
+	case switchover.RecoverIncoming:
+		if !s.listens && s.tgt > tgtIncoming && !s.whole && (!s.stream || s.src == srcPostCopyPaused) {
+			t.goesOn(name, func(to *state) { to.listens = true })
+		}
 	case switchover.MarkAndRun:
 		t.goesOn("target: mark", func(to *state) { to.tgt, to.handlers[target].unmarked = tgtMarked, false })
 	case switchover.Run:
@@ -612,6 +617,8 @@ func (t *turn) faults() {
 		to.lose()
 	})
 	t.fault(targetDeaf, "target's QEMU reads nothing more", s.tgt == tgtIncoming && !s.deaf, func(to *state) { to.deaf = true })
+	t.fault(targetStuck, "target's QEMU waits for memory", !s.stuck && !s.stream && !s.whole && s.tgt > tgtIncoming && s.tgt < tgtEnded,
+		func(to *state) { to.stuck = true })
 	t.fault(canceled, "somebody cancels the migration", !s.cancel, func(to *state) { to.cancel = true })
 	t.fault(vmiDeleted, "somebody deletes the VMI", !s.vmi.Deleting, func(to *state) { to.vmi.Deleting = true })
 	t.fault(oldLeader, "a virt-controller begins to look away", !s.old.looked, func(to *state) {

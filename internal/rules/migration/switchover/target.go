@@ -23,6 +23,9 @@ type TargetFacts struct {
 	// to set the marker. It stays true after QEMU's end.
 	Unmarked bool
 	Released bool // over any control connection
+	// Stuck means that QEMU answers nothing and virt-launcher says that the stream of its post-copy is broken: QEMU waits for
+	// memory. Then Process, RunState, Status, Marked and Doomed are unknown; HasRun is whether the guest's CPUs were started.
+	Stuck, HasRun bool
 }
 
 // TargetAction is an action at the target.
@@ -54,6 +57,8 @@ type TargetStep struct {
 func DecideTarget(f TargetFacts) TargetStep {
 	ours := f.Record.Current && f.Named
 	switch {
+	case f.Stuck && f.Process != ProcessEnded:
+		return f.stuck(ours)
 	case f.Process == ProcessUnknown:
 		return TargetStep{Action: TargetWait}
 	case !ours:
@@ -158,6 +163,22 @@ func (f *TargetFacts) run() TargetStep {
 		return TargetStep{Action: ReportCompleted, Tell: Ran}
 	}
 	return TargetStep{Action: TargetWait, Tell: Ran}
+}
+
+// stuck handles a QEMU that waits for memory of its guest: nothing else can be done with it before it takes another stream.
+// It may always listen for one, since the source sends the rest only of a guest that never continues there.
+func (f *TargetFacts) stuck(ours bool) TargetStep {
+	step := TargetStep{Action: TargetWait}
+	if !ours || f.Record.Final {
+		return step
+	}
+	if f.HasRun {
+		step.Tell = Ran
+	}
+	if f.HasRun || !f.Record.Failed {
+		step.Action = RecoverIncoming
+	}
+	return step
 }
 
 // Without an exit, a virt-handler that has not run the guest knows that it never ran.

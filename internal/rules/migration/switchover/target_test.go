@@ -187,6 +187,38 @@ func TestTargetThatMayRun(t *testing.T) {
 	})
 }
 
+// Such a QEMU answers nothing before it has the memory for which it waits.
+func TestTargetThatWaitsForMemory(t *testing.T) {
+	base := func(f *switchover.TargetFacts) {
+		f.Stuck, f.Process, f.RunState, f.Status, f.Unmarked = true, switchover.ProcessUnknown, "", "", false
+	}
+	listens := switchover.TargetStep{Action: switchover.RecoverIncoming}
+	saysRan := switchover.TargetStep{Action: switchover.RecoverIncoming, Tell: switchover.Ran}
+	hasRun := func(edit func(*switchover.TargetFacts)) func(*switchover.TargetFacts) {
+		return func(f *switchover.TargetFacts) {
+			f.HasRun = true
+			edit(f)
+		}
+	}
+	testTarget(t, base, map[string]targetTest{
+		"its guest has run": {hasRun(loaded), saysRan},
+		"its guest has run, by what was known before": {hasRun(func(f *switchover.TargetFacts) {
+			f.Process, f.Status = switchover.ProcessRuns, migrationstatus.PostCopyActive
+		}), saysRan},
+		"its guest has run, and the pod is deleted":   {hasRun(func(f *switchover.TargetFacts) { f.Terminating = true }), saysRan},
+		"its guest has run, and the VMI is deleted":   {hasRun(func(f *switchover.TargetFacts) { f.Record.Deleting = true }), saysRan},
+		"its guest has run, and the VMI has ended":    {hasRun(func(f *switchover.TargetFacts) { f.Record.Final = true }), targetWaits},
+		"its guest has run, of another migration":     {hasRun(func(f *switchover.TargetFacts) { f.Record.Current = false }), targetWaits},
+		"its guest has run, and the pod is not named": {hasRun(func(f *switchover.TargetFacts) { f.Named = false }), targetWaits},
+		"its guest has not run":                       {loaded, listens},
+		"its guest has not run, and was released":     {func(f *switchover.TargetFacts) { f.Released = true }, listens},
+		"its guest has not run, and was taken back":   {func(f *switchover.TargetFacts) { f.Record.Failed = true }, targetWaits},
+		"QEMU has ended": {func(f *switchover.TargetFacts) {
+			f.Process, f.Exit = switchover.ProcessEnded, switchover.Exit{Known: true}
+		}, switchover.TargetStep{Action: switchover.TargetWait, Tell: switchover.Never}},
+	})
+}
+
 // The source must be told that the guest runs by QEMU's earlier answer, and not only when QEMU is asked again.
 func TestTargetThatHasJustRunTheGuest(t *testing.T) {
 	for name, c := range map[string]struct {

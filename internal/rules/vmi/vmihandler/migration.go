@@ -42,6 +42,9 @@ func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.D
 	case o.Link == LinkUp && (action == switchover.Kill || o.Stopping != nil):
 		// A QEMU that was told to end never runs its guest.
 		return kill(o)
+	case action == switchover.RecoverIncoming && running && o.Migrate:
+		// Before Attach, which such a QEMU may not answer.
+		return Migrate, 0
 	case running && !o.Attached:
 		return Attach, 0
 	case o.Link == LinkNone && o.Launcher.Phase != launch.PhaseExited && reachable(o):
@@ -63,8 +66,6 @@ func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (St
 	case action == switchover.ReportReady:
 		// There may be no address yet.
 		return report(o), addressAgain
-	case action == switchover.RecoverIncoming && running && o.Migrate:
-		return Migrate, 0
 	case action == switchover.TargetWait && running && o.Plug:
 		return Plug, 0
 	}

@@ -53,6 +53,8 @@ func TestNextAtDestination(t *testing.T) {
 	plugs.Plug, awaits.Awaits, early.Plug = true, true, true
 	recovers := up(launch.PhaseRunning, true)
 	recovers.Migrate = true
+	stuck := up(launch.PhaseRunning, false)
+	stuck.Migrate = true
 	unprobed := up(launch.PhaseWaiting, false)
 	unprobed.Unprobed = true
 	deserted := up(launch.PhaseRunning, true)
@@ -66,30 +68,32 @@ func TestNextAtDestination(t *testing.T) {
 		"no connection to the pod": {Observed{VMI: vmi, Pod: &Pod{UID: "p"}}, switchover.TargetWait, Connect, 0},
 		"no pod":                   {gone, switchover.TargetWait, Wait, 0},
 		"a launcher that waits":    {up(launch.PhaseWaiting, false), switchover.StartIncoming, Start, 0},
-		"a launcher that waits, on a node whose probe goes on":      {unprobed, switchover.StartIncoming, Wait, 0},
-		"a launcher whose guest's volumes are not there yet":        {awaits, switchover.StartIncoming, Wait, 0},
-		"a QEMU to which disks come":                                {plugs, switchover.TargetWait, Plug, 0},
-		"a QEMU to which disks come, that has not said where it is": {plugs, switchover.ReportReady, Wait, addressAgain},
-		"a QEMU to which no disks come any more":                    {plugs, switchover.MarkAndRun, Take, 0},
-		"a launcher that waits, with disks to come":                 {early, switchover.TargetWait, Wait, 0},
-		"a QEMU that waits for its guest":                           {up(launch.PhaseRunning, true), switchover.TargetWait, Wait, 0},
-		"a guest that has come, with disks to come":                 {plugs, switchover.ReportCompleted, Wait, 0},
-		"a launcher that is not to start anything":                  {up(launch.PhaseWaiting, false), switchover.Kill, Stop, 0},
-		"a QEMU that nobody has looked at":                          {up(launch.PhaseRunning, false), switchover.TargetWait, Attach, 0},
-		"a QEMU that is ready, without an address":                  {up(launch.PhaseRunning, true), switchover.ReportReady, Wait, addressAgain},
-		"a QEMU that is ready":                                      {changed, switchover.ReportReady, Report, addressAgain},
-		"a guest that was released":                                 {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
-		"a guest that was marked":                                   {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
-		"a guest whose memory's stream has broken":                  {recovers, switchover.RecoverIncoming, Migrate, 0},
-		"a QEMU whose stream is none that was broken":               {recovers, switchover.TargetWait, Wait, 0},
-		"one that was told of it":                                   {up(launch.PhaseRunning, true), switchover.RecoverIncoming, Wait, 0},
-		"a guest that runs":                                         {changed, switchover.ReportCompleted, Report, 0},
-		"a guest that is not to come":                               {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},
-		"one that was told to end":                                  {told, switchover.Kill, Wait, killAfter},
-		"one that was told to end, and is released":                 {told, switchover.MarkAndRun, Wait, killAfter},
-		"one that has not ended in time":                            {late, switchover.Kill, Kill, killAfter},
-		"a QEMU that has ended":                                     {up(launch.PhaseExited, false), switchover.TargetWait, Wait, 0},
-		"a VMI that does not exist any more":                        {deserted, switchover.TargetWait, Stop, 0},
+		"a launcher that waits, on a node whose probe goes on":                         {unprobed, switchover.StartIncoming, Wait, 0},
+		"a launcher whose guest's volumes are not there yet":                           {awaits, switchover.StartIncoming, Wait, 0},
+		"a QEMU to which disks come":                                                   {plugs, switchover.TargetWait, Plug, 0},
+		"a QEMU to which disks come, that has not said where it is":                    {plugs, switchover.ReportReady, Wait, addressAgain},
+		"a QEMU to which no disks come any more":                                       {plugs, switchover.MarkAndRun, Take, 0},
+		"a launcher that waits, with disks to come":                                    {early, switchover.TargetWait, Wait, 0},
+		"a QEMU that waits for its guest":                                              {up(launch.PhaseRunning, true), switchover.TargetWait, Wait, 0},
+		"a guest that has come, with disks to come":                                    {plugs, switchover.ReportCompleted, Wait, 0},
+		"a launcher that is not to start anything":                                     {up(launch.PhaseWaiting, false), switchover.Kill, Stop, 0},
+		"a QEMU that nobody has looked at":                                             {up(launch.PhaseRunning, false), switchover.TargetWait, Attach, 0},
+		"a QEMU that is ready, without an address":                                     {up(launch.PhaseRunning, true), switchover.ReportReady, Wait, addressAgain},
+		"a QEMU that is ready":                                                         {changed, switchover.ReportReady, Report, addressAgain},
+		"a guest that was released":                                                    {up(launch.PhaseRunning, true), switchover.MarkAndRun, Take, 0},
+		"a guest that was marked":                                                      {up(launch.PhaseRunning, true), switchover.Run, Take, 0},
+		"a guest whose memory's stream has broken":                                     {recovers, switchover.RecoverIncoming, Migrate, 0},
+		"a guest whose memory's stream has broken, and whose QEMU has answered nobody": {stuck, switchover.RecoverIncoming, Migrate, 0},
+		"one that was told of it, and whose QEMU has answered nobody":                  {up(launch.PhaseRunning, false), switchover.RecoverIncoming, Attach, 0},
+		"a QEMU whose stream is none that was broken":                                  {recovers, switchover.TargetWait, Wait, 0},
+		"one that was told of it":                                                      {up(launch.PhaseRunning, true), switchover.RecoverIncoming, Wait, 0},
+		"a guest that runs":                                                            {changed, switchover.ReportCompleted, Report, 0},
+		"a guest that is not to come":                                                  {up(launch.PhaseRunning, true), switchover.Kill, Stop, 0},
+		"one that was told to end":                                                     {told, switchover.Kill, Wait, killAfter},
+		"one that was told to end, and is released":                                    {told, switchover.MarkAndRun, Wait, killAfter},
+		"one that has not ended in time":                                               {late, switchover.Kill, Kill, killAfter},
+		"a QEMU that has ended":                                                        {up(launch.PhaseExited, false), switchover.TargetWait, Wait, 0},
+		"a VMI that does not exist any more":                                           {deserted, switchover.TargetWait, Stop, 0},
 	} {
 		if step, after := NextAtDestination(c.o, c.action); step != c.want || after != c.after {
 			t.Errorf("%s: %s after %v, want %s after %v", name, step, after, c.want, c.after)
