@@ -8,6 +8,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/cpupinning"
 )
 
 // Constrain sets the placement of another pod that must fit where the VMI's launcher pod does, without the guest's
@@ -33,6 +34,9 @@ func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cluste
 	// Emulation has every CPU model on every node.
 	if model := namedCPUModel(vmi); model != "" && !settings.UseEmulation {
 		selector[v1.CPUModelLabel+model] = "true"
+	}
+	if cpupinning.Dedicated(&vmi.Spec) {
+		selector[v1.CPUManager] = "true"
 	}
 	spec.NodeSelector = selector
 	if settings.RuntimeClass != "" {
