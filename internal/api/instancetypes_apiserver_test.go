@@ -235,8 +235,8 @@ func unsupported(t *testing.T, file, kind, preference string) string {
 		return strings.Replace(outcome.Refused, "Forbidden: ", "", 1)
 	case strings.HasSuffix(preference, ".arm64"), strings.HasSuffix(preference, ".s390x"):
 		return "spec.template.spec.architecture"
-	case series == "cx1", series == "d1", series == "n1", series == "rt1":
-		return "spec.template.spec.domain.cpu.dedicatedCpuPlacement"
+	case series == "cx1", series == "rt1":
+		return "spec.template.spec.domain.cpu.numa"
 	}
 	return ""
 }

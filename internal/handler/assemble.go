@@ -39,6 +39,7 @@ import (
 	"drydock.dev/drydock/internal/handler/migrationproxy"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/node"
+	"drydock.dev/drydock/internal/handler/nodecpus"
 	"drydock.dev/drydock/internal/handler/nodepostcopy"
 	"drydock.dev/drydock/internal/handler/nodeselinux"
 	"drydock.dev/drydock/internal/handler/podpath"
@@ -126,11 +127,20 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
 		Filters: nodepostcopy.Filters, Try: nodepostcopy.Try, Log: mgr.GetLogger().WithName("postcopy"),
 	}
+	cpuManager := &nodecpus.Keeper{
+		Node: o.node, Writer: mgr.GetClient(), State: nodecpus.StateFile(o.kubeletDir), Log: mgr.GetLogger().WithName("cpumanager"),
+		Guests: func(ctx context.Context) ([]v1.VirtualMachineInstance, error) {
+			var list v1.VirtualMachineInstanceList
+			err := mgr.GetCache().List(ctx, &list)
+			return list.Items, err
+		},
+	}
 	return append(served, coming, migrations,
 		manager.RunnableFunc(o.traces.Run),
 		manager.RunnableFunc(watcher.Run),
 		offering,
 		manager.RunnableFunc(postCopy.Run),
+		manager.RunnableFunc(cpuManager.Run),
 		manager.RunnableFunc(func(ctx context.Context) error {
 			defer networks.Close()
 			return supervisor.Run(ctx)

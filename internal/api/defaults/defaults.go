@@ -174,8 +174,12 @@ func setMemory(domain *v1.DomainSpec) {
 	domain.Memory.Guest = &guest
 }
 
-// setRequests sets the requests of the guest's pod if only the cluster's settings have them.
+// setRequests sets the requests of the guest's pod if only the cluster's settings have them. A guest with dedicated CPUs
+// shares neither them nor its memory.
 func setRequests(domain *v1.DomainSpec, settings clusterconfig.Settings) {
+	if domain.CPU != nil && domain.CPU.DedicatedCPUPlacement {
+		return
+	}
 	request := func(name corev1.ResourceName, q resource.Quantity) {
 		_, requested := domain.Resources.Requests[name]
 		limit, limited := domain.Resources.Limits[name]

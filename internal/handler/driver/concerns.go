@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/concern/links"
 	"drydock.dev/drydock/internal/handler/concern/memory"
 	"drydock.dev/drydock/internal/handler/concern/nics"
+	"drydock.dev/drydock/internal/handler/concern/pinning"
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/network"
 	"drydock.dev/drydock/internal/handler/preparation"
@@ -26,8 +27,8 @@ import (
 )
 
 // addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links come
-// first: they must be right before the guest sees them. Disks come next, because a guest may wait for them before it
-// starts; nothing waits for CPUs and memory.
+// first: they must be right before the guest sees them. Pinning is quick and never waits for the guest. Disks come next,
+// because a guest may wait for them before it starts; nothing waits for CPUs and memory.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	pod, preparing := network.Pod{NetNS: a.link.Peer.NetNS}, d.pod
@@ -48,6 +49,7 @@ func (d *Driver) addConcerns(a *attached) {
 	a.plugs = concern.New(vmihandler.Plug, a.disks).ForArrivals()
 	a.concerns = concern.List{
 		concern.New(vmihandler.SwitchLinks, links.New()),
+		concern.New(vmihandler.PinCPUs, pinning.New(pinning.Process{Launcher: a.link.Peer.PID, QEMU: a.guest.PID()})),
 		a.plugs,
 		concern.New(vmihandler.PlugNICs, a.nics),
 		concern.New(vmihandler.ChangeCPUs, cpus.New(cpus.Env{

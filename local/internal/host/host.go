@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -30,6 +31,8 @@ type Facts struct {
 	CgroupV2 bool
 	// SysResource means that an OOM score may be lowered.
 	SysResource bool
+	// CPUs is the number of the machine's CPUs.
+	CPUs int
 	// BridgeFilter means that packets between ports of a bridge can be translated.
 	BridgeFilter bool
 	// A cluster executes these missing programs.
@@ -42,7 +45,7 @@ type Facts struct {
 
 // Gather collects this machine's facts.
 func Gather() (Facts, error) {
-	f := Facts{Root: os.Geteuid() == 0, Absent: prerequisites.Missing(prerequisites.Run)}
+	f := Facts{Root: os.Geteuid() == 0, CPUs: runtime.NumCPU(), Absent: prerequisites.Missing(prerequisites.Run)}
 	var err error
 	if f.CgroupV2, err = unifiedCgroups(); err != nil {
 		return f, err

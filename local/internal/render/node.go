@@ -150,7 +150,26 @@ func Kubelet(c layout.Cluster, f host.Facts, node string) (string, error) {
 		EvictionPressureTransitionPeriod: metav1.Duration{Duration: 10 * time.Second},
 		EnforceNodeAllocatable:           []string{"pods"},
 		MaxPods:                          250,
+		CPUManagerPolicy:                 CPUManagerPolicy(f),
+		KubeReserved:                     reserved(f),
 	})
+}
+
+// CPUManagerPolicy returns the policy of the nodes' CPU managers: containers may have CPUs of their own if one is left for
+// the others.
+func CPUManagerPolicy(f host.Facts) string {
+	if f.CPUs < 2 {
+		return "none"
+	}
+	return "static"
+}
+
+// The static policy keeps as many whole CPUs for all containers as are reserved; pods may request almost all of their time.
+func reserved(f host.Facts) map[string]string {
+	if CPUManagerPolicy(f) == "none" {
+		return nil
+	}
+	return map[string]string{"cpu": "10m"}
 }
 
 func oomScore(f host.Facts) int32 {

@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 func TestEverythingRendered(t *testing.T) {
 	c := layout.Cluster{Name: "golden", Dir: "/data", Net: 77, Nodes: []string{"node1", "node2"}}
 	old := host.Facts{KernelMajor: 5, KernelMinor: 10}
-	modern := host.Facts{KernelMajor: 6, KernelMinor: 1, SysResource: true, CgroupV2: true, Nameservers: []string{"192.0.2.53", "fd00::53"}}
+	modern := host.Facts{CPUs: 2, KernelMajor: 6, KernelMinor: 1, SysResource: true, CgroupV2: true, Nameservers: []string{"192.0.2.53", "fd00::53"}}
 	lines := func(args []string) string { return strings.Join(args, "\n") + "\n" }
 	files := map[string]func() (string, error){
 		"etcd.args":              func() (string, error) { return lines(Etcd(c)), nil },

@@ -178,6 +178,10 @@ func (s *Supervisor) clearNode(ctx context.Context, c layout.Cluster, name strin
 	if err := s.tree.Destroy(ctx, c.NodeCgroup(name)); err != nil {
 		return err
 	}
+	// No container is left that has CPUs of its own. The kubelet refuses the state of another policy.
+	if err := os.Remove(c.Node(name, "kubelet", "cpu_manager_state")); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("removing the state of the CPU manager of %s: %w", name, err)
+	}
 	return loop.Detach(ctx, c.LoopTag(name), c.Node(name))
 }
 

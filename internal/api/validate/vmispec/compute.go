@@ -31,6 +31,7 @@ func compute(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorL
 	errs = append(errs, memory(domain, path)...)
 	if domain.CPU != nil {
 		errs = append(errs, cpu(domain.CPU, path.Child("cpu"))...)
+		errs = append(errs, dedicated(spec, path)...)
 	}
 	if domain.Machine != nil {
 		errs = append(errs, ValidateMachineType(domain.Machine.Type, path.Child("machine", "type"))...)
@@ -167,6 +168,35 @@ func cpu(cpu *v1.CPU, path *field.Path) field.ErrorList {
 		}
 		errs = append(errs, fieldcheck.Pattern(feature.Name, at.Child("name"), cpuName, "must be the name of a CPU feature")...)
 		errs = append(errs, fieldcheck.OneOf(feature.Policy, at.Child("policy"), "force", "require", "optional", "disable", "forbid")...)
+	}
+	return errs
+}
+
+// dedicated refuses resources other than those that a guest with dedicated CPUs gets: a CPU for each virtual one, and
+// limits that are equal to the requests.
+func dedicated(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
+	domain := &spec.Domain
+	if !domain.CPU.DedicatedCPUPlacement {
+		if domain.CPU.IsolateEmulatorThread {
+			return field.ErrorList{field.Invalid(path.Child("cpu", "isolateEmulatorThread"), true, "needs dedicatedCpuPlacement")}
+		}
+		return nil
+	}
+	var errs field.ErrorList
+	cpus := resource.NewQuantity(int64(machine.VCPUs(machine.Topology(spec))), resource.DecimalSI)
+	for _, list := range []struct {
+		name      string
+		resources corev1.ResourceList
+	}{{"requests", domain.Resources.Requests}, {"limits", domain.Resources.Limits}} {
+		if q, set := list.resources[corev1.ResourceCPU]; set && q.Cmp(*cpus) != 0 {
+			errs = append(errs, field.Invalid(path.Child("resources", list.name, "cpu"), q.String(),
+				fmt.Sprintf("must be %s, the number of virtual CPUs, with dedicatedCpuPlacement", cpus)))
+		}
+	}
+	request, requested := domain.Resources.Requests[corev1.ResourceMemory]
+	if limit, limited := domain.Resources.Limits[corev1.ResourceMemory]; requested && limited && request.Cmp(limit) < 0 {
+		errs = append(errs, field.Invalid(path.Child("resources", "requests", "memory"), request.String(),
+			fmt.Sprintf("must be equal to the memory limit of %s with dedicatedCpuPlacement", limit.String())))
 	}
 	return errs
 }

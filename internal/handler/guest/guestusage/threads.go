@@ -1,25 +1,23 @@
 package guestusage
 
 import (
-	"bufio"
 	"bytes"
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"drydock.dev/drydock/internal/handler/metrics"
+	"drydock.dev/drydock/internal/handler/podpath"
 )
 
 const (
 	// maxVCPUs bounds QEMU's answers.
 	maxVCPUs = 512
-	// maxThreads and findPause bound the search for threads: a hostile QEMU may have any number, and name others.
-	maxThreads = 1024
-	findPause  = time.Minute
+	// findPause bounds the searches for threads: a hostile QEMU may name others.
+	findPause = time.Minute
 )
 
 // vcpuThread is a virtual CPU and its thread's number in QEMU's container.
@@ -42,7 +40,7 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 	}
 	process := filepath.Join("/proc", strconv.Itoa(pid), "task")
 	if !t.have(cpus) && now.Sub(t.found) >= findPause {
-		t.outer, t.found = findThreads(process), now
+		t.outer, t.found = podpath.ThreadsOf(pid), now
 	}
 	list := make([]metrics.VCPU, 0, len(cpus))
 	seen, affinity := map[int]bool{}, 0
@@ -98,47 +96,4 @@ func schedule(text []byte) (seconds, delay metrics.Figure) {
 		}
 	}
 	return seconds, delay
-}
-
-// findThreads lists a process's threads. No other process's count, whatever QEMU says.
-func findThreads(process string) map[int]int {
-	found := map[int]int{}
-	folder, err := os.Open(process)
-	if err != nil {
-		return found
-	}
-	defer folder.Close()
-	names, _ := folder.Readdirnames(maxThreads) // an error leaves the names read before
-	for _, name := range names {
-		outer, err := strconv.Atoi(name)
-		if err != nil {
-			continue
-		}
-		if inner, ok := innerNumber(filepath.Join(process, name, "status")); ok {
-			found[inner] = outer
-		}
-	}
-	return found
-}
-
-// innerNumber returns a thread's number in its own namespace: the last of the line NSpid.
-func innerNumber(status string) (int, bool) {
-	file, err := os.Open(status)
-	if err != nil {
-		return 0, false
-	}
-	defer file.Close()
-	for lines := bufio.NewScanner(file); lines.Scan(); {
-		numbers, is := strings.CutPrefix(lines.Text(), "NSpid:")
-		if !is {
-			continue
-		}
-		fields := strings.Fields(numbers)
-		if len(fields) == 0 {
-			return 0, false
-		}
-		inner, err := strconv.Atoi(fields[len(fields)-1])
-		return inner, err == nil
-	}
-	return 0, false
 }

@@ -335,18 +335,7 @@ func TestTotalsForgetDevicesThatHaveGone(t *testing.T) {
 	}
 }
 
-func TestWhichThreadsAreVirtualCPUs(t *testing.T) {
-	const text = "Name:\tqemu\nPid:\t4711\nNSpid:\t4711\t17\t9\nThreads:\t3\n"
-	file := filepath.Join(t.TempDir(), "status")
-	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if inner, ok := innerNumber(file); inner != 9 || !ok {
-		t.Errorf("the thread is %d, %v", inner, ok)
-	}
-	if _, ok := innerNumber(file + "2"); ok {
-		t.Error("a thread that has ended is known")
-	}
+func TestTheTimesOfVirtualCPUs(t *testing.T) {
 	seconds, delay := schedule([]byte("1500000000 250000000 12\n"))
 	if seconds != metrics.Known(1.5) || delay != metrics.Known(0.25) {
 		t.Errorf("times %+v, %+v", seconds, delay)

@@ -68,6 +68,9 @@ type Settings struct {
 	NetworkBindings         networkbinding.Registered
 	// CPUAllocationRatio is the number of guest vCPUs per physical CPU in the launcher pod's CPU request.
 	CPUAllocationRatio int
+	// EvenEmulatorCPUs makes the number of a guest's dedicated CPUs even, if one is for QEMU's own threads
+	// (v1.EmulatorThreadCompleteToEvenParity of the KubeVirt object).
+	EvenEmulatorCPUs bool
 	// AdditionalGuestMemoryOverheadRatio multiplies the pod's memory overhead, as a decimal string; "" means 1.
 	AdditionalGuestMemoryOverheadRatio string
 	// CPURequest is for a guest that sets none; nil means by CPUAllocationRatio.
@@ -132,6 +135,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 	}
 	s.MigratesGuests = slices.Contains(kv.Spec.WorkloadUpdateStrategy.WorkloadUpdateMethods, v1.WorkloadUpdateMethodLiveMigrate)
 	s.setMachineTypes(kv)
+	_, s.EvenEmulatorCPUs = kv.Annotations[v1.EmulatorThreadCompleteToEvenParity]
 	if n := c.NetworkConfiguration.DeepCopy(); n != nil {
 		s.DefaultNetworkInterface = cmp.Or(n.NetworkInterface, s.DefaultNetworkInterface)
 		s.NetworkBindings = n.Binding

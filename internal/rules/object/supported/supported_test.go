@@ -114,7 +114,7 @@ spec:
     spec:
       evictionStrategy: Sometimes
       domain:
-        cpu: {dedicatedCpuPlacement: true, cores: 2}
+        cpu: {dedicatedCpuPlacement: true, realtime: {}, cores: 2}
         firmware: {bootloader: {efi: {persistent: true, secureBoot: false}}}
         devices:
           gpus: [{name: gpu}]
@@ -138,7 +138,7 @@ spec:
 		`spec.updateVolumesStrategy: Unsupported value: "Sometimes": supported values: "Replacement", "Migration"`,
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
 		`spec.template.spec.evictionStrategy: Unsupported value: "Sometimes": supported values: "None", "LiveMigrate", "LiveMigrateIfPossible", "External"`,
-		`spec.template.spec.domain.cpu.dedicatedCpuPlacement: Forbidden: not supported by Drydock: no vCPU is pinned; requests that are equal to limits keep CPU time for the guest`,
+		`spec.template.spec.domain.cpu.realtime: Forbidden: not supported by Drydock: virtual CPUs get no real-time priority; dedicatedCpuPlacement with isolateEmulatorThread keeps other threads from their CPUs`,
 		`spec.template.spec.domain.devices.gpus: Forbidden: not supported by Drydock: a device of a node gets to guests only as a NIC, by interfaces.sriov`,
 		`spec.template.spec.domain.devices.interfaces[1].slirp: Forbidden: not supported by Drydock: use masquerade`,
 		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "gone": supported values: "up", "down", "absent"`,

@@ -9,6 +9,7 @@ import (
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
+	"drydock.dev/drydock/internal/rules/vmi/cpupinning"
 )
 
 // Constrain sets the placement of another pod that must fit where the VMI's launcher pod does, without the guest's
@@ -38,6 +39,9 @@ func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cluste
 	// Virt-handlers of the release before label their nodes, too, but their launchers' QEMU is older.
 	if kind := machineType(vmi); kind != machinetype.Newest && machinetype.Known(kind) && !machinetype.InEveryRelease(kind) {
 		selector[v1.SupportedMachineTypeLabel+kind] = "true"
+	}
+	if cpupinning.Dedicated(&vmi.Spec) {
+		selector[v1.CPUManager] = "true"
 	}
 	spec.NodeSelector = selector
 	if settings.RuntimeClass != "" {

@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/object/quantity"
 	"drydock.dev/drydock/internal/rules/pod/podlimits"
+	"drydock.dev/drydock/internal/rules/vmi/cpupinning"
 )
 
 const mebibyte = 1 << 20
@@ -101,7 +102,11 @@ func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podl
 	if hugepages(vmi) == nil {
 		memory += machine.GuestMemory(&vmi.Spec)
 	}
-	return podlimits.Need{CPU: *resource.NewQuantity(vcpus(vmi), resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
+	cpus := vcpus(vmi)
+	if cpupinning.Dedicated(&vmi.Spec) {
+		cpus = cpupinning.CPUs(&vmi.Spec, settings.EvenEmulatorCPUs)
+	}
+	return podlimits.Need{CPU: *resource.NewQuantity(cpus, resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
 }
 
 func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (corev1.ResourceRequirements, error) {
@@ -118,6 +123,9 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	if err := setMemory(&out, vmi, overhead); err != nil {
 		return corev1.ResourceRequirements{}, err
 	}
+	if cpupinning.Dedicated(&vmi.Spec) {
+		dedicate(&out, vmi, settings, overhead)
+	}
 	_, requested := out.Requests[corev1.ResourceCPU]
 	if _, limited := out.Limits[corev1.ResourceCPU]; !requested && !limited {
 		millis := vcpus(vmi) * 1000 / int64(max(1, settings.CPUAllocationRatio))
@@ -127,6 +135,19 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 		out.Requests[device], out.Limits[device] = resource.MustParse("1"), resource.MustParse("1")
 	}
 	return out, nil
+}
+
+// dedicate makes the container one that the kubelet's static CPU manager gives CPUs of its own: whole ones, and limits that
+// are equal to the requests. They have room for the guest's whole memory, also where others get less.
+func dedicate(out *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, overhead int64) {
+	cpus := resource.NewQuantity(cpupinning.CPUs(&vmi.Spec, settings.EvenEmulatorCPUs), resource.DecimalSI)
+	out.Requests[corev1.ResourceCPU], out.Limits[corev1.ResourceCPU] = *cpus, cpus.DeepCopy()
+	if hugepages(vmi) == nil {
+		overhead += machine.GuestMemory(&vmi.Spec)
+	}
+	request, limit := out.Requests[corev1.ResourceMemory], out.Limits[corev1.ResourceMemory]
+	memory := bytesQuantity(max(request.Value(), limit.Value(), overhead))
+	out.Requests[corev1.ResourceMemory], out.Limits[corev1.ResourceMemory] = *memory, memory.DeepCopy()
 }
 
 func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings, facts Facts) (corev1.ResourceRequirements, error) {
