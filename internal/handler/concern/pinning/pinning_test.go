@@ -179,7 +179,7 @@ func TestTheKernelPinsAProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = cmd.Process.Kill(); _ = cmd.Wait() }()
-	p := Process{Launcher: os.Getpid(), QEMU: cmd.Process.Pid}
+	p := Process{Launcher: os.Getpid(), QEMU: func() int { return cmd.Process.Pid }}
 	has, err := p.CPUs()
 	if err != nil || len(has) == 0 {
 		t.Fatalf("CPUs %v, %v", has, err)

@@ -14,7 +14,10 @@ import (
 )
 
 // Process implements Node for a pod by the numbers of its processes.
-type Process struct{ Launcher, QEMU int }
+type Process struct {
+	Launcher int
+	QEMU     func() int // first called by Observe
+}
 
 // CPUs implements Node.
 func (p Process) CPUs() ([]cpupinning.HostCPU, error) {
@@ -50,7 +53,7 @@ func readNumber(file string, unknown int) int {
 }
 
 // Threads implements Node.
-func (p Process) Threads() map[int]int { return podpath.ThreadsOf(p.QEMU) }
+func (p Process) Threads() map[int]int { return podpath.ThreadsOf(p.QEMU()) }
 
 // Affinity implements Node.
 func (Process) Affinity(thread int) ([]int, error) {

@@ -47,7 +47,7 @@ func startQEMU(t *testing.T) (*qmp.Client, int) {
 
 func TestTheThreadsOfQEMUArePinned(t *testing.T) {
 	monitor, pid := startQEMU(t)
-	node := Process{Launcher: os.Getpid(), QEMU: pid}
+	node := Process{Launcher: os.Getpid(), QEMU: func() int { return pid }}
 	has, err := node.CPUs()
 	if err != nil {
 		t.Fatal(err)
