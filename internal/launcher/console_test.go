@@ -173,10 +173,11 @@ func TestTheLogGoesOnWithTheNextReader(t *testing.T) {
 		log = startReader(t, dir)
 	}
 	waitFor(t, "the guest's words", func() bool { return strings.Contains(log.out.String(), "xxxxxxxx") })
-	if err := r.monitor().Execute(t.Context(), "query-status", nil, nil); err != nil {
+	m := r.monitor()
+	if err := m.Execute(t.Context(), "query-status", nil, nil); err != nil {
 		t.Fatal(err)
 	}
-	_ = r.monitor().Execute(t.Context(), "quit", nil, nil)
+	_ = m.Execute(t.Context(), "quit", nil, nil)
 	r.finish(0, c.exited())
 	log.endsWell()
 }

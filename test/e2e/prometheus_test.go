@@ -23,7 +23,6 @@ import (
 	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/metrictable"
 )
 
@@ -251,11 +250,12 @@ func (w *watched) noAlertFires(t *testing.T) {
 // diskIsFull fills the file system in which the disk's image is.
 func (w *watched) diskIsFull(t *testing.T) {
 	vmi := awaitRunning(t, w.ns, "full")
-	pids := programIn(t, launcherPod(t, vmi), "qemu-system-x86_64")
-	if len(pids) != 1 {
-		t.Fatalf("the processes of QEMU are %v", pids)
+	folders := fmt.Sprintf("/proc/%d/root/var/lib/kubelet/pods/%s/volumes/kubernetes.io~csi/*/mount", kubeletOf(t, vmi.Status.NodeName), launcherPod(t, vmi).UID)
+	volumes, err := filepath.Glob(folders)
+	if err != nil || len(volumes) != 1 {
+		t.Fatalf("%s are the volumes %v (%v)", folders, volumes, err)
 	}
-	filler := fmt.Sprintf("/proc/%d/root%s/filler", pids[0], layout.VolumeDir("data"))
+	filler := filepath.Join(volumes[0], "filler")
 	if err := fillFileSystem(filler); err != nil {
 		t.Fatal(err)
 	}

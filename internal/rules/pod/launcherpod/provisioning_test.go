@@ -44,13 +44,25 @@ func TestTheSchedulerCannotTellAProvisioningPodFromALauncher(t *testing.T) {
 				}
 			}
 			s := &p.Spec
-			return []any{labels, p.OwnerReferences, s.Containers[0].Resources, s.NodeSelector, s.Affinity, s.Tolerations,
+			return []any{labels, p.OwnerReferences, requestsOf(p), s.Containers[0].Resources.Claims, s.NodeSelector, s.Affinity, s.Tolerations,
 				s.TopologySpreadConstraints, s.SchedulerName, s.PriorityClassName, claimsIn(p), s.Containers[0].Image}
 		}
 		if diff := cmp.Diff(looks(launcher), looks(provisioning)); diff != "" {
 			t.Errorf("%s (-launcher +provisioning):\n%s", input, diff)
 		}
 	}
+}
+
+// requestsOf returns the sum of all containers' requests, for which the scheduler needs a place.
+func requestsOf(p *corev1.Pod) map[corev1.ResourceName]string {
+	out := map[corev1.ResourceName]string{}
+	for name, q := range p.Spec.Containers[0].Resources.Requests {
+		for _, sidecar := range p.Spec.InitContainers {
+			q.Add(sidecar.Resources.Requests[name])
+		}
+		out[name] = q.String()
+	}
+	return out
 }
 
 func claimsIn(p *corev1.Pod) []string {
