@@ -24,6 +24,7 @@ const (
 // types are the types of assets. A file of another extension is not served.
 var types = map[string]string{
 	".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8", ".woff2": "font/woff2", ".svg": "image/svg+xml", ".png": "image/png",
+	".txt": "text/plain; charset=utf-8",
 }
 
 // pages are the files of the bundle, by name. A request names a file and never a path.

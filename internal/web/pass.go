@@ -171,6 +171,10 @@ func (s *Server) passStream(ctx context.Context, w http.ResponseWriter, r *http.
 	if err != nil {
 		return err
 	}
+	if c.answer == watchAnswer {
+		// kube-apiserver refuses a watch by WebSocket without an origin, and cares for none.
+		header.Set("Origin", s.options.Upstream.Scheme+"://"+s.options.Upstream.Host)
+	}
 	response, err := s.send(ctx, c, header, nil)
 	if err != nil {
 		return err

@@ -24,12 +24,13 @@ const (
 	Build  Purpose = "build"
 	Run    Purpose = "run"
 	Test   Purpose = "test"
+	Web    Purpose = "web"
 	User   Purpose = "user"
 	Never  Purpose = "never"
 	Inside Purpose = "inside"
 )
 
-var purposes = []Purpose{Build, Run, Test, User, Never, Inside}
+var purposes = []Purpose{Build, Run, Test, Web, User, Never, Inside}
 
 // Program is a line of the table.
 type Program struct {

@@ -84,7 +84,7 @@ func sources(t *testing.T) (packages map[string][]string, scripts []string) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == ".git" || name == "bin" || name == "build" || slices.Contains(inTheGuest, name) || entry.Name() == "testdata"):
+		case entry.IsDir() && (name == ".git" || name == "bin" || name == "build" || slices.Contains(inTheGuest, name) || entry.Name() == "testdata" || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case !entry.Type().IsRegular():
 		case filepath.Ext(name) == ".go":
