@@ -30,9 +30,9 @@ func opener(system string, variable func(string) string, find func(string) (stri
 	return []string{program}, nil
 }
 
-// open starts the user's browser. All users of this computer see the arguments of programs, so the browser gets a file that
+// openBrowser starts the user's browser. All users of this computer see the arguments of programs, so the browser gets a file that
 // leads to the address, and that only this user can read. forget removes it.
-func open(ctx context.Context, e *env.Env, address string) (forget func(), err error) {
+func openBrowser(ctx context.Context, e *env.Env, address string) (forget func(), err error) {
 	forget = func() {}
 	command, err := opener(runtime.GOOS, os.Getenv, exec.LookPath)
 	if err != nil {
@@ -42,20 +42,20 @@ func open(ctx context.Context, e *env.Env, address string) (forget func(), err e
 	if err != nil {
 		return forget, fmt.Errorf("making a folder for the address: %w", err)
 	}
-	forget = func() {
+	remove := func() {
 		if err := os.RemoveAll(folder); err != nil {
 			fmt.Fprintf(e.Err, "error: removing the file with the address: %v\n", err)
 		}
 	}
 	file := filepath.Join(folder, "open.html")
 	if err := os.WriteFile(file, []byte(leadingTo(address)), 0o600); err != nil {
-		return forget, fmt.Errorf("writing the file with the address: %w", err)
+		return remove, fmt.Errorf("writing the file with the address: %w", err)
 	}
 	ctx, end := context.WithCancel(ctx)
 	browser := exec.CommandContext(ctx, command[0], append(command[1:], file)...)
 	if err := browser.Start(); err != nil {
 		end()
-		return forget, fmt.Errorf("starting %s: %w", command[0], err)
+		return remove, fmt.Errorf("starting %s: %w", command[0], err)
 	}
 	ended := make(chan struct{})
 	go func() {
@@ -65,7 +65,7 @@ func open(ctx context.Context, e *env.Env, address string) (forget func(), err e
 	return func() {
 		end()
 		<-ended
-		forget()
+		remove()
 	}, nil
 }
 

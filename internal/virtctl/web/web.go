@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"strconv"
@@ -42,7 +43,7 @@ func NewCommand(e *env.Env) *cobra.Command {
 			if o.port < 0 || o.port > 65535 {
 				return fmt.Errorf("--port must be from 0 to 65535, not %d", o.port)
 			}
-			return run(cmd.Context(), e, o)
+			return run(cmd.Context(), e, o, assets.Files())
 		},
 	}
 	cmd.Flags().IntVar(&o.port, "port", 0, "local port to listen on; 0 takes a free one")
@@ -50,11 +51,12 @@ func NewCommand(e *env.Env) *cobra.Command {
 	return cmd
 }
 
-func run(ctx context.Context, e *env.Env, o options) error {
+func run(ctx context.Context, e *env.Env, o options, pages fs.FS) error {
 	settings, err := optionsOf(e)
 	if err != nil {
 		return err
 	}
+	settings.Pages = pages
 	// No other address: the console is for the users of this computer, of whom one has the code.
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.port)))
 	if err != nil {
@@ -80,7 +82,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	fmt.Fprintln(e.Out, address)
 	fmt.Fprintln(e.Err, "The address is good for one browser, within five minutes: don't give it to anybody. Ctrl-C ends the web console.")
 	if !o.noBrowser {
-		forget, err := open(ctx, e, address)
+		forget, err := openBrowser(ctx, e, address)
 		if err != nil {
 			fmt.Fprintf(e.Err, "No browser was started: %v. Open the address in one of this computer.\n", err)
 		}
@@ -89,7 +91,7 @@ func run(ctx context.Context, e *env.Env, o options) error {
 	return console.Serve(listener)
 }
 
-// optionsOf returns all but the origin.
+// optionsOf returns all but the origin and the pages.
 func optionsOf(e *env.Env) (server.Options, error) {
 	namespace, err := e.Namespace()
 	if err != nil {
@@ -116,7 +118,7 @@ func optionsOf(e *env.Env) (server.Options, error) {
 		current = *named
 	}
 	return server.Options{
-		Upstream: upstream, Transport: transport, Pages: assets.Files(),
+		Upstream: upstream, Transport: transport,
 		About: server.About{Namespace: namespace, Context: current, Server: upstream.String(), Version: version.Version},
 	}, nil
 }
