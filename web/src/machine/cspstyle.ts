@@ -1,0 +1,42 @@
+// xterm writes style elements, which a Content-Security-Policy without inline styles ignores. The same rules work as
+// constructed style sheets, so xterm gets a document that makes those.
+
+function styleElement(page: Document): HTMLStyleElement {
+  const element = page.createElement('style');
+  const sheet = new CSSStyleSheet();
+  page.adoptedStyleSheets = [...page.adoptedStyleSheets, sheet];
+  Object.defineProperty(element, 'textContent', {
+    get: () => '',
+    set: (text: string) => {
+      sheet.replaceSync(text);
+    },
+  });
+  const remove = (): void => {
+    page.adoptedStyleSheets = page.adoptedStyleSheets.filter((s) => s !== sheet);
+    Element.prototype.remove.call(element);
+  };
+  Object.defineProperty(element, 'remove', { value: remove });
+  return element;
+}
+
+// The attribute is refused, the property is not.
+function withStyle<T extends HTMLElement>(element: T): T {
+  const set = (name: string, value: string): void => {
+    if (name === 'style') element.style.cssText = value;
+    else Element.prototype.setAttribute.call(element, name, value);
+  };
+  Object.defineProperty(element, 'setAttribute', { value: set });
+  return element;
+}
+
+export function documentFor(page: Document): Document {
+  const createElement = (name: string): HTMLElement =>
+    name === 'style' ? styleElement(page) : withStyle(page.createElement(name));
+  return new Proxy(page, {
+    get: (target, key) => {
+      if (key === 'createElement') return createElement;
+      const value: unknown = Reflect.get(target, key, target);
+      return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+    },
+  });
+}
