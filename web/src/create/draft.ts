@@ -17,7 +17,7 @@ export function parseDraft(text: string | null, empty: Form): Form {
     const known = (empty as unknown as Record<string, unknown>)[key];
     return known !== undefined && typeof known === typeof value;
   });
-  const form = { ...empty, ...Object.fromEntries(values) } as Form;
+  const form: Form = { ...empty, ...Object.fromEntries(values) };
   return ['containerDisk', 'url', 'claim', 'dataVolume'].includes(form.source) ? form : { ...form, source: empty.source };
 }
 

@@ -112,7 +112,7 @@ function ManifestView({ yaml, edited, setEdited }: ManifestProps): ReactElement 
     );
   }
   return (
-    <section aria-label={c.manifest} className="dd-manifest" tabIndex={0}>
+    <section aria-label={c.manifest} className="dd-manifest">
       <CodeBlock><CodeBlockCode>{shown(yaml, 20_000)}</CodeBlockCode></CodeBlock>
     </section>
   );

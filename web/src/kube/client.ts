@@ -38,17 +38,16 @@ const patience = 60_000;
 
 export async function request<T>(path: string, call: Call = {}): Promise<T> {
   const { secret, ended } = current();
+  const headers: Record<string, string> = { Accept: 'application/json', [secretHeader]: secret };
+  if (call.body !== undefined) headers['Content-Type'] = call.contentType ?? 'application/json';
   const init: RequestInit = {
     method: call.method ?? 'GET',
-    headers: { Accept: 'application/json', [secretHeader]: secret },
+    headers,
+    body: call.body === undefined ? undefined : JSON.stringify(call.body),
     cache: 'no-store',
     redirect: 'error',
     signal: call.signal ? AbortSignal.any([call.signal, AbortSignal.timeout(patience)]) : AbortSignal.timeout(patience),
   };
-  if (call.body !== undefined) {
-    init.body = JSON.stringify(call.body);
-    init.headers = { ...init.headers, 'Content-Type': call.contentType ?? 'application/json' };
-  }
   let response: Response;
   let text: string;
   try {

@@ -35,14 +35,24 @@ function root(group: string, version: string): string {
   return group === '' ? `/api/${version}` : `/apis/${group}/${version}`;
 }
 
+// Browsers resolve dots before they send a path, so that another object would be meant.
+export function isName(text: string): boolean {
+  return text !== '' && text !== '.' && text !== '..';
+}
+
+function element(text: string): string {
+  if (!isName(text)) throw new Error(`“${text}” is no name of an object`);
+  return encodeURIComponent(text);
+}
+
 // An empty namespace means all of them.
 export function collection(of: Kind, namespace: string): string {
-  const within = of.namespaced && namespace !== '' ? `/namespaces/${encodeURIComponent(namespace)}` : '';
+  const within = of.namespaced && namespace !== '' ? `/namespaces/${element(namespace)}` : '';
   return `${root(of.group, of.version)}${within}/${of.resource}`;
 }
 
 export function single(of: Kind, namespace: string, name: string): string {
-  return `${collection(of, namespace)}/${encodeURIComponent(name)}`;
+  return `${collection(of, namespace)}/${element(name)}`;
 }
 
 export function subresource(of: Kind, namespace: string, name: string, verb: string): string {

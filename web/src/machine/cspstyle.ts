@@ -1,8 +1,10 @@
 // xterm writes style elements, which a Content-Security-Policy without inline styles ignores. The same rules work as
 // constructed style sheets, so xterm gets a document that makes those.
 
-function styleElement(page: Document): HTMLStyleElement {
-  const element = page.createElement('style');
+// An empty style element would be reported as refused, so it is another element that holds the sheet.
+function styleElement(page: Document): HTMLElement {
+  const element = page.createElement('span');
+  element.hidden = true;
   const sheet = new CSSStyleSheet();
   page.adoptedStyleSheets = [...page.adoptedStyleSheets, sheet];
   Object.defineProperty(element, 'textContent', {

@@ -7,7 +7,7 @@ import {
 import { request } from '../kube/client';
 import { kinds, subresource } from '../kube/paths';
 import { memoryText } from '../kube/quantity';
-import type { Condition } from '../kube/types';
+import type { Condition, VMI } from '../kube/types';
 import { Age, FailureAlert, Foreign, StatusLabel } from '../parts/basics';
 import { PlainTable } from '../parts/tables';
 import { shown } from '../text/shown';
@@ -168,29 +168,37 @@ function Maintenance({ machine }: { machine: Machine }): ReactElement | null {
   );
 }
 
-function Summary({ machine }: { machine: Machine }): ReactElement {
-  const { vm, vmi } = machine;
-  const running = vmi !== undefined && !isFinal(vmi);
-  const cpus = currentCPUs(vm, vmi);
-  const memory = currentMemory(vm, vmi);
-  const os = vmi?.status?.guestOSInfo?.prettyName ?? vmi?.status?.guestOSInfo?.name;
-  const started = vmi?.status?.phaseTransitionTimestamps?.find((p) => p.phase === 'Running')?.phaseTransitionTimestamp;
+// Facts that only a running guest has.
+function Live({ vmi }: { vmi: VMI }): ReactElement {
+  const system = vmi.status?.guestOSInfo?.prettyName ?? vmi.status?.guestOSInfo?.name;
+  const started = vmi.status?.phaseTransitionTimestamps?.find((p) => p.phase === 'Running')?.phaseTransitionTimestamp;
   const accelerated = condition(vmi, 'drydock.dev/Accelerated');
   return (
+    <>
+      <Term name={o.node}><Foreign text={vmi.status?.nodeName ?? t.none} /></Term>
+      <Term name={o.addresses}><Foreign text={addresses(vmi).join(', ') || t.none} /></Term>
+      {system && <Term name={o.os}><Foreign text={system} /></Term>}
+      <Term name={o.agent}>{isTrue(vmi, 'AgentConnected') ? o.agentYes : o.agentNo}</Term>
+      {accelerated && <Term name={o.acceleration}>{accelerated.status === 'True' ? o.yes : <Foreign text={accelerated.message ?? o.no} />}</Term>}
+      {started && <Term name={o.started}><Age of={started} /></Term>}
+    </>
+  );
+}
+
+function Summary({ machine }: { machine: Machine }): ReactElement {
+  const { vm, vmi } = machine;
+  const cpus = currentCPUs(vm, vmi);
+  const memory = currentMemory(vm, vmi);
+  return (
     <Panel title={o.summary}>
-      <DescriptionList isCompact isHorizontal horizontalTermWidthModifier={{ default: '12ch' }}>
+      <DescriptionList isCompact isHorizontal horizontalTermWidthModifier={{ default: '14ch' }} columnModifier={{ '2xl': '2Col' }}>
         <Term name={o.status}><StatusLabel status={statusOf(vm, vmi)} /></Term>
         {vm && <Term name={o.strategy}><Foreign text={vm.spec.runStrategy ?? (vm.spec.running ? 'Always' : 'Halted')} /></Term>}
-        {running && <Term name={o.node}><Foreign text={vmi.status?.nodeName ?? t.none} /></Term>}
-        {running && <Term name={o.addresses}><Foreign text={addresses(vmi).join(', ') || t.none} /></Term>}
         <Term name={o.cpus}>{cpus === undefined ? o.byInstanceType : o.cpuText(cpus)}</Term>
         <Term name={o.memory}>{memory === undefined ? o.byInstanceType : <Foreign text={memoryText(memory)} />}</Term>
         {vm?.spec.instancetype?.name && <Term name={o.instanceType}><Foreign text={vm.spec.instancetype.name} /></Term>}
         {vm?.spec.preference?.name && <Term name={o.preference}><Foreign text={vm.spec.preference.name} /></Term>}
-        {os && <Term name={o.os}><Foreign text={os} /></Term>}
-        {running && <Term name={o.agent}>{isTrue(vmi, 'AgentConnected') ? o.agentYes : o.agentNo}</Term>}
-        {accelerated?.message && <Term name={o.image}><Foreign text={accelerated.message} /></Term>}
-        {running && started && <Term name={o.started}><Age of={started} /></Term>}
+        {vmi && !isFinal(vmi) && <Live vmi={vmi} />}
         <Term name={o.created}><Age of={(vm ?? vmi)?.metadata.creationTimestamp} /></Term>
       </DescriptionList>
     </Panel>

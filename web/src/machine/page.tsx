@@ -92,6 +92,8 @@ function Missing({ route }: { route: MachineRoute }): ReactElement {
   );
 }
 
+const contentId = 'machine-part';
+
 function Parts({ route, machine }: { route: MachineRoute; machine: Machine }): ReactElement {
   const Shown = contents[route.tab];
   return (
@@ -104,10 +106,10 @@ function Parts({ route, machine }: { route: MachineRoute; machine: Machine }): R
         }}
       >
         {tabs.map((tab) => (
-          <Tab key={tab} eventKey={tab} title={<TabTitleText>{t.tab(tab)}</TabTitleText>} href={formatRoute({ ...route, tab })} />
+          <Tab key={tab} eventKey={tab} tabContentId={contentId} title={<TabTitleText>{t.tab(tab)}</TabTitleText>} href={formatRoute({ ...route, tab })} />
         ))}
       </Tabs>
-      <div className="dd-tab">
+      <div className="dd-tab" id={contentId}>
         <Suspense fallback={<Loading />}><Shown machine={machine} /></Suspense>
       </div>
     </>

@@ -172,13 +172,17 @@ function volumes(facts: Facts, vmi: VMI): Change[] {
   return list;
 }
 
-// differences returns the live fields in which a VMI differs from its VM's template.
-export function differences(running: MachineSpec, wanted: MachineSpec): string[] {
+function resourceDifferences(running: MachineSpec, wanted: MachineSpec): string[] {
   const paths: string[] = [];
   const sockets = (s: MachineSpec): number => Math.max(s.domain?.cpu?.sockets ?? 1, 1);
   if (sockets(running) !== sockets(wanted)) paths.push(socketsPath);
   const memory = wanted.domain?.memory?.guest;
   if (memory && parseQuantity(memory) !== parseQuantity(running.domain?.memory?.guest)) paths.push(memoryPath);
+  return paths;
+}
+
+function networkDifferences(running: MachineSpec, wanted: MachineSpec): string[] {
+  const paths: string[] = [];
   for (const to of wanted.domain?.devices?.interfaces ?? []) {
     const is = running.domain?.devices?.interfaces?.find((i) => i.name === to.name);
     if (!is) paths.push(interfacePath(to.name));
@@ -189,6 +193,11 @@ export function differences(running: MachineSpec, wanted: MachineSpec): string[]
     if (is?.multus && to.multus && is.multus.networkName !== to.multus.networkName) paths.push(networkPath(to.name));
   }
   return paths;
+}
+
+// differences returns the live fields in which a VMI differs from its VM's template.
+export function differences(running: MachineSpec, wanted: MachineSpec): string[] {
+  return [...resourceDifferences(running, wanted), ...networkDifferences(running, wanted)];
 }
 
 function held(facts: Facts, vmi: VMI, restarts: readonly Restart[]): Change[] {

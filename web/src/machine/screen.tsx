@@ -17,12 +17,12 @@ interface Props {
   namespace: string;
   name: string;
   viewOnly: boolean;
-  view: RefObject<RFB | null>;
+  viewRef: RefObject<RFB | null>;
   onState: (state: StreamState) => void;
   leave: () => void;
 }
 
-function View({ namespace, name, viewOnly, view, onState, leave }: Props): ReactElement {
+function View({ namespace, name, viewOnly, viewRef, onState, leave }: Props): ReactElement {
   const host = useRef<HTMLDivElement>(null);
   useEffect(() => {
     const element = host.current;
@@ -31,7 +31,7 @@ function View({ namespace, name, viewOnly, view, onState, leave }: Props): React
     const rfb = new RFB(element, openStream(namespace, name, 'vnc'), { shared: true });
     rfb.scaleViewport = true;
     rfb.background = 'transparent';
-    view.current = rfb;
+    viewRef.current = rfb;
     let opened = false;
     rfb.addEventListener('connect', () => {
       opened = true;
@@ -53,17 +53,17 @@ function View({ namespace, name, viewOnly, view, onState, leave }: Props): React
     element.addEventListener('keydown', key, { capture: true });
     return () => {
       element.removeEventListener('keydown', key, { capture: true });
-      view.current = null;
+      viewRef.current = null;
       rfb.disconnect();
     };
-  }, [namespace, name, view, onState, leave]);
+  }, [namespace, name, viewRef, onState, leave]);
   useEffect(() => {
-    if (view.current) view.current.viewOnly = viewOnly;
+    if (viewRef.current) viewRef.current.viewOnly = viewOnly;
   });
   return <div ref={host} className="dd-screen" />;
 }
 
-function KeyMenu({ view }: { view: RefObject<RFB | null> }): ReactElement {
+function KeyMenu({ viewRef }: { viewRef: RefObject<RFB | null> }): ReactElement {
   const [open, setOpen] = useState(false);
   return (
     <Dropdown
@@ -79,7 +79,7 @@ function KeyMenu({ view }: { view: RefObject<RFB | null> }): ReactElement {
       <DropdownList>
         {combinations.map(({ name, keys }) => (
           <DropdownItem key={name} onClick={() => {
-            for (const [k, down] of pressed(keys)) view.current?.sendKey(k.keysym, k.code, down);
+            for (const [k, down] of pressed(keys)) viewRef.current?.sendKey(k.keysym, k.code, down);
             setOpen(false);
           }}>
             {name}
@@ -90,7 +90,7 @@ function KeyMenu({ view }: { view: RefObject<RFB | null> }): ReactElement {
   );
 }
 
-function TypeText({ view, close }: { view: RefObject<RFB | null>; close: () => void }): ReactElement {
+function TypeText({ viewRef, close }: { viewRef: RefObject<RFB | null>; close: () => void }): ReactElement {
   const [text, setText] = useState('');
   return (
     <Modal isOpen variant="small" onClose={close} aria-label={t.screen.typeTitle}>
@@ -106,7 +106,7 @@ function TypeText({ view, close }: { view: RefObject<RFB | null>; close: () => v
       </ModalBody>
       <ModalFooter>
         <Button onClick={() => {
-          for (const character of text) view.current?.sendKey(keysymOf(character), null);
+          for (const character of text) viewRef.current?.sendKey(keysymOf(character), null);
           close();
         }}>{t.screen.send}</Button>
         <Button variant="link" onClick={close}>{t.cancel}</Button>
@@ -116,27 +116,27 @@ function TypeText({ view, close }: { view: RefObject<RFB | null>; close: () => v
 }
 
 interface ToolsProps {
-  view: RefObject<RFB | null>;
+  viewRef: RefObject<RFB | null>;
   viewOnly: boolean;
   setViewOnly: (on: boolean) => void;
   first: RefObject<HTMLButtonElement | null>;
 }
 
-function Tools({ view, viewOnly, setViewOnly, first }: ToolsProps): ReactElement {
+function Tools({ viewRef, viewOnly, setViewOnly, first }: ToolsProps): ReactElement {
   const [typing, setTyping] = useState(false);
   return (
     <>
       <Button ref={first} size="sm" variant="secondary" onClick={() => {
         void document.querySelector('.dd-screen')?.requestFullscreen();
       }}>{t.screen.fullScreen}</Button>
-      <KeyMenu view={view} />
+      <KeyMenu viewRef={viewRef} />
       <Button size="sm" variant="secondary" onClick={() => {
         setTyping(true);
       }}>{t.screen.typeText}</Button>
       <Checkbox id="view-only" label={t.screen.viewOnly} isChecked={viewOnly} onChange={(_e, on) => {
         setViewOnly(on);
       }} />
-      {typing && <TypeText view={view} close={() => {
+      {typing && <TypeText viewRef={viewRef} close={() => {
         setTyping(false);
       }} />}
     </>
@@ -148,7 +148,7 @@ export function ScreenTab({ machine }: { machine: Machine }): ReactElement {
   const [state, setState] = useState<StreamState>('connecting');
   const [attempt, setAttempt] = useState(0);
   const [viewOnly, setViewOnly] = useState(false);
-  const view = useRef<RFB>(null);
+  const viewRef = useRef<RFB>(null);
   const first = useRef<HTMLButtonElement>(null);
   const [leave] = useState(() => () => {
     if (document.fullscreenElement) void document.exitFullscreen();
@@ -161,11 +161,11 @@ export function ScreenTab({ machine }: { machine: Machine }): ReactElement {
       }}
       missing={denied(may, { verb: 'get', group: subresourceGroup, resource: 'virtualmachineinstances/vnc' })}
       without={machine.vmi?.spec.domain?.devices?.autoattachGraphicsDevice === false}
-      tools={<Tools view={view} viewOnly={viewOnly} setViewOnly={setViewOnly} first={first} />}
+      tools={<Tools viewRef={viewRef} viewOnly={viewOnly} setViewOnly={setViewOnly} first={first} />}
     >
       <View
         key={`${machine.vmi?.metadata.uid ?? ''}/${String(attempt)}`} namespace={machine.namespace} name={machine.name} viewOnly={viewOnly}
-        view={view} onState={setState} leave={leave}
+        viewRef={viewRef} onState={setState} leave={leave}
       />
     </StreamFrame>
   );

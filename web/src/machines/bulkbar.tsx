@@ -1,6 +1,6 @@
 // The actions on the selected machines.
 import { useState, type ReactElement } from 'react';
-import { Button, Toolbar, ToolbarContent, ToolbarGroup, ToolbarItem } from '@patternfly/react-core';
+import { Button } from '@patternfly/react-core';
 import { Failure } from '../kube/failure';
 import { wishText } from '../kube/rights';
 import { useRightsIn } from '../kube/userights';
@@ -36,26 +36,16 @@ export function BulkBar({ rows, clear }: { rows: readonly Row[]; clear: () => vo
   };
   const skipped = asked ? rows.length - possible(asked, rows).length : 0;
   return (
-    <Toolbar inset={{ default: 'insetNone' }} aria-label={t.machines.bulk}>
-      <ToolbarContent>
-        <ToolbarGroup variant="action-group">
-          {bulkActions.map((action) => (
-            <ToolbarItem key={action}>
-              <Act small reason={reasonOf(action)} onClick={() => {
-                setAsked(action);
-              }}>
-                {t.action(action)}
-              </Act>
-            </ToolbarItem>
-          ))}
-        </ToolbarGroup>
-        {rows.length > 0 && (
-          <ToolbarItem alignSelf="center">
-            <span role="status">{t.count.selected(rows.length)}</span>{' '}
-            <Button variant="link" isInline onClick={clear}>{t.machines.clear}</Button>
-          </ToolbarItem>
-        )}
-      </ToolbarContent>
+    <section className="dd-tools dd-bulk" aria-label={t.machines.bulk}>
+      {bulkActions.map((action) => (
+        <Act key={action} small reason={reasonOf(action)} onClick={() => {
+          setAsked(action);
+        }}>
+          {t.action(action)}
+        </Act>
+      ))}
+      <span role="status">{rows.length > 0 && t.count.selected(rows.length)}</span>
+      {rows.length > 0 && <Button variant="link" isInline onClick={clear}>{t.machines.clear}</Button>}
       {asked && (
         <Confirm
           title={t.machines.confirm(t.action(asked), possible(asked, rows).length)} action={t.action(asked)} danger={asked !== 'start'}
@@ -67,6 +57,6 @@ export function BulkBar({ rows, clear }: { rows: readonly Row[]; clear: () => vo
           {skipped > 0 && <p>{t.machines.skipped(skipped)}</p>}
         </Confirm>
       )}
-    </Toolbar>
+    </section>
   );
 }

@@ -1,7 +1,6 @@
 // The table of machines. Only the rows that can be seen are drawn.
 import { memo, useCallback, useRef, type ReactElement } from 'react';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
-import { Label } from '@patternfly/react-core';
 import { memoryText } from '../kube/quantity';
 import { Foreign, StatusLabel } from '../parts/basics';
 import { machineRoute } from '../shell/route';
@@ -20,6 +19,7 @@ interface RowProps {
 const names = t.machines.columns;
 
 const MachineRow = memo(function MachineRow({ row, index, selected, select }: RowProps): ReactElement {
+  const sentence = row.sentence === '' && row.restartRequired ? t.machines.restart : row.sentence;
   const size = row.instanceType === '' ? row.cpus : undefined;
   return (
     <Tr data-row={row.key} aria-rowindex={index + 2} className="dd-row">
@@ -39,11 +39,8 @@ const MachineRow = memo(function MachineRow({ row, index, selected, select }: Ro
       </Td>
       <Td dataLabel={names.status}>
         <div className="dd-lines">
-          <span>
-            <StatusLabel status={row.status} />
-            {row.restartRequired && <> <Label isCompact variant="outline" status="warning">{t.machines.restart}</Label></>}
-          </span>
-          <small title={shown(row.sentence)}>{row.sentence === '' ? ' ' : <Foreign text={row.sentence} most={200} />}</small>
+          <span><StatusLabel status={row.status} /></span>
+          <small title={shown(sentence)}><Foreign text={sentence} most={200} /></small>
         </div>
       </Td>
       <Td dataLabel={names.node}><div className="dd-line"><Foreign text={row.node} most={63} /></div></Td>

@@ -64,7 +64,7 @@ export default function Editor({ label, text, readOnly = false, onChange }: Prop
         extensions: [
           lineNumbers(), highlightSpecialChars({ addSpecialChars: /[\u061c\u2066-\u2069\u2028-\u202f\u2060-\u2065]/g }), history(), drawSelection(), indentOnInput(), bracketMatching(), highlightActiveLine(),
           search({ top: true }), yaml(), keymap.of([...defaultKeymap, ...historyKeymap, ...searchKeymap, indentWithTab]),
-          EditorView.contentAttributes.of({ 'aria-label': label }), EditorState.readOnly.of(readOnly),
+          EditorView.contentAttributes.of({ 'aria-label': label, tabindex: '0' }), EditorState.readOnly.of(readOnly),
           EditorView.updateListener.of((update) => {
             if (update.docChanged) changed.current(update.state.doc.toString());
           }),

@@ -20,7 +20,7 @@ export function PlainTable({ label, heads, rows, empty }: Props): ReactElement {
   return (
     <Table aria-label={label} variant="compact" gridBreakPoint="grid-md">
       <Thead>
-        <Tr>{heads.map((h) => <Th key={h}>{h}</Th>)}</Tr>
+        <Tr>{heads.map((h) => <Th key={h} modifier="wrap">{h}</Th>)}</Tr>
       </Thead>
       <Tbody>
         {rows.map((row) => (

@@ -1,3 +1,5 @@
+import { isName } from '../kube/paths';
+
 // Addresses of the pages. They are in the fragment, which browsers never send to a server.
 
 export const tabs = ['overview', 'console', 'screen', 'disks', 'snapshots', 'events', 'yaml'] as const;
@@ -24,7 +26,8 @@ function decode(text: string): string | undefined {
 function parseMachine(elements: string[]): Route | undefined {
   const [namespace, name, tab = 'overview'] = elements.map(decode);
   const known = tabs.find((t) => t === tab);
-  if (!namespace || !name || !known || elements.length > 3) return undefined;
+  if (!known || elements.length > 3) return undefined;
+  if (namespace === undefined || name === undefined || !isName(namespace) || !isName(name)) return undefined;
   return { page: 'machine', namespace, name, tab: known };
 }
 

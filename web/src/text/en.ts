@@ -168,7 +168,7 @@ export const en = {
     nothing: 'Nothing is waited for.',
     summary: 'Summary',
     status: 'Status', strategy: 'Run strategy', node: 'Node', addresses: 'Addresses', cpus: 'CPUs', memory: 'Memory', os: 'Guest system',
-    created: 'Created', started: 'Running since', instanceType: 'Instance type', preference: 'Preference', image: 'Accelerated',
+    created: 'Created', started: 'Running since', instanceType: 'Instance type', preference: 'Preference', acceleration: 'Accelerated', yes: 'Yes', no: 'No',
     agent: 'Guest agent', agentYes: 'Connected', agentNo: 'Not connected',
     pending: 'Pending changes', change: 'Change', effect: 'Takes effect', waitsFor: 'Waits for', wholeMachine: 'the machine',
     migration: 'Migration', migrationOf: (phase: string): string => `The migration is ${phase}`,

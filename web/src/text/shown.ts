@@ -2,7 +2,6 @@
 
 // Controls but tab and line feed, soft hyphen, zero-width and bidirectional controls, line separators, tags, and the BOM.
 const hidden =
-  // eslint-disable-next-line no-control-regex -- these are the characters to find
   /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202f\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]|[\ud800-\udfff]/gu;
 
 function code(character: string): string {
