@@ -8,7 +8,7 @@ import { subresourceGroup } from '../kube/paths';
 import { useRights } from '../kube/userights';
 import { denied } from '../parts/basics';
 import { t } from '../text/en';
-import { documentFor } from './cspstyle';
+import { documentFor, whileOpening } from './cspstyle';
 import type { Machine } from './page';
 import { StreamFrame } from './streamframe';
 import { leaves, openStream, type StreamState } from './stream';
@@ -33,7 +33,9 @@ function open(host: HTMLElement, props: Props): () => void {
   });
   const fit = new FitAddon();
   terminal.loadAddon(fit);
-  terminal.open(host);
+  whileOpening(document, () => {
+    terminal.open(host);
+  });
   fit.fit();
   terminal.textarea?.setAttribute('aria-label', t.console.label);
   terminal.attachCustomKeyEventHandler((event) => {

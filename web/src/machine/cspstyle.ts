@@ -2,8 +2,8 @@
 // constructed style sheets, so xterm gets a document that makes those.
 
 // An empty style element would be reported as refused, so it is another element that holds the sheet.
-function styleElement(page: Document): HTMLElement {
-  const element = page.createElement('span');
+function styleElement(page: Document, create: (name: string) => HTMLElement): HTMLElement {
+  const element = create('span');
   element.hidden = true;
   const sheet = new CSSStyleSheet();
   page.adoptedStyleSheets = [...page.adoptedStyleSheets, sheet];
@@ -31,9 +31,13 @@ function withStyle<T extends HTMLElement>(element: T): T {
   return element;
 }
 
+function creator(page: Document): (name: string) => HTMLElement {
+  const create = (name: string): HTMLElement => Document.prototype.createElement.call(page, name);
+  return (name) => (name === 'style' ? styleElement(page, create) : withStyle(create(name)));
+}
+
 export function documentFor(page: Document): Document {
-  const createElement = (name: string): HTMLElement =>
-    name === 'style' ? styleElement(page) : withStyle(page.createElement(name));
+  const createElement = creator(page);
   return new Proxy(page, {
     get: (target, key) => {
       if (key === 'createElement') return createElement;
@@ -41,4 +45,14 @@ export function documentFor(page: Document): Document {
       return typeof value === 'function' ? (value.bind(target) as unknown) : value;
     },
   });
+}
+
+// While xterm opens, a part of it uses the page's own document.
+export function whileOpening(page: Document, open: () => void): void {
+  Object.defineProperty(page, 'createElement', { value: creator(page), configurable: true });
+  try {
+    open();
+  } finally {
+    Reflect.deleteProperty(page, 'createElement');
+  }
 }

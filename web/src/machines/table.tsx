@@ -85,7 +85,7 @@ export function MachineTable({ rows, selected, select, selectAll, column, descen
   );
   return (
     <Table
-      aria-label={t.machines.tableLabel} aria-rowcount={rows.length + 1} variant="compact" gridBreakPoint="grid-md" className="dd-machines"
+      aria-label={t.machines.tableLabel} aria-rowcount={rows.length + 1} variant="compact" gridBreakPoint="grid-lg" className="dd-machines"
     >
       <Thead>
         <Tr aria-rowindex={1}>
