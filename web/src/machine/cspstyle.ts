@@ -31,8 +31,11 @@ function withStyle<T extends HTMLElement>(element: T): T {
   return element;
 }
 
+const html = 'http://www.w3.org/1999/xhtml';
+
 function creator(page: Document): (name: string) => HTMLElement {
-  const create = (name: string): HTMLElement => Document.prototype.createElement.call(page, name);
+  // The name is one of HTML's, which the types can't know.
+  const create = (name: string): HTMLElement => page.createElementNS(html, name) as HTMLElement;
   return (name) => (name === 'style' ? styleElement(page, create) : withStyle(create(name)));
 }
 
