@@ -1,0 +1,14 @@
+// The entry: takes the code out of the address before anything else runs.
+import '@patternfly/react-core/dist/styles/base.css';
+import './style.css';
+import { createRoot } from 'react-dom/client';
+import { followVisibility } from '../kube/lists';
+import { App } from './app';
+import { takeCode } from './session';
+import { followTheme } from './theme';
+
+const code = takeCode();
+followTheme();
+followVisibility(document);
+const place = document.getElementById('app');
+if (place) createRoot(place).render(<App code={code} />);
