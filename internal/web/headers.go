@@ -18,10 +18,10 @@ func protect(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// policy is of the page. Libraries that insert style sheets give them the nonce. A browser may not count WebSockets to 'self'.
-func policy(host, nonce string) string {
+// policy is of the page. A browser may not count WebSockets to 'self'.
+func policy(host string) string {
 	return strings.Join([]string{
-		"default-src 'none'", "script-src 'self'", "style-src 'self' 'nonce-" + nonce + "'", "img-src 'self' data: blob:", "font-src 'self'",
+		"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:", "font-src 'self'",
 		"connect-src 'self' ws://" + host, "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
 		"require-trusted-types-for 'script'", "trusted-types 'none'",
 	}, "; ")

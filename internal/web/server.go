@@ -4,6 +4,7 @@
 package web
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -95,23 +96,32 @@ func (s *Server) Address() (string, error) {
 	return s.options.Origin + "/#code=" + code, nil
 }
 
-// Serve serves until the server's context ends, then closes all connections at once: a browser would keep them.
-func (s *Server) Serve(listener net.Listener) error {
+// Serve serves on all listeners until the server's context ends, then closes all connections at once: a browser would
+// keep them.
+func (s *Server) Serve(listeners ...net.Listener) error {
 	server := &http.Server{
 		Handler: s, BaseContext: func(net.Listener) context.Context { return s.ctx }, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: patience,
 	}
 	stop := context.AfterFunc(s.ctx, func() { _ = server.Close() })
 	defer stop()
-	err := server.Serve(netutil.LimitListener(listener, maxConnections))
+	served := make(chan error, len(listeners))
+	for _, listener := range listeners {
+		go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	}
+	var first error
+	for range listeners {
+		first = cmp.Or(first, <-served)
+		_ = server.Close() // one that ends, ends all
+	}
 	s.mu.Lock()
 	s.ended = true
 	s.mu.Unlock()
 	s.handlers.Wait()
-	if s.ctx.Err() != nil || errors.Is(err, http.ErrServerClosed) {
+	if s.ctx.Err() != nil || errors.Is(first, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("serving the web console: %w", err)
+	return fmt.Errorf("serving the web console: %w", first)
 }
 
 // ServeHTTP serves one request.

@@ -16,8 +16,6 @@ const (
 	index       = "index.html"
 	stylesPlace = "<!--styles-->"
 	scriptPlace = "<!--script-->"
-	// nonceElement tells libraries the nonce of style sheets that they insert: the server fills it in.
-	nonceElement = `<meta name="style-nonce" nonce="STYLE_NONCE">` + "\n"
 )
 
 // metafile is the part of esbuild's account that is used.
@@ -69,7 +67,7 @@ func (m metafile) firstView(entry string) (view, error) {
 }
 
 func fill(page []byte, v view) ([]byte, error) {
-	styles := nonceElement
+	var styles string
 	for _, name := range v.styles {
 		styles += `<link rel="stylesheet" href="/` + html.EscapeString(name) + `">` + "\n"
 	}

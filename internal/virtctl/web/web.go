@@ -57,15 +57,16 @@ func run(ctx context.Context, e *env.Env, o options, pages fs.FS) error {
 		return err
 	}
 	settings.Pages = pages
-	// No other address: the console is for the users of this computer, of whom one has the code.
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(o.port)))
+	listeners, port, err := listen(ctx, o.port)
 	if err != nil {
-		return fmt.Errorf("listening on port %d of this computer: %w", o.port, err)
-	}
-	defer func() { _ = listener.Close() }()
-	if settings.Origin, err = origin(listener.Addr()); err != nil {
 		return err
 	}
+	defer func() {
+		for _, listener := range listeners {
+			_ = listener.Close()
+		}
+	}()
+	settings.Origin = origin(port)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	console, err := server.New(ctx, settings)
@@ -88,7 +89,7 @@ func run(ctx context.Context, e *env.Env, o options, pages fs.FS) error {
 		}
 		defer forget()
 	}
-	return console.Serve(listener)
+	return console.Serve(listeners...)
 }
 
 // optionsOf returns all but the origin and the pages.
@@ -137,12 +138,8 @@ func transportOf(config *rest.Config) (http.RoundTripper, error) {
 
 // origin returns an origin that nobody had before: what another user's server has left in the browser's caches and
 // workers for this port belongs to another name.
-func origin(address net.Addr) (string, error) {
-	bound, isTCP := address.(*net.TCPAddr)
-	if !isTCP {
-		return "", errors.New("starting the web console: it does not listen on TCP")
-	}
+func origin(port int) string {
 	var name [16]byte
 	_, _ = rand.Read(name[:]) // never fails
-	return "http://" + net.JoinHostPort(hex.EncodeToString(name[:])+".localhost", strconv.Itoa(bound.Port)), nil
+	return "http://" + net.JoinHostPort(hex.EncodeToString(name[:])+".localhost", strconv.Itoa(port))
 }

@@ -134,7 +134,7 @@ func TestItListensForThisComputerOnly(t *testing.T) {
 	}
 	for _, other := range others {
 		network, isNetwork := other.(*net.IPNet)
-		if !isNetwork || network.IP.Equal(net.IPv4(127, 0, 0, 1)) || network.IP.IsLinkLocalUnicast() {
+		if !isNetwork || network.IP.IsLoopback() || network.IP.IsLinkLocalUnicast() {
 			continue
 		}
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", net.JoinHostPort(network.IP.String(), address.Port()))
@@ -145,14 +145,33 @@ func TestItListensForThisComputerOnly(t *testing.T) {
 	}
 }
 
+// A browser tries either address of this computer.
+func TestNobodyElseListensOnItsPort(t *testing.T) {
+	far := httptest.NewTLSServer(http.NotFoundHandler())
+	defer far.Close()
+	foreign, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skipf("this machine has no IPv6: %v", err)
+	}
+	defer foreign.Close()
+	taken := foreign.Addr().(*net.TCPAddr).Port
+	if got, _, err := listen(t.Context(), taken); err == nil || !strings.Contains(err.Error(), "--port") {
+		t.Errorf("it listens on %v, of which somebody else has the other: %v", got, err)
+	}
+	address := start(t, kubeconfig(t, far))
+	for _, host := range []string{"127.0.0.1", "::1"} {
+		if other, err := net.Listen("tcp", net.JoinHostPort(host, address.Port())); err == nil {
+			_ = other.Close()
+			t.Errorf("somebody else can listen on %s", other.Addr())
+		}
+	}
+}
+
 // What another user's server has left in a browser for a port belongs to that server's name.
 func TestAnOriginIsOneThatNobodyHadBefore(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
-		o, err := origin(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8123})
-		if err != nil {
-			t.Fatal(err)
-		}
+		o := origin(8123)
 		name, isLocal := strings.CutSuffix(strings.TrimPrefix(o, "http://"), ".localhost:8123")
 		if !isLocal || len(name) != 32 || strings.Trim(name, "0123456789abcdef") != "" {
 			t.Errorf("%s has no name of 128 random bits", o)
