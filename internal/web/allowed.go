@@ -1,6 +1,21 @@
 package web
 
-import "net/http"
+import (
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+)
 
 // verb is a verb of the Kubernetes API.
 type verb string
@@ -28,19 +43,22 @@ type kind struct {
 	verbs              []verb
 }
 
+var (
+	kubevirt      = v1.GroupVersion.String()
+	snapshots     = snapshotv1.SchemeGroupVersion.String()
+	clones        = clonev1.SchemeGroupVersion.String()
+	instancetypes = instancetypev1.SchemeGroupVersion.String()
+	migrations    = migrationsv1.SchemeGroupVersion.String()
+	volumes       = cdiv1.SchemeGroupVersion.String()
+	authorization = authorizationv1.SchemeGroupVersion.String()
+	subresources  = v1.SubresourceGroupName + "/" + v1.ApiLatestVersion
+)
+
 const (
-	core          = "v1"
-	kubevirt      = "kubevirt.io/v1"
-	snapshots     = "snapshot.kubevirt.io/v1beta1"
-	clones        = "clone.kubevirt.io/v1beta1"
-	instancetypes = "instancetype.kubevirt.io/v1beta1"
-	migrations    = "migrations.kubevirt.io/v1alpha1"
-	volumes       = "cdi.kubevirt.io/v1beta1"
-	subresources  = "subresources.kubevirt.io/v1"
-	authorization = "authorization.k8s.io/v1"
-	machines      = "virtualmachines"
-	instances     = "virtualmachineinstances"
-	maintenance   = "maintenance"
+	core        = "v1"
+	machines    = "virtualmachines"
+	instances   = "virtualmachineinstances"
+	maintenance = layout.MaintenanceVerb
 )
 
 // kinds are all objects that pass. No kind of them has secret content, or changes rights.
@@ -67,11 +85,11 @@ var kinds = []kind{
 	{core, "events", true, reading},
 	{core, "nodes", false, reading},
 	{core, "namespaces", false, reading},
-	{"storage.k8s.io/v1", "storageclasses", false, reading},
+	{storagev1.SchemeGroupVersion.String(), "storageclasses", false, reading},
 	{"k8s.cni.cncf.io/v1", "network-attachment-definitions", true, reading},
 	{authorization, "selfsubjectaccessreviews", false, creating},
 	{authorization, "selfsubjectrulesreviews", false, creating},
-	{"authentication.k8s.io/v1", "selfsubjectreviews", false, creating},
+	{authenticationv1.SchemeGroupVersion.String(), "selfsubjectreviews", false, creating},
 }
 
 // Query keys of each verb.
@@ -102,7 +120,7 @@ const (
 	jsonAnswer answerKind = "application/json"
 	pngAnswer  answerKind = "image/png"
 	// streamAnswer is a WebSocket of bytes, watchAnswer one of events.
-	streamAnswer answerKind = "plain.kubevirt.io"
+	streamAnswer answerKind = nodeapi.StreamProtocol
 	watchAnswer  answerKind = "watch.drydock.dev"
 )
 
@@ -141,6 +159,9 @@ var actions = []action{
 }
 
 // discovery are the paths from which a page learns what the cluster has, beside those of the kinds' groups.
-var discovery = []string{"/version", "/apis", "/apis/" + subresources, "/apis/" + subresources + "/version"}
+var discovery = []string{versionPath, "/apis", "/apis/" + subresources, "/apis/" + subresources + versionPath}
 
-const expandSpec = "expand-vm-spec"
+const (
+	versionPath = "/version"
+	expandSpec  = "expand-vm-spec"
+)

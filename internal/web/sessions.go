@@ -56,8 +56,10 @@ func newSecret() (string, digest) {
 	var bytes [32]byte
 	_, _ = rand.Read(bytes[:]) // never fails
 	text := base64.RawURLEncoding.EncodeToString(bytes[:])
-	return text, sha256.Sum256([]byte(text))
+	return text, digestOf(text)
 }
+
+func digestOf(text string) digest { return sha256.Sum256([]byte(text)) }
 
 // newCode returns a code, or false if there have been too many.
 func (s *sessions) newCode() (string, bool) {
@@ -75,7 +77,7 @@ func (s *sessions) newCode() (string, bool) {
 func (s *sessions) exchange(code string) (cookie, secret string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	hash := digest(sha256.Sum256([]byte(code)))
+	hash := digestOf(code)
 	until, known := s.codes[hash]
 	switch {
 	case !known:
@@ -100,9 +102,9 @@ func (s *sessions) exchange(code string) (cookie, secret string, err error) {
 func (s *sessions) find(cookies []string, secret string) (*session, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if one := s.open[sha256.Sum256([]byte(secret))]; one != nil {
+	if one := s.open[digestOf(secret)]; one != nil {
 		for _, cookie := range cookies {
-			if sha256.Sum256([]byte(cookie)) == one.cookie {
+			if digestOf(cookie) == one.cookie {
 				return one, nil
 			}
 		}
