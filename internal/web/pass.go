@@ -117,6 +117,9 @@ func (s *Server) passCall(ctx context.Context, w http.ResponseWriter, r *http.Re
 func relay(w http.ResponseWriter, response *http.Response, c call) error {
 	kind := c.answer
 	switch {
+	case response.StatusCode == http.StatusUnauthorized:
+		// To the pages that code means that their session is over.
+		return unavailable("the cluster does not accept the credentials of your kubeconfig: log in again, and start the web console again if that does not help")
 	case response.StatusCode >= http.StatusBadRequest && isType(response.Header, jsonAnswer):
 		kind = jsonAnswer
 	case response.StatusCode >= http.StatusBadRequest:
@@ -148,12 +151,7 @@ func sentence(response *http.Response, c call) error {
 	if err != nil {
 		return unavailable("reading the answer to %s %s: %v", c.method, c.path, err)
 	}
-	code := response.StatusCode
-	if code == http.StatusUnauthorized {
-		// That of the pages means that their session is over.
-		code = http.StatusBadGateway
-	}
-	return refusal(int32(code), metav1.StatusReasonUnknown, "the API server answered %s %s with %d: %s", c.method, c.path, response.StatusCode, plain(string(text)))
+	return refusal(int32(response.StatusCode), metav1.StatusReasonUnknown, "the API server answered %s %s with %d: %s", c.method, c.path, response.StatusCode, plain(string(text)))
 }
 
 // plain returns a text of one line without control characters.

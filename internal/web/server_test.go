@@ -224,7 +224,12 @@ func TestNothingOfAnAnswerActsInTheBrowser(t *testing.T) {
 			w.Header().Set("Clear-Site-Data", `"*"`)
 			write(w, "application/json", "{}")
 		},
-		"a stranger to the API server": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
+		"a stranger to the API server": func(w http.ResponseWriter) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(http.StatusUnauthorized)
+			_, _ = io.WriteString(w, `{"kind":"Status","code":401,"message":"Unauthorized"}`)
+		},
+		"a stranger to a proxy": func(w http.ResponseWriter) { w.WriteHeader(http.StatusUnauthorized) },
 	}
 	for name, play := range answers {
 		t.Run(name, func(t *testing.T) {
