@@ -268,7 +268,10 @@ export const en = {
       sshKeys: 'One per line; they are added to the user data.', userData: 'Begins with #cloud-config. It is readable in the machine’s manifest: don’t put passwords here.',
     },
     cluster: '(cluster)', unsavedNote: 'What you type is kept in this tab until the machine is created.',
-    noName: 'Give the machine a name.', noNamespace: 'Choose a namespace.',
+    unreadable: {
+      noName: 'Give the machine a name.', noNamespace: 'Choose a namespace.', noNumber: 'This must be a whole number.',
+      noAmount: 'This must be an amount, such as 512Mi or 2Gi.',
+    },
   },
   nodes: {
     title: 'Nodes', name: 'Name', state: 'State', ready: 'Ready', notReady: 'Not ready', cordoned: 'Takes no new pods', machines: 'Machines', cpu: 'CPU', memory: 'Memory',
