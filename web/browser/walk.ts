@@ -73,7 +73,7 @@ async function createsWithTwoFaults(): Promise<void> {
   await open(`#/create?namespace=${namespace}`);
   await page.getByLabel('Name', { exact: false }).first().fill('Two_Faults');
   await page.locator('#create-image').fill('drydock.dev/test-guest:devel');
-  await page.locator('#create-memory').fill('a lot');
+  await page.locator('#create-memory').fill('1');
   await button('Create').click();
   await page.getByText(/The server refuses this: \d+ fault/).waitFor();
   for (const field of ['name', 'memory']) {
@@ -138,7 +138,8 @@ const screens = [
 async function settled(of: Page): Promise<void> {
   await until('the screen is there', async () => {
     const busy = await of.locator('[role=progressbar]').count();
-    return busy === 0 && (await of.locator('h1').count()) > 0;
+    const drawn = await of.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))).then(() => true));
+    return drawn && busy === 0 && (await of.locator('h1').count()) > 0;
   }, 20);
 }
 
@@ -198,6 +199,7 @@ const steps: Step[] = [
   }],
   ['axe finds nothing in the dark', async () => {
     await page.emulateMedia({ colorScheme: 'dark', reducedMotion: 'reduce' });
+    await page.locator('html.pf-v6-theme-dark').waitFor();
     await everyScreen(() => axe(page));
   }],
   ['320 pixels are wide enough', async () => {

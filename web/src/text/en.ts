@@ -25,7 +25,7 @@ const obstacles: Record<Obstacle, string> = {
   doesNotMigrate: 'The machine is not migrating.',
   inMaintenance: 'The disks are locked for maintenance. End the maintenance first.',
   notInMaintenance: 'The machine is not in maintenance.',
-  notMigratable: 'The machine can’t migrate; its condition LiveMigratable says why.',
+  notMigratable: 'The machine can’t migrate:',
   noVM: 'This is an instance without a VirtualMachine.',
   isDeleted: 'It is being deleted.',
 };
