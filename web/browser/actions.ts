@@ -121,15 +121,21 @@ async function editsTheManifest(): Promise<void> {
   await open(`${here}/yaml`);
   const editor = page.locator('.cm-content');
   await editor.waitFor();
+  const write = async (text: string): Promise<void> => {
+    await editor.focus();
+    await page.keyboard.press('Control+a');
+    await page.keyboard.press('Delete');
+    await page.keyboard.insertText(text);
+  };
   const { body } = await api('GET', `${vms}/${vm}`);
   const cpu = body.spec?.template?.spec?.domain?.cpu;
   assert(cpu !== undefined, 'the machine has no CPUs');
   cpu.cores = 100_000;
-  await editor.fill(JSON.stringify(body, null, 1));
+  await write(JSON.stringify(body, null, 1));
   await button('Check').click();
   await page.getByText('The server refuses this manifest').waitFor();
   cpu.cores = 2;
-  await editor.fill(JSON.stringify(body, null, 1));
+  await write(JSON.stringify(body, null, 1));
   await button('Save').click();
   await page.getByText(`Saved: ${vm}`).waitFor();
   await open(here);
