@@ -86,9 +86,11 @@ test('a failure without causes is one fault', () => {
   assert.deepEqual(faultsOf(new Failure(409, 'AlreadyExists', 'exists'), form), [{ field: undefined, path: '', message: 'exists' }]);
 });
 
+const say = (what: string): string => what;
+
 test('a bad name does not hide the other faults', async () => {
   const asked: string[] = [];
-  const faults = await allFaults(manifestOf({ ...form, name: 'Bad_Name' }), form, (m) => {
+  const faults = await allFaults({ ...form, name: 'Bad_Name' }, say, (m) => {
     asked.push(m.metadata.name);
     const bad = m.metadata.name === 'Bad_Name';
     return Promise.resolve(bad ? refusal({ field: 'metadata.name', message: 'bad name' }) : refusal({ field: 'spec.template.spec.domain.memory.guest', message: 'too little' }));
@@ -97,13 +99,34 @@ test('a bad name does not hide the other faults', async () => {
   assert.equal(asked.length, 2);
 });
 
-test('faults that have nothing to mend are asked for once', async () => {
+test('faults of other fields are asked for once', async () => {
   let asked = 0;
-  const faults = await allFaults(manifestOf(form), form, () => {
+  const faults = await allFaults(form, say, () => {
     asked++;
     return Promise.resolve(refusal({ field: 'spec.template.spec.domain.cpu.cores', message: 'x' }));
   });
   assert.deepEqual([faults.length, asked], [1, 1]);
+});
+
+test('what the server can’t decode is told at its field, with the server’s faults of the rest', async () => {
+  const bad: Form = { ...form, name: '', memory: 'a lot', cpus: 'two', source: 'url', url: 'x', size: '' };
+  const faults = await allFaults(bad, say, (m) => {
+    assert.deepEqual(templateOf(m).domain.cpu, { cores: 1 });
+    return Promise.resolve(refusal({ field: 'spec.dataVolumeTemplates[0].spec.source.http.url', message: 'no address' }));
+  });
+  assert.deepEqual(faults.map((f) => [f.field, f.message]), [
+    ['name', 'noName'], ['cpus', 'noNumber'], ['memory', 'noAmount'], ['size', 'noAmount'], ['url', 'no address'],
+  ]);
+});
+
+test('fields that are not used have no faults', async () => {
+  const faults = await allFaults({ ...form, instanceType: 'a/b', memory: '', cpus: '', size: '' }, say, () => Promise.resolve(undefined));
+  assert.deepEqual(faults, []);
+});
+
+test('without a namespace the server can’t be asked', async () => {
+  const faults = await allFaults({ ...form, namespace: '' }, say, () => assert.fail('asked'));
+  assert.deepEqual(faults.map((f) => f.message), ['noNamespace']);
 });
 
 test('a draft keeps only what the form has', () => {

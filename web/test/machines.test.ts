@@ -89,6 +89,6 @@ test('a bulk action leaves out machines that it does not fit', () => {
 });
 
 test('quantities are read and written', () => {
-  assert.deepEqual(['1Gi', '500m', '1.5G', 'x', '', undefined, '3Zz'].map(parseQuantity), [2 ** 30, 0.5, 1.5e9, undefined, undefined, undefined, undefined]);
+  assert.deepEqual(['1Gi', '500m', '1.5G', '1e3', '2E', 'x', '', undefined, '3Zz'].map(parseQuantity), [2 ** 30, 0.5, 1.5e9, 1000, 2e18, undefined, undefined, undefined, undefined]);
   assert.deepEqual(['1536Mi', '2048', 'odd'].map(memoryText), ['1.5 GiB', '2 KiB', 'odd']);
 });

@@ -71,7 +71,7 @@ export function MigrationsPage({ route }: { route: Extract<Route, { page: 'migra
       </Toolbar>
       {list.complete ? (
         <PlainTable
-          label={m.title} heads={[m.machine, m.phase, m.from, m.to, m.started, m.says, m.actions]} empty={m.empty}
+          label={m.title} narrow={[m.phase, m.started, m.actions]} heads={[m.machine, m.phase, m.from, m.to, m.started, m.says, m.actions]} empty={m.empty}
           rows={all.map((x) => {
             const state = x.status?.migrationState;
             return {

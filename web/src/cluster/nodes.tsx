@@ -24,10 +24,12 @@ export function guestsOn(vmis: Iterable<VMI>): Map<string, number> {
   return counts;
 }
 
+const usable = 'usable';
+
 export function acceleration(node: Node): 'kvm' | 'tcg' | undefined {
   const labels = node.metadata.labels ?? {};
-  if (labels['drydock.dev/kvm'] === 'true') return 'kvm';
-  return labels['drydock.dev/tcg'] === 'true' ? 'tcg' : undefined;
+  if (labels['drydock.dev/kvm'] === usable) return 'kvm';
+  return labels['drydock.dev/tcg'] === usable ? 'tcg' : undefined;
 }
 
 function State({ node }: { node: Node }): ReactElement {
@@ -57,7 +59,7 @@ export function NodesPage(): ReactElement {
       <ListAlert list={nodes} of={n.title} />
       {nodes.complete ? (
         <PlainTable
-          label={n.title} heads={[n.name, n.state, n.machines, n.accelerator, n.cpu, n.memory, n.version, n.system]} empty={n.empty}
+          label={n.title} narrow={[n.state, n.machines, n.cpu, n.memory, n.version]} heads={[n.name, n.state, n.machines, n.accelerator, n.cpu, n.memory, n.version, n.system]} empty={n.empty}
           rows={all.map((node) => ({
             key: node.metadata.name,
             cells: [

@@ -1,6 +1,7 @@
 // The server's faults of a manifest, at the fields of the form.
 import type { Failure } from '../kube/failure';
-import type { DiskSource, Field, Form, Manifest } from './form';
+import { parseQuantity } from '../kube/quantity';
+import { manifestOf, type DiskSource, type Field, type Form, type Manifest } from './form';
 
 export interface Fault {
   // undefined: no field of the form is responsible
@@ -51,22 +52,40 @@ export function faultsOf(failure: Failure, form: Form): Fault[] {
   });
 }
 
-// A server that stops at the first stage with a fault is asked again without that fault, so that those of the next
-// stage are known, too. The values are valid and change nothing else.
-const substitutes: readonly { fields: readonly Field[]; mend: (manifest: Manifest) => Manifest }[] = [
-  {
-    fields: ['name'],
-    mend: (m) => ({ ...m, metadata: { ...m.metadata, name: 'drydock-web-checks-the-rest' } }),
-  },
+// Texts that the server can't even decode: it would name no field, and no other fault.
+export type Unreadable = 'noName' | 'noNamespace' | 'noNumber' | 'noAmount';
+
+const standInName = 'drydock-web-checks-the-rest';
+
+const readable: readonly { field: Field; matters: (form: Form) => boolean; bad: (text: string) => Unreadable | undefined; standIn: string }[] = [
+  { field: 'name', matters: () => true, bad: (text) => (text === '' ? 'noName' : undefined), standIn: standInName },
+  { field: 'namespace', matters: () => true, bad: (text) => (text === '' ? 'noNamespace' : undefined), standIn: '' },
+  { field: 'cpus', matters: (f) => f.instanceType === '', bad: (text) => (/^\d{1,9}$/.test(text) ? undefined : 'noNumber'), standIn: '1' },
+  { field: 'memory', matters: (f) => f.instanceType === '', bad: noAmount, standIn: '1Gi' },
+  { field: 'size', matters: (f) => f.source === 'url', bad: noAmount, standIn: '1Gi' },
 ];
 
-// next returns a manifest without the given faults that can be mended, undefined if that would tell no more.
-export function withoutFaults(manifest: Manifest, faults: readonly Fault[]): Manifest | undefined {
-  let mended = manifest;
-  for (const { fields, mend } of substitutes) {
-    if (faults.some((f) => f.field !== undefined && fields.includes(f.field))) mended = mend(mended);
+function noAmount(text: string): Unreadable | undefined {
+  return parseQuantity(text) === undefined ? 'noAmount' : undefined;
+}
+
+// unreadable returns the faults of such texts, and the form with others in their place.
+export function unreadable(form: Form, say: (what: Unreadable) => string): { faults: Fault[]; rest: Form } {
+  const faults: Fault[] = [];
+  let rest = form;
+  for (const { field, matters, bad, standIn } of readable) {
+    const what = matters(form) ? bad(String(form[field]).trim()) : undefined;
+    if (what === undefined) continue;
+    faults.push({ field, path: field, message: say(what) });
+    rest = { ...rest, [field]: standIn };
   }
-  return mended === manifest ? undefined : mended;
+  return { faults, rest };
+}
+
+// A bad name hides the faults of the later stages, so the server is asked again with a good one.
+function withGoodName(manifest: Manifest, faults: readonly Fault[]): Manifest | undefined {
+  if (!faults.some((f) => f.field === 'name') || manifest.metadata.name === standInName) return undefined;
+  return { ...manifest, metadata: { ...manifest.metadata, name: standInName } };
 }
 
 export function merge(first: readonly Fault[], more: readonly Fault[]): Fault[] {
@@ -79,15 +98,17 @@ export function merge(first: readonly Fault[], more: readonly Fault[]): Fault[] 
 
 // allFaults asks dryRun, which resolves to undefined for a manifest without faults, until it names no further ones.
 export async function allFaults(
-  manifest: Manifest,
   form: Form,
+  say: (what: Unreadable) => string,
   dryRun: (manifest: Manifest) => Promise<Failure | undefined>,
 ): Promise<Fault[]> {
+  const { faults: own, rest } = unreadable(form, say);
+  if (rest.namespace === '') return own;
+  const manifest = manifestOf(rest);
   const failure = await dryRun(manifest);
-  if (!failure) return [];
-  const faults = faultsOf(failure, form);
-  const rest = withoutFaults(manifest, faults);
-  if (!rest) return faults;
-  const more = await dryRun(rest);
-  return more ? merge(faults, faultsOf(more, form)) : faults;
+  if (!failure) return own;
+  const faults = merge(own, faultsOf(failure, rest));
+  const renamed = withGoodName(manifest, faults);
+  const more = renamed && (await dryRun(renamed));
+  return more ? merge(faults, faultsOf(more, rest)) : faults;
 }

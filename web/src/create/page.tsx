@@ -39,22 +39,6 @@ async function dryRun(manifest: Manifest): Promise<Failure | undefined> {
   }
 }
 
-function missing(form: Form): Fault[] {
-  const faults: Fault[] = [];
-  if (form.name.trim() === '') faults.push({ field: 'name', path: 'metadata.name', message: c.noName });
-  if (form.namespace === '') faults.push({ field: 'namespace', path: 'metadata.namespace', message: c.noNamespace });
-  return faults;
-}
-
-async function check(form: Form): Promise<Fault[]> {
-  const own = missing(form);
-  if (own.some((f) => f.field === 'namespace')) return own;
-  if (own.length === 0) return allFaults(manifestOf(form), form, dryRun);
-  // The server names the faults of the rest.
-  const rest = await dryRun(manifestOf({ ...form, name: 'drydock-web-checks-the-rest' }));
-  return rest ? [...own, ...faultsOf(rest, form)] : own;
-}
-
 type Outcome = { kind: 'accepted' } | { kind: 'faults'; faults: Fault[] } | { kind: 'failed'; error: unknown } | undefined;
 
 function Told({ outcome }: { outcome: Outcome }): ReactElement | null {
@@ -147,7 +131,7 @@ export function CreatePage({ namespace }: { namespace: string }): ReactElement {
     setBusy(create ? 'create' : 'check');
     setOutcome(undefined);
     try {
-      const { object, faults } = edited === undefined ? { object: manifest, faults: await check(form) } : await checkText(edited);
+      const { object, faults } = edited === undefined ? { object: manifest, faults: await allFaults(form, (what) => c.unreadable[what], dryRun) } : await checkText(edited);
       if (faults.length > 0 || !object) {
         setOutcome({ kind: 'faults', faults });
       } else if (!create) {

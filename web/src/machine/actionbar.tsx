@@ -11,7 +11,7 @@ import { t } from '../text/en';
 import { act, type Options } from './act';
 import { actionNames, obstacle, rightFor, type ActionName } from './actions';
 import type { Machine } from './page';
-import { isFinal } from './state';
+import { condition, isFinal } from './state';
 
 const first: readonly ActionName[] = ['start', 'stop', 'restart'];
 const rest = actionNames.filter((a) => !first.includes(a));
@@ -96,6 +96,7 @@ export function ActionBar({ machine }: { machine: Machine }): ReactElement {
     const missing = denied(may, rightFor(action, machine.vm === undefined));
     if (missing !== '') return missing;
     const o = obstacle(action, machine);
+    if (o === 'notMigratable') return `${t.obstacle(o)} ${shown(condition(machine.vmi, 'LiveMigratable')?.message)}`;
     return o === undefined ? '' : t.obstacle(o);
   };
   const run = async (action: ActionName, options: Options = {}): Promise<void> => {

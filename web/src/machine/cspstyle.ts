@@ -34,8 +34,7 @@ function withStyle<T extends HTMLElement>(element: T): T {
 const html = 'http://www.w3.org/1999/xhtml';
 
 function creator(page: Document): (name: string) => HTMLElement {
-  // The name is one of HTML's, which the types can't know.
-  const create = (name: string): HTMLElement => page.createElementNS(html, name) as HTMLElement;
+  const create = (name: string): HTMLElement => page.createElementNS(html, name);
   return (name) => (name === 'style' ? styleElement(page, create) : withStyle(create(name)));
 }
 

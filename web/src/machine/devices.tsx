@@ -118,7 +118,7 @@ function Disks({ machine, spec }: { machine: Machine; spec: MachineSpec }): Reac
         }}>{d.plug}</Act>
       </div>
       <PlainTable
-        label={d.disks} heads={[d.name, d.bus, d.source, d.size, d.state, d.target, d.actions]} empty={d.noDisks}
+        label={d.disks} narrow={[d.bus, d.size, d.target, d.actions]} heads={[d.name, d.bus, d.source, d.size, d.state, d.target, d.actions]} empty={d.noDisks}
         rows={rows.map((row) => ({
           key: row.name,
           cells: [

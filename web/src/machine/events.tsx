@@ -34,7 +34,7 @@ export function EventsTab({ machine }: { machine: Machine }): ReactElement {
       <ListAlert list={list} of={e.title} />
       {list.complete || list.failure ? (
         <PlainTable
-          label={e.title} heads={[e.when, e.type, e.object, e.reason, e.message, e.count]} empty={e.empty}
+          label={e.title} narrow={[e.when, e.type, e.count]} heads={[e.when, e.type, e.object, e.reason, e.message, e.count]} empty={e.empty}
           rows={mine.map((x) => ({
             key: x.metadata.name,
             cells: [

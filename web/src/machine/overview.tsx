@@ -79,7 +79,7 @@ function Pending({ machine }: { machine: Machine }): ReactElement | null {
   return (
     <Panel title={o.pending}>
       <PlainTable
-        label={o.pending} heads={[o.change, o.effect, o.waitsFor]}
+        label={o.pending} narrow={[o.effect]} heads={[o.change, o.effect, o.waitsFor]}
         rows={list.map((c, i) => ({
           key: String(i),
           cells: [
@@ -191,7 +191,7 @@ function Summary({ machine }: { machine: Machine }): ReactElement {
   const memory = currentMemory(vm, vmi);
   return (
     <Panel title={o.summary}>
-      <DescriptionList isCompact isHorizontal horizontalTermWidthModifier={{ default: '14ch' }} columnModifier={{ '2xl': '2Col' }}>
+      <DescriptionList isCompact isHorizontal horizontalTermWidthModifier={{ default: '14ch' }} columnModifier={{ xl: '2Col' }}>
         <Term name={o.status}><StatusLabel status={statusOf(vm, vmi)} /></Term>
         {vm && <Term name={o.strategy}><Foreign text={vm.spec.runStrategy ?? (vm.spec.running ? 'Always' : 'Halted')} /></Term>}
         <Term name={o.cpus}>{cpus === undefined ? o.byInstanceType : o.cpuText(cpus)}</Term>
@@ -217,7 +217,7 @@ function Conditions({ machine }: { machine: Machine }): ReactElement | null {
   return (
     <ExpandableSection toggleText={`${o.conditions} (${String(list.length)})`} toggleId="conditions-toggle" contentId="conditions">
       <PlainTable
-        label={o.conditions} heads={[o.condition, o.value, o.reason, o.message, o.since]}
+        label={o.conditions} narrow={[o.value, o.since]} heads={[o.condition, o.value, o.reason, o.message, o.since]}
         rows={list.slice(0, 100).map((c, i) => ({
           key: `${c.type}${String(i)}`,
           cells: [

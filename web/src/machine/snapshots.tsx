@@ -136,7 +136,7 @@ export function SnapshotsTab({ machine }: { machine: Machine }): ReactElement {
       </div>
       <ListAlert list={snapshots} of={s.title} />
       <PlainTable
-        label={s.title} heads={[s.name, s.phase, s.created, s.volumes, s.actions]} empty={snapshots.complete ? s.empty : t.loading}
+        label={s.title} narrow={[s.created, s.actions]} heads={[s.name, s.phase, s.created, s.volumes, s.actions]} empty={snapshots.complete ? s.empty : t.loading}
         rows={mine.map((x) => ({
           key: x.metadata.name,
           cells: [
@@ -158,7 +158,7 @@ export function SnapshotsTab({ machine }: { machine: Machine }): ReactElement {
         <section>
           <Content component="h2">{s.restores}</Content>
           <PlainTable
-            label={s.restores} heads={[s.name, s.from, s.phase, s.created]}
+            label={s.restores} narrow={[s.created]} heads={[s.name, s.from, s.phase, s.created]}
             rows={backs.map((x) => ({
               key: x.metadata.name,
               cells: [

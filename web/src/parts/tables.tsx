@@ -11,21 +11,23 @@ interface Props {
   label: string;
   heads: string[];
   rows: PlainRow[];
+  // Heads of columns whose cells stay on one line.
+  narrow?: string[];
   // What is shown instead of a table without rows.
   empty?: ReactNode;
 }
 
-export function PlainTable({ label, heads, rows, empty }: Props): ReactElement {
+export function PlainTable({ label, heads, rows, narrow = [], empty }: Props): ReactElement {
   if (rows.length === 0) return <p>{empty}</p>;
   return (
     <Table aria-label={label} variant="compact" gridBreakPoint="grid-md">
       <Thead>
-        <Tr>{heads.map((h) => <Th key={h} modifier="wrap">{h}</Th>)}</Tr>
+        <Tr>{heads.map((h) => <Th key={h} modifier={narrow.includes(h) ? 'nowrap' : 'wrap'}>{h}</Th>)}</Tr>
       </Thead>
       <Tbody>
         {rows.map((row) => (
           <Tr key={row.key}>
-            {row.cells.map((cell, i) => <Td key={heads[i]} dataLabel={heads[i] ?? ''} modifier="breakWord">{cell}</Td>)}
+            {row.cells.map((cell, i) => <Td key={heads[i]} dataLabel={heads[i] ?? ''} modifier={narrow.includes(heads[i] ?? '') ? 'nowrap' : 'breakWord'}>{cell}</Td>)}
           </Tr>
         ))}
       </Tbody>

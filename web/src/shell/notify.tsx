@@ -60,7 +60,7 @@ export function Notices({ children }: { children: ReactNode }): ReactElement {
       <AlertGroup hasAnimations={false} isToast isLiveRegion>
         {notices.map((n) => (
           <Alert
-            key={n.id} title={n.title} variant={n.error ? 'danger' : 'success'} timeout={n.error ? false : lifetime}
+            key={n.id} component="p" title={n.title} variant={n.error ? 'danger' : 'success'} timeout={n.error ? false : lifetime}
             onTimeout={() => {
               close(n.id);
             }}

@@ -25,7 +25,7 @@ const obstacles: Record<Obstacle, string> = {
   doesNotMigrate: 'The machine is not migrating.',
   inMaintenance: 'The disks are locked for maintenance. End the maintenance first.',
   notInMaintenance: 'The machine is not in maintenance.',
-  notMigratable: 'The machine can’t migrate; its condition LiveMigratable says why.',
+  notMigratable: 'The machine can’t migrate:',
   noVM: 'This is an instance without a VirtualMachine.',
   isDeleted: 'It is being deleted.',
 };
@@ -268,7 +268,10 @@ export const en = {
       sshKeys: 'One per line; they are added to the user data.', userData: 'Begins with #cloud-config. It is readable in the machine’s manifest: don’t put passwords here.',
     },
     cluster: '(cluster)', unsavedNote: 'What you type is kept in this tab until the machine is created.',
-    noName: 'Give the machine a name.', noNamespace: 'Choose a namespace.',
+    unreadable: {
+      noName: 'Give the machine a name.', noNamespace: 'Choose a namespace.', noNumber: 'This must be a whole number.',
+      noAmount: 'This must be an amount, such as 512Mi or 2Gi.',
+    },
   },
   nodes: {
     title: 'Nodes', name: 'Name', state: 'State', ready: 'Ready', notReady: 'Not ready', cordoned: 'Takes no new pods', machines: 'Machines', cpu: 'CPU', memory: 'Memory',
