@@ -105,6 +105,11 @@ web-check: web/node_modules/.package-lock.json ## Types and lint of the web cons
 web-test: web/node_modules/.package-lock.json ## Unit tests of the web console's pages (npm)
 	npm --prefix web test
 
+web-browser: ## Walk through the web console in Chromium, with real guests, on a separate cluster (root, npm, Chromium)
+	@$(MAKE) --no-print-directory web
+	@$(MAKE) --no-print-directory images
+	hack/test-cluster web
+
 # Packages of npm run no scripts of their own.
 web/node_modules/.package-lock.json: web/package.json web/package-lock.json
 	@hack/prerequisites build web
@@ -159,4 +164,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: qemu ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help web web-check web-test archive run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help web web-browser web-check web-test archive run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky

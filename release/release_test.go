@@ -198,6 +198,6 @@ func TestTheBillNamesThePackagesOfTheWebConsole(t *testing.T) {
 	}
 	want := []string{"pkg:npm/%40novnc/novnc@1.7.0", "pkg:npm/react@19.3.1"}
 	if got := b.uses["program:virtctl"]; !slices.Equal(got, want) || (*b.components[want[0]].Licenses)[0].License.ID != "MPL-2.0" {
-		t.Errorf("the bill has %q, %+v; want %q, with their licences", got, b.components, want)
+		t.Errorf("the bill has %q, %+v; want %q, and a license of each", got, b.components, want)
 	}
 }

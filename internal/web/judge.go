@@ -108,6 +108,10 @@ func lookUp(method string, elements []string, watched, upgrade bool) (call, []st
 	if groupVersion == subresources {
 		return lookUpAction(method, rest, upgrade)
 	}
+	return lookUpKind(method, groupVersion, rest, watched)
+}
+
+func lookUpKind(method, groupVersion string, rest []string, watched bool) (call, []string, bool) {
 	namespaced := len(rest) > 2 && rest[0] == "namespaces"
 	if namespaced {
 		rest = rest[2:]
@@ -116,16 +120,8 @@ func lookUp(method string, elements []string, watched, upgrade bool) (call, []st
 		return call{}, nil, false
 	}
 	at := slices.IndexFunc(kinds, func(k kind) bool { return k.groupVersion == groupVersion && k.name == rest[0] })
-	if at < 0 {
-		return call{}, nil, false
-	}
 	asked, known := verbOf(method, len(rest) == 2, watched)
-	if !known || !slices.Contains(kinds[at].verbs, asked) {
-		return call{}, nil, false
-	}
-	// Objects of all namespaces can be listed and watched together.
-	together := asked == list || asked == watch
-	if namespaced != kinds[at].namespaced && (namespaced || !together) {
+	if at < 0 || !known || !slices.Contains(kinds[at].verbs, asked) || !kinds[at].isAt(namespaced, asked) {
 		return call{}, nil, false
 	}
 	found := call{answer: jsonAnswer}
@@ -133,6 +129,15 @@ func lookUp(method string, elements []string, watched, upgrade bool) (call, []st
 		found.answer = watchAnswer
 	}
 	return found, verbsKeys[asked], true
+}
+
+// isAt reports whether the verb can be asked for in a namespace, or outside of all. Objects of all namespaces can be
+// listed and watched together.
+func (k kind) isAt(namespaced bool, asked verb) bool {
+	if namespaced {
+		return k.namespaced
+	}
+	return !k.namespaced || asked == list || asked == watch
 }
 
 func discovers(elements []string) bool {

@@ -37,7 +37,7 @@ type browser struct {
 var testPages = fstest.MapFS{
 	"index.html":         {Data: []byte("<!doctype html>")},
 	"assets/main-1.js":   {Data: []byte("run()")},
-	"assets/NOTICES.txt": {Data: []byte("licences")},
+	"assets/NOTICES.txt": {Data: []byte("notices")},
 	"packages.json":      {Data: []byte("[]")},
 }
 

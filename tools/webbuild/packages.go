@@ -19,7 +19,7 @@ type bundledPackage struct {
 	text    string
 }
 
-// licenses may be in a release under the Apache licence, with a notice.
+// licenses may be in a release under the Apache license, with a notice.
 var licenses = []string{"MIT", "ISC", "BSD-2-Clause", "BSD-3-Clause", "Apache-2.0", "MPL-2.0", "0BSD", "OFL-1.1", "Unlicense"}
 
 const modules = "node_modules/"
@@ -67,18 +67,18 @@ func readPackage(folder string) (bundledPackage, error) {
 		return p, fmt.Errorf("reading the package in %s: %w", folder, err)
 	}
 	if !slices.Contains(licenses, p.License) {
-		return p, fmt.Errorf("the licence of the package %s is %q: only %s may be in the bundle", p.Name, p.License, strings.Join(licenses, ", "))
+		return p, fmt.Errorf("the license of the package %s is %q: only %s may be in the bundle", p.Name, p.License, strings.Join(licenses, ", "))
 	}
 	p.text, err = licenseText(folder)
 	if err != nil {
-		return p, fmt.Errorf("reading the licence of the package %s: %w", p.Name, err)
+		return p, fmt.Errorf("reading the license of the package %s: %w", p.Name, err)
 	}
 	return p, nil
 }
 
-var errNoLicense = errors.New("it has no file of its licence")
+var errNoLicense = errors.New("it has no file of its license")
 
-// licenseText returns the texts of a package's files of licences and notices.
+// licenseText returns the texts of a package's files of licenses and notices.
 func licenseText(folder string) (string, error) {
 	files, err := os.ReadDir(folder)
 	if err != nil {
@@ -87,7 +87,7 @@ func licenseText(folder string) (string, error) {
 	var all []string
 	for _, file := range files {
 		name := strings.ToLower(file.Name())
-		if !file.Type().IsRegular() || !strings.HasPrefix(name, "license") && !strings.HasPrefix(name, "licence") && !strings.HasPrefix(name, "notice") {
+		if !file.Type().IsRegular() || !strings.HasPrefix(name, "license") && !strings.HasPrefix(name, "license") && !strings.HasPrefix(name, "notice") {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(folder, file.Name()))

@@ -46,20 +46,9 @@ func small() map[string]string {
 	}
 }
 
-func TestABundleHasEverythingOnce(t *testing.T) {
-	web, out := source(t, small()), filepath.Join(t.TempDir(), "dist")
-	if err := os.MkdirAll(out, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{keep, "stale.js"} {
-		if err := os.WriteFile(filepath.Join(out, name), []byte(name), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := run(web, out); err != nil {
-		t.Fatal(err)
-	}
-	read := func(pattern string) string {
+// reader returns a function that reads the one file of a pattern in a bundle.
+func reader(t *testing.T, out string) func(pattern string) string {
+	return func(pattern string) string {
 		t.Helper()
 		names, err := filepath.Glob(filepath.Join(out, pattern))
 		if err != nil || len(names) != 1 {
@@ -71,6 +60,14 @@ func TestABundleHasEverythingOnce(t *testing.T) {
 		}
 		return string(text)
 	}
+}
+
+func TestABundleHasEverythingOnce(t *testing.T) {
+	out := t.TempDir()
+	if err := run(source(t, small()), out); err != nil {
+		t.Fatal(err)
+	}
+	read := reader(t, out)
 	if styles := read("assets/*.css"); strings.Count(styles, ".first") != 1 || strings.Count(styles, ".second") != 1 {
 		t.Errorf("the styles are %q; want each once", styles)
 	}
@@ -89,18 +86,31 @@ func TestABundleHasEverythingOnce(t *testing.T) {
 	if list := read(packageList); !strings.Contains(list, `"@scope/p"`) {
 		t.Errorf("the packages are %s", list)
 	}
+}
+
+func TestABundleReplacesThePreviousOne(t *testing.T) {
+	web, out := source(t, small()), t.TempDir()
+	for _, name := range []string{keep, "stale.js"} {
+		if err := os.WriteFile(filepath.Join(out, name), []byte(name), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := run(web, out); err != nil {
+		t.Fatal(err)
+	}
+	read := reader(t, out)
+	page := read(index)
 	if read(keep) != keep {
 		t.Error("the file that keeps the folder is gone")
 	}
 	if _, err := os.Stat(filepath.Join(out, "stale.js")); err == nil {
 		t.Error("a file of the previous bundle is left")
 	}
-	again := t.TempDir()
-	if err := run(web, again); err != nil {
+	if err := run(web, out); err != nil {
 		t.Fatal(err)
 	}
-	if text, err := os.ReadFile(filepath.Join(again, index)); err != nil || string(text) != page {
-		t.Errorf("the same source gives another page: %s, %v", text, err)
+	if again := read(index); again != page {
+		t.Errorf("the same source gives another page: %s, then %s", page, again)
 	}
 }
 
@@ -111,8 +121,8 @@ func TestABundleThatIsNotFitIsRefused(t *testing.T) {
 		"an error of syntax":        {entry, "import {", "bundling"},
 		"a package that is missing": {entry, "import 'nowhere'", "nowhere"},
 		"a page without places":     {"index.html", "<head></head>", "must have"},
-		"a foreign licence":         {"node_modules/q/package.json", `{"name":"q","version":"2.0.0","license":"AGPL-3.0","main":"index.js"}`, "AGPL-3.0"},
-		"no text of a licence":      {"node_modules/q/license.md", "", "licence of the package q"},
+		"a foreign license":         {"node_modules/q/package.json", `{"name":"q","version":"2.0.0","license":"AGPL-3.0","main":"index.js"}`, "AGPL-3.0"},
+		"no text of a license":      {"node_modules/q/license.md", "", "license of the package q"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := small()

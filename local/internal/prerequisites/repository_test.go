@@ -50,6 +50,7 @@ var dynamic = map[string][]string{
 	"test/machine/machine_test.go: launcherProgram":                              nil,
 	"images/debian/debian.go: t.Path(name)":                                      nil,
 	"internal/virtctl/vnc/vnc.go: o.viewer":                                      nil,
+	"internal/virtctl/web/browser.go: command[0]":                                {"xdg-open", "open", "rundll32"},
 	"internal/virtctl/vnc/vnc.go: v.program":                                     nil,
 	"internal/virtctl/ssh/ssh.go: path":                                          nil,
 	"internal/virtctl/script_test.go: \"trap '' HUP; \" + command":               nil,
