@@ -204,6 +204,8 @@ const steps: Step[] = [
   }],
   ['320 pixels are wide enough', async () => {
     await page.setViewportSize({ width: 320, height: 700 });
+    await page.reload();
+    await settled(page);
     await everyScreen(noWider);
     await everyScreen(() => axe(page));
   }],

@@ -102,10 +102,20 @@ test('a watch that could not begin is followed by a list, which says why', async
   server.watches[0]?.handlers.closed(false);
   server.fire();
   assert.equal(server.pages.length, 2);
-  server.pages[1]?.refuse(new Failure(403, 'Forbidden', 'no right'));
+  server.pages[1]?.refuse(new Failure(503, '', 'no API server'));
   await settle();
   const items = server.follower.get();
-  assert.deepEqual([items.phase, items.failure?.message, items.byKey.size, items.complete], ['waiting', 'no right', 1, true]);
+  assert.deepEqual([items.phase, items.failure?.message, items.byKey.size, items.complete], ['waiting', 'no API server', 1, true]);
+});
+
+test('a list that may not be read is asked for again only by the user', async () => {
+  const server = new Server();
+  server.follower.start();
+  server.pages[0]?.refuse(new Failure(403, 'Forbidden', 'no right'));
+  await settle();
+  assert.deepEqual([server.follower.get().phase, server.timers.length], ['refused', 0]);
+  server.follower.retry();
+  assert.equal(server.pages.length, 2);
 });
 
 test('410 is followed by a list at once', async () => {

@@ -1,6 +1,6 @@
 // A follower keeps one list true: it lists in pages, watches from there, lists again when told that its version is too
 // old, waits longer after each failure, and asks nothing while it is paused.
-import { asFailure } from './failure';
+import { asFailure, type Failure } from './failure';
 import { addPage, applyEvents, beginList, delay, noItems, type Items } from './items';
 import type { KubeObject, List, WatchEvent } from './types';
 
@@ -21,6 +21,9 @@ export interface Clock {
   // Events of one batch cost one rendering.
   batch: (run: () => void) => void;
 }
+
+// Answers that asking again does not change: no session, no right, no such kind.
+const final = new Set([401, 403, 404]);
 
 export class Follower<T extends KubeObject> {
   private items: Items<T> = noItems<T>();
@@ -62,7 +65,7 @@ export class Follower<T extends KubeObject> {
 
   // retry ends a wait, for example because the user asks for it.
   retry(): void {
-    if (!this.running || this.items.phase !== 'waiting') return;
+    if (!this.running || (this.items.phase !== 'waiting' && this.items.phase !== 'refused')) return;
     this.cancel();
     this.next();
   }
@@ -94,7 +97,17 @@ export class Follower<T extends KubeObject> {
       } while (token);
       this.next();
     } catch (error) {
-      if (era === this.era) this.wait({ ...this.items, failure: asFailure(error), version: '', pending: undefined });
+      if (era === this.era) this.fail(asFailure(error));
+    }
+  }
+
+  private fail(failure: Failure): void {
+    const items: Items<T> = { ...this.items, failure, version: '', pending: undefined };
+    if (final.has(failure.code)) {
+      this.era++;
+      this.publish({ ...items, phase: 'refused' });
+    } else {
+      this.wait(items);
     }
   }
 

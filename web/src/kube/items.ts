@@ -2,7 +2,8 @@
 import type { Failure } from './failure';
 import type { KubeObject, List, WatchEvent } from './types';
 
-export type Phase = 'listing' | 'watching' | 'paused' | 'waiting';
+// refused: the server says that it can't be read; only the user asks again.
+export type Phase = 'listing' | 'watching' | 'paused' | 'waiting' | 'refused';
 
 export interface Items<T extends KubeObject> {
   phase: Phase;

@@ -1,5 +1,5 @@
 // The list of machines.
-import { useCallback, useDeferredValue, useMemo, useState, type ReactElement } from 'react';
+import { useCallback, useDeferredValue, useEffect, useMemo, useState, type ReactElement } from 'react';
 import {
   Button, EmptyState, EmptyStateActions, EmptyStateBody, EmptyStateFooter, FormSelect, FormSelectOption, PageSection, SearchInput, Toolbar,
   ToolbarContent, ToolbarGroup, ToolbarItem,
@@ -95,9 +95,17 @@ interface Order {
   descending: boolean;
 }
 
-export function MachinesPage({ route }: { route: MachinesRoute }): ReactElement {
+// Who may not list all namespaces begins with the one of the kubeconfig.
+function useOwnNamespace(route: MachinesRoute, refused: boolean, namespace: string): void {
+  useEffect(() => {
+    if (refused && route.namespace === '' && namespace !== '') replaceRoute({ ...route, namespace });
+  }, [route, refused, namespace]);
+}
+
+export function MachinesPage({ route, namespace }: { route: MachinesRoute; namespace: string }): ReactElement {
   const vms = useList<VM>(kinds.vm, route.namespace);
   const vmis = useList<VMI>(kinds.vmi, route.namespace);
+  useOwnNamespace(route, vms.failure?.code === 403, namespace);
   const rows = useRows(vms, vmis);
   const [order, setOrder] = useState<Order>({ column: 'name', descending: false });
   const words = useDeferredValue(route.words);

@@ -1,6 +1,7 @@
 // The table of machines. Only the rows that can be seen are drawn.
 import { memo, useCallback, useRef, type ReactElement } from 'react';
 import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
+import { Checkbox } from '@patternfly/react-core';
 import { memoryText } from '../kube/quantity';
 import { Foreign, StatusLabel } from '../parts/basics';
 import { machineRoute } from '../shell/route';
@@ -17,20 +18,20 @@ interface RowProps {
 }
 
 const names = t.machines.columns;
+const checkCell = 'pf-v6-c-table__check';
 
 const MachineRow = memo(function MachineRow({ row, index, selected, select }: RowProps): ReactElement {
   const sentence = row.sentence === '' && row.restartRequired ? t.machines.restart : row.sentence;
   const size = row.instanceType === '' ? row.cpus : undefined;
   return (
     <Tr data-row={row.key} aria-rowindex={index + 2} className="dd-row">
-      <Td
-        select={{
-          rowIndex: index, isSelected: selected, onSelect: (_e, on) => {
+      <Td className={checkCell}>
+        <Checkbox
+          id={`select-${row.key}`} isChecked={selected} aria-label={t.machines.select(shown(row.name, 80))} onChange={(_e, on) => {
             select(row.key, on);
-          },
-          props: { 'aria-label': t.machines.select(shown(row.name, 80)) },
-        }}
-      />
+          }}
+        />
+      </Td>
       <Td dataLabel={names.name}>
         <div className="dd-lines">
           <a href={machineRoute(row.namespace, row.name)} title={shown(row.name)}><Foreign text={row.name} most={80} /></a>
@@ -89,15 +90,14 @@ export function MachineTable({ rows, selected, select, selectAll, column, descen
     >
       <Thead>
         <Tr aria-rowindex={1}>
-          <Th
-            aria-label={t.machines.selectAll}
-            select={{
-              isSelected: rows.length > 0 && rows.every((r) => selected.has(r.key)), onSelect: (_e, on) => {
+          <Th className={checkCell} aria-label={t.machines.selectAll}>
+            <Checkbox
+              id="select-all" aria-label={t.machines.selectAll} isChecked={rows.length > 0 && rows.every((r) => selected.has(r.key))}
+              onChange={(_e, on) => {
                 selectAll(on);
-              },
-              props: { 'aria-label': t.machines.selectAll },
-            }}
-          />
+              }}
+            />
+          </Th>
           {shownColumns.map((c, at) => <Th key={c} sort={sorting(at)} className={`dd-col-${c}`}>{names[c]}</Th>)}
         </Tr>
       </Thead>

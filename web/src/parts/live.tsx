@@ -6,7 +6,7 @@ import type { KubeObject } from '../kube/types';
 import { t } from '../text/en';
 
 export function Live({ list }: { list: Items<KubeObject> }): ReactElement {
-  const status = list.phase === 'watching' ? 'success' : list.phase === 'waiting' ? 'warning' : undefined;
+  const status = list.phase === 'watching' ? 'success' : list.phase === 'waiting' || list.phase === 'refused' ? 'warning' : undefined;
   const text = t.live[list.phase];
   return (
     <span role="status">

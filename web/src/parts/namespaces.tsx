@@ -18,7 +18,7 @@ interface Props {
 export function NamespaceChoice({ id, value, all, invalid = false, onChange }: Props): ReactElement {
   const list = useList(kinds.namespace);
   const validated = invalid ? 'error' : 'default';
-  if (list.failure && !list.complete) return <NamespaceName id={id} value={value} invalid={invalid} onChange={onChange} />;
+  if (list.failure && !list.complete) return <NamespaceName key={value} id={id} value={value} invalid={invalid} onChange={onChange} />;
   const names = [...list.byKey.values()].map((n) => n.metadata.name).sort();
   if (value !== '' && !names.includes(value)) names.unshift(value);
   return (

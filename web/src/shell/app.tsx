@@ -29,7 +29,7 @@ function NotFound(): ReactElement {
 
 function Content({ route, namespace }: { route: Route; namespace: string }): ReactElement {
   switch (route.page) {
-    case 'machines': return <MachinesPage route={route} />;
+    case 'machines': return <MachinesPage route={route} namespace={namespace} />;
     case 'machine': return <MachinePage key={`${route.namespace}/${route.name}`} route={route} />;
     case 'create': return <CreatePage namespace={route.namespace === '' ? namespace : route.namespace} />;
     case 'nodes': return <NodesPage />;

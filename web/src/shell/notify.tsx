@@ -22,7 +22,7 @@ export function useNotify(): Notify {
   return useContext(Context);
 }
 
-const most = 5;
+const most = 3;
 // Failures stay until they are closed.
 const lifetime = 8_000;
 

@@ -107,7 +107,7 @@ export const en = {
     missingSome: (what: string): string => `You may not ${what} in all namespaces of the selection.`,
   },
   live: {
-    listing: 'Reading the list', watching: 'Live', paused: 'Paused while the tab is hidden', waiting: 'Connection lost, trying again',
+    listing: 'Reading the list', watching: 'Live', paused: 'Paused while the tab is hidden', waiting: 'Connection lost, trying again', refused: 'Not readable',
   },
   status: (status: string): string => statuses[status] ?? status,
   noStatus: 'No status yet',
