@@ -98,7 +98,3 @@ export function useList<T extends KubeObject>(kind: Kind | undefined, namespace 
   ) as Items<T>;
   return useMemo(() => ({ ...items, retry: () => found?.entry.follower.retry() }), [items, found]);
 }
-
-export function retryAll(): void {
-  for (const { follower } of entries.values()) follower.retry();
-}

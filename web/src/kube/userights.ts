@@ -6,14 +6,19 @@ import { allows, wishText, type Rule, type Wish } from './rights';
 interface Known {
   rules: Rule[];
   incomplete: boolean;
+  // when it was asked
+  at: number;
 }
 
 type Answer = 'yes' | 'no' | 'unknown';
 
-const rules = new Map<string, Known | 'asked'>();
+const rules = new Map<string, Known>();
+const asking = new Set<string>();
 const singles = new Map<string, Answer | 'asked'>();
 const listeners = new Set<() => void>();
 let revision = 0;
+
+const lifetime = 60_000;
 
 function changed(): void {
   revision++;
@@ -21,16 +26,18 @@ function changed(): void {
 }
 
 async function askRules(namespace: string): Promise<void> {
-  rules.set(namespace, 'asked');
+  if (asking.has(namespace)) return;
+  asking.add(namespace);
   try {
     const review = await post<{ status?: { resourceRules?: Rule[]; incomplete?: boolean } }>(
       '/apis/authorization.k8s.io/v1/selfsubjectrulesreviews',
       { apiVersion: 'authorization.k8s.io/v1', kind: 'SelfSubjectRulesReview', spec: { namespace } },
     );
-    rules.set(namespace, { rules: review.status?.resourceRules ?? [], incomplete: review.status?.incomplete ?? false });
+    rules.set(namespace, { rules: review.status?.resourceRules ?? [], incomplete: review.status?.incomplete ?? false, at: Date.now() });
   } catch {
-    rules.set(namespace, { rules: [], incomplete: true });
+    rules.set(namespace, { rules: [], incomplete: true, at: Date.now() });
   }
+  asking.delete(namespace);
   changed();
 }
 
@@ -50,18 +57,12 @@ async function askSingle(id: string, namespace: string, wish: Wish): Promise<voi
   changed();
 }
 
-export function forgetRights(): void {
-  rules.clear();
-  singles.clear();
-  changed();
-}
-
 export type May = (wish: Wish) => Answer;
 
 // answerOf reads what is known, and notes a single question if the rules are incomplete.
 function answerOf(namespace: string, wish: Wish, ask: (id: string, wish: Wish) => void): Answer {
   const known = rules.get(namespace);
-  if (known === undefined || known === 'asked') return 'unknown';
+  if (known === undefined) return 'unknown';
   if (allows(known.rules, wish)) return 'yes';
   if (!known.incomplete) return 'no';
   const id = `${namespace}|${wishText(wish)}|${wish.name ?? ''}`;
@@ -80,8 +81,14 @@ export function useRightsIn(namespaces: readonly string[]): May {
   const now = useSyncExternalStore(subscribe, () => revision);
   const key = namespaces.join(',');
   const [open] = useState(() => new Map<string, [string, Wish]>());
+  // A page that opens asks again for what may have changed; until the answer the old one is good.
   useEffect(() => {
-    for (const namespace of key.split(',')) if (namespace !== '' && !rules.has(namespace)) void askRules(namespace);
+    for (const namespace of key.split(',')) {
+      const known = rules.get(namespace);
+      if (namespace !== '' && (known === undefined || Date.now() - known.at > lifetime)) void askRules(namespace);
+    }
+  }, [key]);
+  useEffect(() => {
     for (const [id, [namespace, wish]] of open) if (!singles.has(id)) void askSingle(id, namespace, wish);
     open.clear();
   });

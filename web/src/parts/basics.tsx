@@ -1,7 +1,7 @@
 // Small parts that every page uses.
 import { useEffect, useState, type ReactElement, type ReactNode } from 'react';
 import { Alert, AlertActionLink, Button, Label, Spinner, Tooltip } from '@patternfly/react-core';
-import { asFailure, unreachable, type Failure } from '../kube/failure';
+import { asFailure, unreachable } from '../kube/failure';
 import type { Items } from '../kube/items';
 import type { KubeObject } from '../kube/types';
 import type { May } from '../kube/userights';
@@ -27,7 +27,8 @@ export function StatusLabel({ status }: { status: string }): ReactElement {
 
 export function FailureAlert({ error, title, children }: { error: unknown; title?: string; children?: ReactNode }): ReactElement {
   const failure = asFailure(error);
-  const fallback = failure.code === unreachable ? t.failure.unreachableTitle : t.failure.title;
+  const away = failure.code === unreachable || (failure.code >= 502 && failure.code <= 504);
+  const fallback = away ? t.failure.unreachableTitle : t.failure.title;
   return (
     <Alert isInline variant="danger" title={title ?? fallback} component="p">
       <p><Foreign text={failure.message} most={2000} /></p>
@@ -115,8 +116,4 @@ export function Age({ of }: { of: string | undefined }): ReactElement | null {
   }, []);
   const text = ageText(of, now);
   return text === '' ? null : <time dateTime={shown(of, 40)} title={new Date(of ?? '').toLocaleString()}>{text}</time>;
-}
-
-export function failureOf(error: unknown): Failure {
-  return asFailure(error);
 }

@@ -1,11 +1,12 @@
 // The entry: takes the code out of the address before anything else runs.
 import '@patternfly/react-core/dist/styles/base.css';
-import './style.css';
 import { createRoot } from 'react-dom/client';
 import { followVisibility } from '../kube/lists';
 import { App } from './app';
 import { takeCode } from './session';
 import { followTheme } from './theme';
+// After PatternFly's styles, which come with its components.
+import './style.css';
 
 const code = takeCode();
 followTheme();

@@ -16,13 +16,3 @@ export function shown(text: unknown, most = longest): string {
   const cut = whole.length > most ? `${Array.from(whole.slice(0, most)).join('')}…` : whole;
   return cut.replace(hidden, code);
 }
-
-// A link from the cluster is followed only if it is one of these.
-export function safeLink(text: string | undefined): string | undefined {
-  try {
-    const url = new URL(text ?? '');
-    return url.protocol === 'https:' || url.protocol === 'http:' ? url.href : undefined;
-  } catch {
-    return undefined;
-  }
-}
