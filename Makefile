@@ -30,7 +30,7 @@ test: ## Checks, unit tests, API server tests, whole-system tests with real gues
 	$(SLOWLY) hack/stages build/test-passed prerequisites images check apart system
 
 test-all: ## All tests: also long ones, with larger bounds, the soak, migrations from the commit BEFORE, a release's virtctl (root; two hours)
-	$(SLOWLY) env SHORT= hack/stages build/test-all-passed prerequisites images check apart system soak test-versions test-upstream-virtctl
+	$(SLOWLY) env SHORT= hack/stages build/test-all-passed prerequisites web images check web-check web-test apart system soak test-versions test-upstream-virtctl
 
 soak: images ## Long tests: hotplug and remove disks and watch for gaps and leaks; interrupt migrations; let pods and guests race for a disk (root; half an hour)
 	hack/test-cluster -run 'TestADiskInUseIsNeverDropped|TestTheLastSetThatWasAskedForIsThere|TestPluggingLeaksNothing|TestMigrationsAreInterruptedAtRandom|TestStorageMigrationsAreInterruptedAtRandom|TestASourceThatIsGoneForGood|TestManyGuestsMigrateAtOnce|TestPodsAndGuestsRaceForADisk' \
@@ -38,7 +38,7 @@ soak: images ## Long tests: hotplug and remove disks and watch for gaps and leak
 
 # Unit tests keep the CPUs busy, while the others wait half of the time for packages and for clusters to start. Each of
 # the two prints its output at its end.
-apart: images release ## The unit tests and, at the same time, the tests that need no running cluster with Drydock (root)
+apart: images archive ## The unit tests and, at the same time, the tests that need no running cluster with Drydock (root)
 	$(MAKE) --no-print-directory -j2 --output-sync=target unit in-turn
 
 in-turn:
@@ -98,6 +98,26 @@ build: to-build-and-run ## Build all programs into bin/
 images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
 	@$(BUILD) all
 
+web: web/node_modules/.package-lock.json ## Bundle the pages of the web console into virtctl, with the next build (npm)
+	go -C tools run ./webbuild
+
+web-check: web/node_modules/.package-lock.json ## Types and lint of the web console's pages (npm)
+	npm --prefix web run check
+
+web-test: web/node_modules/.package-lock.json ## Unit tests of the web console's pages (npm)
+	npm --prefix web test
+
+web-browser: ## Walk through the web console in Chromium, with real guests, on a separate cluster (root, npm, Chromium)
+	@$(MAKE) --no-print-directory web
+	@$(MAKE) --no-print-directory images
+	hack/test-cluster web
+
+# Packages of npm run no scripts of their own.
+web/node_modules/.package-lock.json: web/package.json web/package-lock.json
+	@hack/prerequisites build web
+	npm --prefix web ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
 qemu: ## Unpack the images' QEMU, which tests run on this machine, into build/qemu
 	@go run ./images/build -qemu
 
@@ -118,10 +138,14 @@ manifests: build ## Write the single manifest that installs Drydock into a clust
 	@mkdir -p build && bin/drydock kubectl kustomize config > build/drydock.yaml && echo build/drydock.yaml
 	@bin/drydock kubectl kustomize config/monitoring > build/drydock-dashboards.yaml && echo build/drydock-dashboards.yaml
 
-release: images manifests ## Make the release archive, which runs without the source and Go: build/drydock-*.tar.gz
+release: ## Make the release archive, which runs without the source and Go, with the web console: build/drydock-*.tar.gz
+	@$(MAKE) --no-print-directory web
+	@$(MAKE) --no-print-directory archive
+
+archive: images manifests ## Make the release archive with the web console that `make web` has made, if any
 	go run ./release -version '$(VERSION)'
 
-test-release: release ## Unpack the release into an empty folder and run it without Go (root)
+test-release: archive ## Unpack the release into an empty folder and run it without Go (root)
 	DRYDOCK_RELEASE='$(CURDIR)/$(RELEASE)' go test $(SHORT) -count=1 -v -timeout 6h -tags release ./release
 
 lint: bin/lint ## gofmt, golangci-lint with the project's own configuration
@@ -142,4 +166,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: qemu ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help web web-browser web-check web-test archive run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky

@@ -2,6 +2,9 @@ module drydock.dev/drydock
 
 go 1.26.0
 
+// Packages of npm have Go code, too.
+ignore ./web/node_modules
+
 require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/cheggaaa/pb/v3 v3.1.7

@@ -57,6 +57,9 @@ func gather(o options) ([]file, error) {
 		{name: "manifests/prometheus-rules.yaml", mode: 0o644, source: "config/monitoring/rules.yaml"},
 		{name: "bin/" + definitions, mode: 0o644, source: filepath.Join(o.bin, definitions)},
 	}
+	if o.hasPages() {
+		files = append(files, file{name: "NOTICES-web-console.txt", mode: 0o644, source: filepath.Join(o.web, "assets/NOTICES.txt")})
+	}
 	for i, name := range programs {
 		files = append(files, file{name: "bin/" + name, mode: 0o755, source: filepath.Join(o.bin, name)})
 		if i < 2 {
@@ -79,6 +82,12 @@ func gather(o options) ([]file, error) {
 		}
 	}
 	return files, nil
+}
+
+// hasPages reports whether virtctl was built after `make web`.
+func (o options) hasPages() bool {
+	_, err := os.Stat(filepath.Join(o.web, "index.html"))
+	return err == nil
 }
 
 // checksums returns the output of sha256sum for the files, sorted by name.

@@ -15,7 +15,7 @@ import (
 
 type options struct {
 	version, out, bin, images, cache string
-	install, dashboards              string
+	install, dashboards, web         string
 }
 
 func main() {
@@ -27,6 +27,7 @@ func main() {
 	flag.StringVar(&o.cache, "cache", "build/cache", "folder with the unpacked Debian packages")
 	flag.StringVar(&o.install, "install", "build/drydock.yaml", "the manifest that installs Drydock")
 	flag.StringVar(&o.dashboards, "dashboards", "build/drydock-dashboards.yaml", "the manifest with Grafana's dashboards")
+	flag.StringVar(&o.web, "web", "internal/web/assets/dist", "the bundle of the web console's pages, which is in virtctl if there is one")
 	flag.Parse()
 	if err := run(o); err != nil {
 		fmt.Fprintf(os.Stderr, "release: %v\n", err)

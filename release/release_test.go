@@ -177,3 +177,27 @@ func TestTheFilesOfAnImageAreFound(t *testing.T) {
 		t.Errorf("the files are %q, not %q", got, want)
 	}
 }
+
+func TestTheBillNamesThePackagesOfTheWebConsole(t *testing.T) {
+	o := options{web: t.TempDir()}
+	if o.hasPages() {
+		t.Error("an empty folder counts as pages")
+	}
+	b := bill{components: map[string]cdx.Component{}, uses: map[string][]string{}}
+	if err := b.addPages(o); err == nil || !strings.Contains(err.Error(), "`make web`") {
+		t.Errorf("without a list of packages: %v", err)
+	}
+	const list = `[{"name":"@novnc/novnc","version":"1.7.0","license":"MPL-2.0"},{"name":"react","version":"19.3.1","license":"MIT"}]`
+	for name, text := range map[string]string{"index.html": "", "packages.json": list} {
+		if err := os.WriteFile(filepath.Join(o.web, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.addPages(o); err != nil || !o.hasPages() {
+		t.Fatalf("with pages (found: %v): %v", o.hasPages(), err)
+	}
+	want := []string{"pkg:npm/%40novnc/novnc@1.7.0", "pkg:npm/react@19.3.1"}
+	if got := b.uses["program:virtctl"]; !slices.Equal(got, want) || (*b.components[want[0]].Licenses)[0].License.ID != "MPL-2.0" {
+		t.Errorf("the bill has %q, %+v; want %q, and a license of each", got, b.components, want)
+	}
+}

@@ -3,9 +3,11 @@ package main
 import (
 	"bytes"
 	"debug/buildinfo"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"runtime/debug"
 	"slices"
@@ -16,7 +18,8 @@ import (
 	"drydock.dev/drydock/images/debian"
 )
 
-// The bill has the modules in each program, as the Go tool recorded them, and the Debian packages in each image.
+// The bill has the modules in each program, as the Go tool recorded them, the packages of npm in the web console, and the
+// Debian packages in each image.
 func describe(o options) ([]byte, error) {
 	b := bill{components: map[string]cdx.Component{}, uses: map[string][]string{}}
 	names := slices.Clone(programs)
@@ -27,6 +30,11 @@ func describe(o options) ([]byte, error) {
 	}
 	for _, name := range names {
 		if err := b.addProgram(o, name); err != nil {
+			return nil, err
+		}
+	}
+	if o.hasPages() {
+		if err := b.addPages(o); err != nil {
 			return nil, err
 		}
 	}
@@ -143,6 +151,42 @@ func programVersion(o options, info *debug.BuildInfo) string {
 func goModule(path, version string) cdx.Component {
 	purl := "pkg:golang/" + strings.ToLower(path) + "@" + escape(version)
 	return cdx.Component{BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: path, Version: version, PackageURL: purl}
+}
+
+// addPages adds the packages of npm in the pages of the web console, which virtctl serves.
+func (b bill) addPages(o options) error {
+	path := filepath.Join(o.web, "packages.json")
+	text, err := os.ReadFile(path)
+	var packages []npmPackage
+	if err == nil {
+		err = json.Unmarshal(text, &packages)
+	}
+	if err != nil {
+		return fmt.Errorf("reading which packages the web console has: %w; run `make web` again", err)
+	}
+	for _, p := range packages {
+		b.add(p.component(), "program:virtctl")
+	}
+	return nil
+}
+
+// npmPackage is a line of the list that `make web` writes.
+type npmPackage struct{ Name, Version, License string }
+
+func (p npmPackage) component() cdx.Component {
+	scope, name, scoped := strings.Cut(p.Name, "/")
+	if !scoped {
+		scope, name = "", p.Name
+	}
+	purl := "pkg:npm/"
+	if scoped {
+		purl += strings.ReplaceAll(scope, "@", "%40") + "/"
+	}
+	purl += escape(name) + "@" + escape(p.Version)
+	return cdx.Component{
+		BOMRef: purl, Type: cdx.ComponentTypeLibrary, Name: p.Name, Version: p.Version, PackageURL: purl,
+		Licenses: &cdx.Licenses{{License: &cdx.License{ID: p.License}}},
+	}
 }
 
 func debianPackage(p debian.Package) cdx.Component {

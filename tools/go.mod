@@ -8,6 +8,7 @@ tool (
 )
 
 require (
+	github.com/evanw/esbuild v0.28.2
 	github.com/golangci/golangci-lint/v2 v2.15.0
 	golang.org/x/tools v0.52.0
 	honnef.co/go/tools v0.8.2

@@ -110,7 +110,7 @@ func parsedPackages(t *testing.T) map[string][]source {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" && filepath.Dir(path) == root || d.Name() == "testdata" || d.Name() == ".git") {
+		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" && filepath.Dir(path) == root || d.Name() == "testdata" || d.Name() == ".git" || d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(path, ".go") {

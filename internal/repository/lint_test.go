@@ -98,7 +98,7 @@ func readLintConfig(t *testing.T) lintConfig {
 	return config
 }
 
-var notSource = []string{"/bin", "/build", "/.git"}
+var notSource = []string{"/bin", "/build", "/.git", "/web/node_modules"}
 
 // goFiles returns the paths of all Go files, with a slash for the repository's root.
 func goFiles(t *testing.T) []string {

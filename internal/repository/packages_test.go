@@ -41,7 +41,7 @@ func packageDocs(t *testing.T) map[string][]string {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" || d.Name() == "testdata" || d.Name() == ".git") {
+		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" || d.Name() == "testdata" || d.Name() == ".git" || d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(path, ".go") {

@@ -45,7 +45,7 @@ func testNames(t *testing.T) map[string]bool {
 		if err != nil {
 			return err
 		}
-		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" || d.Name() == ".git") {
+		if d.IsDir() && (d.Name() == "bin" || d.Name() == "build" || d.Name() == ".git" || d.Name() == "node_modules") {
 			return filepath.SkipDir
 		}
 		if !strings.HasSuffix(path, "_test.go") {

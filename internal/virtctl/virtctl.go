@@ -34,6 +34,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/version"
 	"drydock.dev/drydock/internal/virtctl/vnc"
 	"drydock.dev/drydock/internal/virtctl/volume"
+	"drydock.dev/drydock/internal/virtctl/web"
 )
 
 // Main runs the command line and returns its exit code.
@@ -80,6 +81,7 @@ func New(e *env.Env) *cobra.Command {
 		imageupload.NewCommand(e),
 		pending.NewCommand(e),
 		version.NewCommand(e),
+		web.NewCommand(e),
 		newOptions(),
 	)
 	root.AddCommand(newRefused()...)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"drydock.dev/drydock/internal/virtctl/client"
@@ -65,8 +66,8 @@ func (e *Env) Namespace() (string, error) {
 // ErrNoCluster means that neither flags nor a kubeconfig name a cluster.
 var ErrNoCluster = errors.New("no cluster is named: there is no kubeconfig, or it is empty")
 
-// Client returns a client of the named cluster.
-func (e *Env) Client() (*client.Client, error) {
+// Config returns the settings of requests to the named cluster, with the user's credentials.
+func (e *Env) Config() (*rest.Config, error) {
 	config, err := e.Flags.ToRESTConfig()
 	if err != nil {
 		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
@@ -84,6 +85,15 @@ func (e *Env) Client() (*client.Client, error) {
 	config.UserAgent = "virtctl"
 	// The server limits requests itself, and a diagnosis has many.
 	config.QPS, config.Burst = 50, 300
+	return config, nil
+}
+
+// Client returns a client of the named cluster.
+func (e *Env) Client() (*client.Client, error) {
+	config, err := e.Config()
+	if err != nil {
+		return nil, err
+	}
 	return client.New(config)
 }
 

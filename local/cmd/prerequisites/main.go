@@ -24,7 +24,7 @@ type findings struct{ missing, warnings []string }
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "prerequisites: say what for: some of build, run, test, long")
+		fmt.Fprintln(os.Stderr, "prerequisites: say what for: some of build, run, test, long, web")
 		os.Exit(2)
 	}
 	var found findings

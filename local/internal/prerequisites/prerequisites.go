@@ -25,12 +25,13 @@ const (
 	Run    Purpose = "run"
 	Test   Purpose = "test"
 	Long   Purpose = "long"
+	Web    Purpose = "web"
 	User   Purpose = "user"
 	Never  Purpose = "never"
 	Inside Purpose = "inside"
 )
 
-var purposes = []Purpose{Build, Run, Test, Long, User, Never, Inside}
+var purposes = []Purpose{Build, Run, Test, Long, Web, User, Never, Inside}
 
 // Program is a line of the table.
 type Program struct {

@@ -15,7 +15,7 @@ func TestEveryLineOfTheTableIsReadable(t *testing.T) {
 	}
 	for _, p := range programs {
 		installed := slices.ContainsFunc(p.Purposes, func(purpose Purpose) bool {
-			return purpose == Build || purpose == Run || purpose == Test || purpose == Long
+			return purpose == Build || purpose == Run || purpose == Test || purpose == Long || purpose == Web
 		})
 		// The README asks for Go, because the distribution's own is too old.
 		if installed && p.Package == "" && p.Name != "go" {

@@ -51,6 +51,7 @@ var dynamic = map[string][]string{
 	"test/machine/machine_test.go: launcherProgram":                              nil,
 	"images/debian/debian.go: t.Path(name)":                                      nil,
 	"internal/virtctl/vnc/vnc.go: o.viewer":                                      nil,
+	"internal/virtctl/web/browser.go: command[0]":                                {"xdg-open", "open", "rundll32"},
 	"internal/virtctl/vnc/vnc.go: v.program":                                     nil,
 	"internal/virtctl/ssh/ssh.go: path":                                          nil,
 	"internal/virtctl/script_test.go: \"trap '' HUP; \" + command":               nil,
@@ -85,7 +86,7 @@ func sources(t *testing.T) (packages map[string][]string, scripts []string) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == ".git" || name == "bin" || name == "build" || slices.Contains(inTheGuest, name) || entry.Name() == "testdata"):
+		case entry.IsDir() && (name == ".git" || name == "bin" || name == "build" || slices.Contains(inTheGuest, name) || entry.Name() == "testdata" || entry.Name() == "node_modules"):
 			return fs.SkipDir
 		case !entry.Type().IsRegular():
 		case filepath.Ext(name) == ".go":

@@ -1,0 +1,167 @@
+package web
+
+import (
+	"net/http"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
+	v1 "kubevirt.io/api/core/v1"
+	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
+	migrationsv1 "kubevirt.io/api/migrations/v1alpha1"
+	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
+	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/contracts/nodeapi"
+)
+
+// verb is a verb of the Kubernetes API.
+type verb string
+
+const (
+	get    verb = "get"
+	list   verb = "list"
+	watch  verb = "watch"
+	create verb = "create"
+	update verb = "update"
+	patch  verb = "patch"
+	remove verb = "delete"
+)
+
+var (
+	reading  = []verb{get, list, watch}
+	all      = []verb{get, list, watch, create, update, patch, remove}
+	creating = []verb{create}
+)
+
+// kind is a kind of objects that the pages use. Its name is the plural in paths.
+type kind struct {
+	groupVersion, name string
+	namespaced         bool
+	verbs              []verb
+}
+
+var (
+	kubevirt      = v1.GroupVersion.String()
+	snapshots     = snapshotv1.SchemeGroupVersion.String()
+	clones        = clonev1.SchemeGroupVersion.String()
+	instancetypes = instancetypev1.SchemeGroupVersion.String()
+	migrations    = migrationsv1.SchemeGroupVersion.String()
+	volumes       = cdiv1.SchemeGroupVersion.String()
+	authorization = authorizationv1.SchemeGroupVersion.String()
+	subresources  = v1.SubresourceGroupName + "/" + v1.ApiLatestVersion
+)
+
+const (
+	core        = "v1"
+	machines    = "virtualmachines"
+	instances   = "virtualmachineinstances"
+	maintenance = layout.MaintenanceVerb
+)
+
+// kinds are all objects that pass. No kind of them has secret content, or changes rights.
+var kinds = []kind{
+	{kubevirt, machines, true, all},
+	{kubevirt, instances, true, all},
+	{kubevirt, "virtualmachineinstancemigrations", true, all},
+	{kubevirt, "virtualmachineinstancereplicasets", true, reading},
+	{kubevirt, "kubevirts", true, reading},
+	{snapshots, "virtualmachinesnapshots", true, all},
+	{snapshots, "virtualmachinerestores", true, all},
+	{snapshots, "virtualmachinesnapshotcontents", true, reading},
+	{clones, "virtualmachineclones", true, all},
+	{volumes, "datavolumes", true, all},
+	{volumes, "datasources", true, reading},
+	{volumes, "storageprofiles", false, reading},
+	{instancetypes, "virtualmachineinstancetypes", true, reading},
+	{instancetypes, "virtualmachinepreferences", true, reading},
+	{instancetypes, "virtualmachineclusterinstancetypes", false, reading},
+	{instancetypes, "virtualmachineclusterpreferences", false, reading},
+	{migrations, "migrationpolicies", false, reading},
+	{core, "persistentvolumeclaims", true, reading},
+	{core, "pods", true, reading},
+	{core, "events", true, reading},
+	{core, "nodes", false, reading},
+	{core, "namespaces", false, reading},
+	{storagev1.SchemeGroupVersion.String(), "storageclasses", false, reading},
+	{"k8s.cni.cncf.io/v1", "network-attachment-definitions", true, reading},
+	{authorization, "selfsubjectaccessreviews", false, creating},
+	{authorization, "selfsubjectrulesreviews", false, creating},
+	{authenticationv1.SchemeGroupVersion.String(), "selfsubjectreviews", false, creating},
+}
+
+// Query keys of each verb.
+var (
+	listKeys  = []string{"limit", "continue", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch"}
+	verbsKeys = map[verb][]string{
+		get:    {"resourceVersion"},
+		list:   listKeys,
+		watch:  append([]string{"watch", "allowWatchBookmarks", "timeoutSeconds", "sendInitialEvents"}, listKeys...),
+		create: {"dryRun", "fieldManager", "fieldValidation"},
+		update: {"dryRun", "fieldManager", "fieldValidation"},
+		patch:  {"dryRun", "fieldManager", "fieldValidation", "force"},
+		remove: {"dryRun", "propagationPolicy", "gracePeriodSeconds"},
+	}
+)
+
+// action is a subresource of subresources.kubevirt.io. keys may be in its query.
+type action struct {
+	method, resource, name string
+	keys                   []string
+	answer                 answerKind
+}
+
+// answerKind is the form of an answer.
+type answerKind string
+
+const (
+	jsonAnswer answerKind = "application/json"
+	pngAnswer  answerKind = "image/png"
+	// streamAnswer is a WebSocket of bytes, watchAnswer one of events.
+	streamAnswer answerKind = nodeapi.StreamProtocol
+	watchAnswer  answerKind = "watch.drydock.dev"
+)
+
+func (a answerKind) isStream() bool { return a == streamAnswer || a == watchAnswer }
+
+var actions = []action{
+	{http.MethodPut, machines, "start", nil, jsonAnswer},
+	{http.MethodPut, machines, "stop", nil, jsonAnswer},
+	{http.MethodPut, machines, "restart", nil, jsonAnswer},
+	{http.MethodPut, machines, "migrate", nil, jsonAnswer},
+	{http.MethodPut, machines, "evacuate/cancel", nil, jsonAnswer},
+	{http.MethodPut, machines, "addvolume", nil, jsonAnswer},
+	{http.MethodPut, machines, "removevolume", nil, jsonAnswer},
+	{http.MethodGet, machines, "expand-spec", nil, jsonAnswer},
+	{http.MethodGet, machines, maintenance, nil, jsonAnswer},
+	{http.MethodPost, machines, maintenance, []string{"dryRun"}, jsonAnswer},
+	{http.MethodDelete, machines, maintenance, []string{"dryRun"}, jsonAnswer},
+	{http.MethodPut, instances, "pause", nil, jsonAnswer},
+	{http.MethodPut, instances, "unpause", nil, jsonAnswer},
+	{http.MethodPut, instances, "softreboot", nil, jsonAnswer},
+	{http.MethodPut, instances, "reset", nil, jsonAnswer},
+	{http.MethodPut, instances, "freeze", nil, jsonAnswer},
+	{http.MethodPut, instances, "unfreeze", nil, jsonAnswer},
+	{http.MethodPut, instances, "evacuate/cancel", nil, jsonAnswer},
+	{http.MethodPut, instances, "addvolume", nil, jsonAnswer},
+	{http.MethodPut, instances, "removevolume", nil, jsonAnswer},
+	{http.MethodGet, instances, maintenance, nil, jsonAnswer},
+	{http.MethodPost, instances, maintenance, []string{"dryRun"}, jsonAnswer},
+	{http.MethodDelete, instances, maintenance, []string{"dryRun"}, jsonAnswer},
+	{http.MethodGet, instances, "guestosinfo", nil, jsonAnswer},
+	{http.MethodGet, instances, "userlist", nil, jsonAnswer},
+	{http.MethodGet, instances, "filesystemlist", nil, jsonAnswer},
+	{http.MethodGet, instances, "vnc/screenshot", []string{"moveCursor"}, pngAnswer},
+	{http.MethodGet, instances, "console", nil, streamAnswer},
+	{http.MethodGet, instances, "vnc", []string{"preserveSession"}, streamAnswer},
+}
+
+// discovery are the paths from which a page learns what the cluster has, beside those of the kinds' groups.
+var discovery = []string{versionPath, "/apis", "/apis/" + subresources, "/apis/" + subresources + versionPath}
+
+const (
+	versionPath = "/version"
+	expandSpec  = "expand-vm-spec"
+)

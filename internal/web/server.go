@@ -1,0 +1,235 @@
+// Package web is the server of the web console: it serves the pages, gives out sessions, and passes the requests of its
+// own pages to the API server. It owns the table of the requests that pass. It must not have rights of its own, keep
+// anything but sessions, or decide permissions: the API server does, for the credentials of the transport.
+package web
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+
+	"drydock.dev/drydock/internal/answer"
+)
+
+const (
+	maxConnections = 256
+	maxHeader      = 32 << 10
+	// maxBody is kube-apiserver's own limit.
+	maxBody     = 3 << 20
+	maxExchange = 4 << 10
+	// patience bounds a request that is no stream, from its first byte to the last one of its answer.
+	patience      = time.Minute
+	headerTimeout = 5 * time.Second
+)
+
+// Options are of one server.
+type Options struct {
+	// Origin is the only one that is served, such as http://NAME.localhost:PORT.
+	Origin string
+	// Upstream is the API server's address. Transport has the user's credentials, and speaks HTTP/1.1, from which
+	// WebSockets are upgraded.
+	Upstream  *url.URL
+	Transport http.RoundTripper
+	// Pages is the bundle of the pages.
+	Pages fs.FS
+	// About is told to the pages.
+	About About
+}
+
+// About is what the pages show of the cluster.
+type About struct {
+	Namespace string `json:"namespace"`
+	Context   string `json:"context"`
+	Server    string `json:"server"`
+	Version   string `json:"version"`
+}
+
+// Server serves one origin.
+type Server struct {
+	options  Options
+	host     string
+	pages    *pages
+	sessions *sessions
+	ctx      context.Context
+
+	mu    sync.Mutex
+	ended bool
+	// handlers serve requests.
+	handlers sync.WaitGroup
+}
+
+// New returns a server whose sessions and streams end with ctx.
+func New(ctx context.Context, o Options) (*Server, error) {
+	host, isHTTP := strings.CutPrefix(o.Origin, "http://")
+	if !isHTTP || host == "" || strings.ContainsAny(host, "/?#@") {
+		return nil, fmt.Errorf("starting the web console: %q is no origin", o.Origin)
+	}
+	read, err := readPages(o.Pages)
+	if err != nil {
+		return nil, err
+	}
+	return &Server{options: o, host: host, pages: read, sessions: newSessions(ctx, time.Now), ctx: ctx}, nil
+}
+
+// ErrTooManyCodes means that a server has given out as many codes as it may.
+var ErrTooManyCodes = errors.New("the web console has given out too many addresses: start it again")
+
+// Address returns the address of a new session, which is good once. Its code is in the fragment, which browsers send to
+// nobody.
+func (s *Server) Address() (string, error) {
+	code, ok := s.sessions.newCode()
+	if !ok {
+		return "", ErrTooManyCodes
+	}
+	return s.options.Origin + "/#code=" + code, nil
+}
+
+// Serve serves on all listeners until the server's context ends, then closes all connections at once: a browser would
+// keep them.
+func (s *Server) Serve(listeners ...net.Listener) error {
+	server := &http.Server{
+		Handler: s, BaseContext: func(net.Listener) context.Context { return s.ctx }, MaxHeaderBytes: maxHeader,
+		ReadHeaderTimeout: headerTimeout, ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: patience,
+	}
+	stop := context.AfterFunc(s.ctx, func() { _ = server.Close() })
+	defer stop()
+	served := make(chan error, len(listeners))
+	for _, listener := range listeners {
+		go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+	}
+	var first error
+	for range listeners {
+		first = cmp.Or(first, <-served)
+		_ = server.Close() // one that ends, ends all
+	}
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.handlers.Wait()
+	if s.ctx.Err() != nil || errors.Is(first, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serving the web console: %w", first)
+}
+
+// ServeHTTP serves one request.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.enter() {
+		panic(http.ErrAbortHandler)
+	}
+	defer s.handlers.Done()
+	protect(w.Header())
+	if err := s.serve(w, r); err != nil {
+		// What is left of a refused request is not read.
+		w.Header().Set("Connection", "close")
+		answer.Error(w, err)
+	}
+}
+
+// enter counts a handler, unless the server has ended.
+func (s *Server) enter() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.handlers.Add(1)
+	}
+	return !s.ended
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
+	if err := guard(r, s.options.Origin); err != nil {
+		return err
+	}
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	switch {
+	case path == "/session":
+		return s.serveSession(w, r)
+	case path == "/" && r.Method == http.MethodGet:
+		return s.pages.serveIndex(w, s.host)
+	case strings.HasPrefix(path, assetsFolder) && r.Method == http.MethodGet:
+		return s.pages.serveAsset(w, strings.TrimPrefix(path, assetsFolder))
+	}
+	return s.pass(w, r)
+}
+
+// sessionHeader has the session's secret.
+const sessionHeader = "X-Drydock-Session"
+
+const cookieName = "drydock-web"
+
+func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodPost {
+		return s.begin(w, r)
+	}
+	one, err := s.sessions.find(cookies(r), r.Header.Get(sessionHeader))
+	if err != nil {
+		return err
+	}
+	switch r.Method {
+	case http.MethodGet:
+	case http.MethodDelete:
+		s.sessions.remove(one)
+	default:
+		return refusal(http.StatusMethodNotAllowed, "MethodNotAllowed", "a session is begun with POST, looked at with GET, and ended with DELETE")
+	}
+	return answer.JSON(w, http.StatusOK, s.options.About)
+}
+
+func (s *Server) begin(w http.ResponseWriter, r *http.Request) error {
+	if r.Header.Get("Content-Type") != string(jsonAnswer) {
+		return malformed("beginning a session: write Content-Type: application/json")
+	}
+	body, err := readBody(w, r, maxExchange)
+	if err != nil {
+		return err
+	}
+	var given struct {
+		Code string `json:"code"`
+	}
+	if err := json.Unmarshal(body, &given); err != nil {
+		return malformed("beginning a session: the body is not JSON with a code")
+	}
+	cookie, secret, err := s.sessions.exchange(given.Code)
+	if err != nil {
+		return err
+	}
+	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	return answer.JSON(w, http.StatusOK, struct {
+		Secret string `json:"secret"`
+		About
+	}{secret, s.options.About})
+}
+
+func cookies(r *http.Request) []string {
+	var values []string
+	for _, c := range r.Cookies() {
+		if c.Name == cookieName {
+			values = append(values, c.Value)
+		}
+	}
+	return values
+}
+
+func readBody(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, limit))
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return nil, refusal(http.StatusRequestEntityTooLarge, "RequestEntityTooLarge", "the request is larger than %d bytes", limit)
+	case err != nil:
+		return nil, malformed("the request can't be read: %v", err)
+	}
+	return body, nil
+}

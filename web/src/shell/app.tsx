@@ -1,0 +1,92 @@
+// The page that belongs to the address.
+import { lazy, Suspense, useEffect, useState, type ReactElement } from 'react';
+import { EmptyState, EmptyStateBody, EmptyStateFooter, PageSection } from '@patternfly/react-core';
+import { MachinesPage } from '../machines/page';
+import { Foreign, Loading } from '../parts/basics';
+import { shown } from '../text/shown';
+import { t } from '../text/en';
+import { Frame, LinkButton } from './frame';
+import { Notices } from './notify';
+import type { Route } from './route';
+import { openSession, type Opened } from './session';
+import { useRoute } from './useroute';
+
+const MachinePage = lazy(() => import('../machine/page').then((m) => ({ default: m.MachinePage })));
+const CreatePage = lazy(() => import('../create/page').then((m) => ({ default: m.CreatePage })));
+const NodesPage = lazy(() => import('../cluster/nodes').then((m) => ({ default: m.NodesPage })));
+const MigrationsPage = lazy(() => import('../cluster/migrations').then((m) => ({ default: m.MigrationsPage })));
+
+function NotFound(): ReactElement {
+  return (
+    <PageSection hasBodyWrapper={false}>
+      <EmptyState titleText={t.notFound.title} headingLevel="h1">
+        <EmptyStateBody>{t.notFound.text}</EmptyStateBody>
+        <EmptyStateFooter><LinkButton href="#/machines">{t.notFound.back}</LinkButton></EmptyStateFooter>
+      </EmptyState>
+    </PageSection>
+  );
+}
+
+function Content({ route, namespace }: { route: Route; namespace: string }): ReactElement {
+  switch (route.page) {
+    case 'machines': return <MachinesPage route={route} namespace={namespace} />;
+    case 'machine': return <MachinePage key={`${route.namespace}/${route.name}`} route={route} />;
+    case 'create': return <CreatePage namespace={route.namespace === '' ? namespace : route.namespace} />;
+    case 'nodes': return <NodesPage />;
+    case 'migrations': return <MigrationsPage route={route} />;
+    case 'unknown': return <NotFound />;
+  }
+}
+
+function titleOf(route: Route): string {
+  switch (route.page) {
+    case 'machine': return `${shown(route.name, 80)} – ${t.tab(route.tab)}`;
+    case 'machines': return t.machines.title;
+    case 'create': return t.create.title;
+    case 'nodes': return t.nodes.title;
+    case 'migrations': return t.migrations.title;
+    case 'unknown': return t.notFound.title;
+  }
+}
+
+function Pages({ namespace }: { namespace: string }): ReactElement {
+  const route = useRoute();
+  const title = titleOf(route);
+  useEffect(() => {
+    document.title = `${title} – ${t.product}`;
+  }, [title]);
+  return (
+    <Notices>
+      <Frame page={route.page}>
+        <Suspense fallback={<PageSection hasBodyWrapper={false}><Loading /></PageSection>}>
+          <Content route={route} namespace={namespace} />
+        </Suspense>
+      </Frame>
+    </Notices>
+  );
+}
+
+function Closed({ title, text, said }: { title: string; text: string; said: string }): ReactElement {
+  return (
+    <main>
+      <EmptyState titleText={title} headingLevel="h1" variant="lg">
+        {said !== '' && <EmptyStateBody><Foreign text={said} /></EmptyStateBody>}
+        <EmptyStateBody>{text}</EmptyStateBody>
+      </EmptyState>
+    </main>
+  );
+}
+
+export function App({ code }: { code: string | undefined }): ReactElement {
+  const [opened, setOpened] = useState<Opened>();
+  const [ended, setEnded] = useState(false);
+  useEffect(() => {
+    void openSession(code, () => {
+      setEnded(true);
+    }).then(setOpened);
+  }, [code]);
+  if (ended) return <Closed title={t.session.endedTitle} text={t.session.ended} said="" />;
+  if (!opened) return <main aria-label={t.session.opening}><Loading /></main>;
+  if ('failure' in opened) return <Closed title={t.session.noneTitle} text={t.session.none} said={opened.failure?.message ?? ''} />;
+  return <Pages namespace={opened.facts.namespace} />;
+}
