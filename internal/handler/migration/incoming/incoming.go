@@ -194,7 +194,7 @@ func (*Migration) Decide(seen Seen) Decision {
 	f := seen.facts
 	step := switchover.DecideTarget(f)
 	said := vmistatus.TargetMigration{UID: seen.of, Runs: step.Action == switchover.ReportCompleted}
-	if f.Process == switchover.ProcessRuns && seen.admits && step.Action != switchover.Kill {
+	if (f.Process == switchover.ProcessRuns || f.Stuck) && seen.admits && step.Action != switchover.Kill {
 		// An earlier virt-handler may have reported another address.
 		said.Address = seen.address
 	}

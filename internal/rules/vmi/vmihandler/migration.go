@@ -45,6 +45,9 @@ func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.D
 	case action == switchover.RecoverIncoming && running && o.Migrate:
 		// Before Attach, which such a QEMU may not answer.
 		return Migrate, 0
+	case action == switchover.RecoverIncoming && running && !o.Attached && o.Changed:
+		// The source must learn the address of a virt-handler that was restarted.
+		return Report, 0
 	case running && !o.Attached:
 		return Attach, 0
 	case o.Link == LinkNone && o.Launcher.Phase != launch.PhaseExited && reachable(o):

@@ -55,6 +55,8 @@ func TestNextAtDestination(t *testing.T) {
 	recovers.Migrate = true
 	stuck := up(launch.PhaseRunning, false)
 	stuck.Migrate = true
+	moved := up(launch.PhaseRunning, false)
+	moved.Changed = true
 	unprobed := up(launch.PhaseWaiting, false)
 	unprobed.Unprobed = true
 	deserted := up(launch.PhaseRunning, true)
@@ -85,6 +87,7 @@ func TestNextAtDestination(t *testing.T) {
 		"a guest whose memory's stream has broken":                                     {recovers, switchover.RecoverIncoming, Migrate, 0},
 		"a guest whose memory's stream has broken, and whose QEMU has answered nobody": {stuck, switchover.RecoverIncoming, Migrate, 0},
 		"one that was told of it, and whose QEMU has answered nobody":                  {up(launch.PhaseRunning, false), switchover.RecoverIncoming, Attach, 0},
+		"one that was told of it, and whose address is to be written":                  {moved, switchover.RecoverIncoming, Report, 0},
 		"a QEMU whose stream is none that was broken":                                  {recovers, switchover.TargetWait, Wait, 0},
 		"one that was told of it":                                                      {up(launch.PhaseRunning, true), switchover.RecoverIncoming, Wait, 0},
 		"a guest that runs":                                                            {changed, switchover.ReportCompleted, Report, 0},
