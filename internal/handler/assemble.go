@@ -123,6 +123,20 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 	if err != nil {
 		return nil, err
 	}
+	served = append(served, label(mgr, o)...)
+	return append(served, coming, migrations,
+		manager.RunnableFunc(o.traces.Run),
+		manager.RunnableFunc(watcher.Run),
+		offering,
+		manager.RunnableFunc(func(ctx context.Context) error {
+			defer networks.Close()
+			return supervisor.Run(ctx)
+		}),
+	), nil
+}
+
+// label maintains the labels that may change while virt-handler runs.
+func label(mgr ctrl.Manager, o options) []manager.Runnable {
 	postCopy := &nodepostcopy.Keeper{
 		Node: o.node, Writer: mgr.GetClient(), Profile: nodepostcopy.ProfileIn(o.kubeletDir),
 		Filters: nodepostcopy.Filters, Try: nodepostcopy.Try, Log: mgr.GetLogger().WithName("postcopy"),
@@ -135,17 +149,7 @@ func assemble(ctx context.Context, mgr ctrl.Manager, o options, probe *node.Prob
 			return list.Items, err
 		},
 	}
-	return append(served, coming, migrations,
-		manager.RunnableFunc(o.traces.Run),
-		manager.RunnableFunc(watcher.Run),
-		offering,
-		manager.RunnableFunc(postCopy.Run),
-		manager.RunnableFunc(cpuManager.Run),
-		manager.RunnableFunc(func(ctx context.Context) error {
-			defer networks.Close()
-			return supervisor.Run(ctx)
-		}),
-	), nil
+	return []manager.Runnable{manager.RunnableFunc(postCopy.Run), manager.RunnableFunc(cpuManager.Run)}
 }
 
 // offer opens the node to guests after its probe: it wakes the waiting ones, and the device plugins register with the

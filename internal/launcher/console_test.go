@@ -199,7 +199,10 @@ func TestALauncherEndsWithoutItsReader(t *testing.T) {
 		t.Fatal(err)
 	}
 	select {
-	case <-next.ended:
+	case err := <-next.ended:
+		if err != nil {
+			t.Logf("the next reader: %v", err)
+		}
 	case <-time.After(patience):
 		t.Error("the next reader does not end")
 	}

@@ -48,6 +48,7 @@ func TestPrometheusSeesTheCluster(t *testing.T) {
 	warnsOfNothing(t, w.ns, "IOerror", "NodeNotReady")
 	inTurn(t,
 		chapter{"every pod is scraped, with a token", w.podsAreScraped},
+		chapter{"every rule is evaluated", w.rulesAreEvaluated},
 		chapter{"guests work", w.guestsWork},
 		chapter{"every metric has a plausible value", w.metricsArePlausible},
 		chapter{"every query of a dashboard is answered", w.dashboardsAreAnswered},
@@ -85,6 +86,9 @@ func (w *watched) podsAreScraped(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+func (w *watched) rulesAreEvaluated(t *testing.T) {
 	eventually(t, "the evaluation of all rules", func(ctx context.Context) error {
 		var data struct {
 			Groups []struct {

@@ -110,7 +110,7 @@ func TestThreadsArePinned(t *testing.T) {
 		isolate bool
 		others  []int
 	}{
-		"QEMU's other threads have a CPU":             {isolate: true, others: []int{4}},
+		"QEMU's other threads have a CPU":              {isolate: true, others: []int{4}},
 		"QEMU's other threads run where there is time": {others: []int{2, 3, 4}},
 	} {
 		t.Run(name, func(t *testing.T) {

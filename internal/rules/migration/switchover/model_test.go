@@ -321,3 +321,22 @@ func (sc *scenario) limits() switchover.Limits {
 
 // slow is a migration that takes too long although it goes on.
 var slow = switchover.Progress{Last: switchover.Sample{Elapsed: overdue, Transferred: 1}, Moved: overdue}
+
+// endedTooEarly returns the error of ending the VMI now: a guest runs with all of its memory, or the target has all of
+// one that the source has released.
+func (s *state) endedTooEarly() error {
+	whole := s.whole && (s.tgt == tgtRuns || s.tgt == tgtMarked || s.tgt == tgtLoaded && s.exits[source].Sent)
+	if s.vmi.PostCopy && s.src == srcEnded && !s.exits[source].Sent {
+		// The target may have all of it, without the source's knowledge: nobody can tell.
+		whole = false
+	}
+	if !s.vmi.Deleting && (s.canRun() || whole) {
+		return errEnded
+	}
+	return nil
+}
+
+// takesRecovery reports whether the target's QEMU listens again when it is told so.
+func (s *state) takesRecovery() bool {
+	return !s.listens && s.tgt > tgtIncoming && !s.whole && (!s.stream || s.src == srcPostCopyPaused)
+}

@@ -390,7 +390,7 @@ func (t *turn) targetDecides() {
 	case switchover.ReportCompleted:
 		t.write(target, name, nil, func(r *switchover.Record) { r.Completed = true })
 	case switchover.RecoverIncoming:
-		if !s.listens && s.tgt > tgtIncoming && !s.whole && (!s.stream || s.src == srcPostCopyPaused) {
+		if s.takesRecovery() {
 			t.goesOn(name, func(to *state) { to.listens = true })
 		}
 	case switchover.MarkAndRun:
@@ -687,17 +687,3 @@ func (s *state) mayRun() bool { return s.canRun() || s.tgt == tgtRuns || s.tgt =
 
 // finish ends the VMI, and with it the migration, in one write.
 func finish(r *switchover.Record) { r.Final, r.Failed = true, !r.Completed }
-
-// endedTooEarly returns the error of ending the VMI now: a guest runs with all of its memory, or the target has all of
-// one that the source has released.
-func (s *state) endedTooEarly() error {
-	whole := s.whole && (s.tgt == tgtRuns || s.tgt == tgtMarked || s.tgt == tgtLoaded && s.exits[source].Sent)
-	if s.vmi.PostCopy && s.src == srcEnded && !s.exits[source].Sent {
-		// The target may have all of it, without the source's knowledge: nobody can tell.
-		whole = false
-	}
-	if !s.vmi.Deleting && (s.canRun() || whole) {
-		return errEnded
-	}
-	return nil
-}

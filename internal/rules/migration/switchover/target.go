@@ -62,11 +62,7 @@ func DecideTarget(f TargetFacts) TargetStep {
 	case f.Process == ProcessUnknown:
 		return TargetStep{Action: TargetWait}
 	case !ours:
-		// It sends no fact: one pod's QEMU says nothing about another's.
-		if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
-			return TargetStep{Action: Kill}
-		}
-		return TargetStep{Action: TargetWait}
+		return f.foreign()
 	case f.Process == ProcessEnded:
 		return f.ended()
 	case f.Process == ProcessNotStarted:
@@ -84,6 +80,14 @@ func DecideTarget(f TargetFacts) TargetStep {
 		return TargetStep{Action: Kill}
 	}
 	return f.incoming()
+}
+
+// foreign sends no fact: one pod's QEMU says nothing about another's.
+func (f *TargetFacts) foreign() TargetStep {
+	if f.Terminating && f.Process == ProcessRuns && !f.mayHaveRun() {
+		return TargetStep{Action: Kill}
+	}
+	return TargetStep{Action: TargetWait}
 }
 
 // Taken returns the step after MarkAndRun has succeeded on f.
