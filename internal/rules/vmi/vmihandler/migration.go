@@ -42,18 +42,31 @@ func NextAtDestination(o Observed, action switchover.TargetAction) (Step, time.D
 	case o.Link == LinkUp && (action == switchover.Kill || o.Stopping != nil):
 		// A QEMU that was told to end never runs its guest.
 		return kill(o)
-	case action == switchover.RecoverIncoming && running && o.Migrate:
-		// Before Attach, which such a QEMU may not answer.
-		return Migrate, 0
-	case action == switchover.RecoverIncoming && running && !o.Attached && o.Changed:
-		// The source must learn the address of a virt-handler that was restarted.
-		return Report, 0
+	}
+	if action == switchover.RecoverIncoming && running {
+		if step := stepOfRecovery(o); step != Wait {
+			return step, 0
+		}
+	}
+	switch {
 	case running && !o.Attached:
 		return Attach, 0
 	case o.Link == LinkNone && o.Launcher.Phase != launch.PhaseExited && reachable(o):
 		return Connect, 0
 	}
 	return nextOfArrival(o, action, running)
+}
+
+// stepOfRecovery comes before Attach, which a QEMU that waits for memory may not answer.
+func stepOfRecovery(o Observed) Step {
+	switch {
+	case o.Migrate:
+		return Migrate
+	case !o.Attached:
+		// The source must learn the address of a virt-handler that was restarted.
+		return report(o)
+	}
+	return Wait
 }
 
 func nextOfArrival(o Observed, action switchover.TargetAction, running bool) (Step, time.Duration) {
