@@ -3,6 +3,7 @@ package web
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 )
@@ -56,6 +57,21 @@ func TestOnlyItsOwnOriginIsServed(t *testing.T) {
 		if err := guard(r, ourOrigin); (err == nil) != test.passes {
 			t.Errorf("%s: %v; want it to pass: %v", name, err, test.passes)
 		}
+	}
+}
+
+// Go's server answers this question itself, if it is let.
+func TestAQuestionAboutTheWholeServerIsGuarded(t *testing.T) {
+	b := open(t, http.NotFoundHandler())
+	target := &url.URL{Scheme: "http", Host: b.host, Opaque: "*"}
+	response, err := b.client.Do(&http.Request{Method: http.MethodOptions, URL: target, Host: "evil.example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	checkProtection(t, response)
+	if response.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("answered %d; want 421", response.StatusCode)
 	}
 }
 

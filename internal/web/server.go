@@ -102,6 +102,7 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 	server := &http.Server{
 		Handler: s, BaseContext: func(net.Listener) context.Context { return s.ctx }, MaxHeaderBytes: maxHeader,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: patience,
+		DisableGeneralOptionsHandler: true, // it would answer before the guard
 	}
 	stop := context.AfterFunc(s.ctx, func() { _ = server.Close() })
 	defer stop()
