@@ -19,6 +19,8 @@ import (
 const (
 	// maxAnswer bounds the answer to one call, such as a page of a list.
 	maxAnswer = 64 << 20
+	// answerTooLarge tells the pages to ask for fewer objects, and so does an answer that breaks off.
+	answerTooLarge metav1.StatusReason = "AnswerTooLarge"
 	// maxSentence bounds an error that is no Status.
 	maxSentence = 1 << 10
 )
@@ -132,7 +134,8 @@ func relay(w http.ResponseWriter, response *http.Response, c call) error {
 		return unavailable("the API server answered %s %s with the type %q instead of %s", c.method, c.path, plain(response.Header.Get("Content-Type")), kind)
 	}
 	if response.ContentLength > maxAnswer {
-		return unavailable("the answer to %s %s has %d bytes: ask for fewer objects at a time (limit)", c.method, c.path, response.ContentLength)
+		return refusal(http.StatusBadGateway, answerTooLarge,
+			"the answer to %s %s has %d bytes: ask for fewer objects at a time (limit)", c.method, c.path, response.ContentLength)
 	}
 	copyAnswerHeader(w.Header(), response.Header)
 	w.Header().Set("Content-Type", string(kind))

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -370,6 +371,17 @@ func TestAnAnswerIsBounded(t *testing.T) {
 	n, err := io.Copy(io.Discard, b.do("GET", vms, "").Body)
 	if err == nil || n > maxAnswer+1 {
 		t.Errorf("the browser got %d bytes, %v; want an answer that is visibly cut", n, err)
+	}
+}
+
+// The reason is what the pages go by, see web/src/kube/failure.ts.
+func TestAnAnswerThatSaysItIsTooLargeIsRefusedWithItsReason(t *testing.T) {
+	b := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(maxAnswer+1))
+	}))
+	if s := b.status(b.do("GET", vms, "")); s.Code != http.StatusBadGateway || s.Reason != "AnswerTooLarge" {
+		t.Errorf("answered %+v", s)
 	}
 }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Failure } from '../src/kube/failure';
+import { cut, Failure, tooLarge } from '../src/kube/failure';
 import { Follower, type Clock, type WatchHandlers } from '../src/kube/follower';
 import type { KubeObject, List, WatchEvent } from '../src/kube/types';
 
@@ -8,7 +8,7 @@ const object = (name: string, version: string): KubeObject => ({ metadata: { nam
 
 // A server that the test answers for, and a clock that the test moves.
 class Server {
-  pages: { token: string | undefined; answer: (list: List<KubeObject>) => void; refuse: (e: unknown) => void; signal: AbortSignal }[] = [];
+  pages: { token: string | undefined; limit: number; answer: (list: List<KubeObject>) => void; refuse: (e: unknown) => void; signal: AbortSignal }[] = [];
   watches: { version: string; handlers: WatchHandlers<KubeObject>; closed: boolean }[] = [];
   timers: { run: () => void; milliseconds: number; canceled: boolean }[] = [];
   batches: (() => void)[] = [];
@@ -29,7 +29,7 @@ class Server {
 
   follower = new Follower<KubeObject>(
     {
-      page: (token, signal) => new Promise((answer, refuse) => this.pages.push({ token, answer, refuse, signal })),
+      page: (token, limit, signal) => new Promise((answer, refuse) => this.pages.push({ token, limit, answer, refuse, signal })),
       watch: (version, handlers) => {
         const watch = { version, handlers, closed: false };
         this.watches.push(watch);
@@ -163,4 +163,25 @@ test('a retry ends the wait', async () => {
   server.follower.retry();
   assert.equal(server.timers[0]?.canceled, true);
   assert.equal(server.watches.length, 2);
+});
+
+test('a page whose objects are too large is asked for with fewer of them, and later ones, too', async () => {
+  const server = new Server();
+  server.follower.start();
+  for (const [i, reason] of [cut, tooLarge, cut].entries()) {
+    server.pages[i]?.refuse(new Failure(502, reason, 'it is too large'));
+    await settle();
+    server.fire();
+  }
+  await server.answer({ metadata: { continue: 'more' }, items: [] });
+  assert.deepEqual(server.pages.map((p) => p.limit), [500, 100, 20, 20, 20]);
+});
+
+test('a server that can not be reached is no reason to ask for fewer objects', async () => {
+  const server = new Server();
+  server.follower.start();
+  server.pages[0]?.refuse(new Failure(0, '', 'it is gone'));
+  await settle();
+  server.fire();
+  assert.equal(server.pages[1]?.limit, 500);
 });

@@ -1,5 +1,5 @@
 // Requests to the Kubernetes API by way of the server that served the page.
-import { asFailure, Failure, fromBody, unreachable } from './failure';
+import { asFailure, cut, Failure, fromBody, unreachable } from './failure';
 import type { Source } from './follower';
 import { collection, withQuery, type Kind, type Query } from './paths';
 import type { KubeObject, List, WatchEvent } from './types';
@@ -48,13 +48,13 @@ export async function request<T>(path: string, call: Call = {}): Promise<T> {
     redirect: 'error',
     signal: call.signal ? AbortSignal.any([call.signal, AbortSignal.timeout(patience)]) : AbortSignal.timeout(patience),
   };
-  let response: Response;
+  let response: Response | undefined;
   let text: string;
   try {
     response = await fetch(path, init);
     text = await response.text();
   } catch (error) {
-    throw new Failure(unreachable, '', asFailure(error).message);
+    throw new Failure(unreachable, response ? cut : '', asFailure(error).message);
   }
   if (!response.ok) {
     const failure = fromBody(response.status, text);
@@ -79,8 +79,6 @@ export function openSocket(path: string, protocol: string): WebSocket {
   return new WebSocket(url, [protocol, secretProtocol + current().secret]);
 }
 
-const pageSize = '500';
-
 export interface Selection {
   fields?: string;
   labels?: string;
@@ -90,8 +88,8 @@ export function sourceOf<T extends KubeObject>(kind: Kind, namespace: string, se
   const path = collection(kind, namespace);
   const selectors: Query = { fieldSelector: selection.fields, labelSelector: selection.labels };
   return {
-    page: (token, signal) =>
-      request<List<T>>(withQuery(path, { ...selectors, limit: pageSize, continue: token }), { signal }),
+    page: (token, limit, signal) =>
+      request<List<T>>(withQuery(path, { ...selectors, limit: String(limit), continue: token }), { signal }),
     watch: (version, handlers) => {
       const address = withQuery(path, { ...selectors, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version });
       return watchBySocket<T>(openSocket(address, watchProtocol), handlers);

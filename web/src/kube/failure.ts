@@ -34,6 +34,10 @@ export function fromBody(code: number, body: string): Failure {
 // The code of a request that got no answer.
 export const unreachable = 0;
 
+// Reasons of an answer that did not come to its end, and of one that the web console's server does not pass.
+export const cut = 'AnswerCut';
+export const tooLarge = 'AnswerTooLarge';
+
 export function asFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
   return new Failure(unreachable, '', error instanceof Error ? error.message : String(error));

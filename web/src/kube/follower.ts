@@ -1,6 +1,6 @@
 // A follower keeps one list true: it lists in pages, watches from there, lists again when told that its version is too
 // old, waits longer after each failure, and asks nothing while it is paused.
-import { asFailure, type Failure } from './failure';
+import { asFailure, cut, tooLarge, type Failure } from './failure';
 import { addPage, applyEvents, beginList, delay, noItems, type Items } from './items';
 import type { KubeObject, List, WatchEvent } from './types';
 
@@ -11,7 +11,7 @@ export interface WatchHandlers<T> {
 }
 
 export interface Source<T extends KubeObject> {
-  page: (token: string | undefined, signal: AbortSignal) => Promise<List<T>>;
+  page: (token: string | undefined, limit: number, signal: AbortSignal) => Promise<List<T>>;
   watch: (version: string, handlers: WatchHandlers<T>) => () => void;
 }
 
@@ -25,10 +25,15 @@ export interface Clock {
 // Answers that asking again does not change: no session, no right, no such kind.
 const final = new Set([401, 403, 404]);
 
+// Objects of a page. Any user's objects may be so large that a page of them does not pass; the fewest always do.
+const most = 500;
+const fewest = 20;
+
 export class Follower<T extends KubeObject> {
   private items: Items<T> = noItems<T>();
   private listeners = new Set<() => void>();
   private attempt = 0;
+  private limit = most;
   private cancel: () => void = () => undefined;
   private queue: WatchEvent<T>[] = [];
   private running = false;
@@ -90,7 +95,7 @@ export class Follower<T extends KubeObject> {
     try {
       let token: string | undefined;
       do {
-        const page: List<T> = await this.source.page(token, abort.signal);
+        const page: List<T> = await this.source.page(token, this.limit, abort.signal);
         if (era !== this.era) return;
         this.publish(addPage(this.items, page));
         token = page.metadata?.continue;
@@ -103,6 +108,7 @@ export class Follower<T extends KubeObject> {
 
   private fail(failure: Failure): void {
     const items: Items<T> = { ...this.items, failure, version: '', pending: undefined };
+    if (failure.reason === cut || failure.reason === tooLarge) this.limit = Math.max(fewest, this.limit / 5);
     if (final.has(failure.code)) {
       this.era++;
       this.publish({ ...items, phase: 'refused' });
