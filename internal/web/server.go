@@ -62,6 +62,7 @@ type Server struct {
 	host     string
 	pages    *pages
 	sessions *sessions
+	key      proofKey
 	ctx      context.Context
 
 	mu    sync.Mutex
@@ -80,7 +81,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Server{options: o, host: host, pages: read, sessions: newSessions(ctx, time.Now), ctx: ctx}, nil
+	return &Server{options: o, host: host, pages: read, sessions: newSessions(ctx, time.Now), key: newProofKey(), ctx: ctx}, nil
 }
 
 // ErrTooManyCodes means that a server has given out as many codes as it may.
@@ -157,6 +158,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case path == "/session":
 		return s.serveSession(w, r)
+	case path == proofPath && r.Method == http.MethodGet:
+		return s.prove(w, r)
 	case path == "/" && r.Method == http.MethodGet:
 		return s.pages.serveIndex(w, s.host)
 	case strings.HasPrefix(path, assetsFolder) && r.Method == http.MethodGet:
@@ -173,6 +176,13 @@ const cookieName = "drydock-web"
 func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
 	if r.Method == http.MethodPost {
 		return s.begin(w, r)
+	}
+	upgrade, err := wantsUpgrade(r.Header)
+	if err != nil {
+		return err
+	}
+	if upgrade {
+		return s.live(w, r)
 	}
 	one, err := s.sessions.find(cookies(r), r.Header.Get(sessionHeader))
 	if err != nil {
@@ -209,8 +219,9 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) error {
 	http.SetCookie(w, &http.Cookie{Name: cookieName, Value: cookie, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 	return answer.JSON(w, http.StatusOK, struct {
 		Secret string `json:"secret"`
+		Proof  string `json:"proof"`
 		About
-	}{secret, s.options.About})
+	}{secret, s.key.String(), s.options.About})
 }
 
 func cookies(r *http.Request) []string {

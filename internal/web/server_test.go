@@ -30,6 +30,7 @@ type browser struct {
 	server         *Server
 	origin, host   string
 	cookie, secret string
+	key            string
 	client         *http.Client
 	stop           context.CancelFunc
 	ended          chan error
@@ -105,11 +106,11 @@ func (b *browser) begin() {
 		b.t.Fatalf("the address %s has no code in its fragment", address)
 	}
 	response := b.do("POST", "/session", `{"code":"`+code+`"}`, "Content-Type: application/json")
-	var given struct{ Secret, Namespace string }
+	var given struct{ Secret, Proof, Namespace string }
 	if err := json.NewDecoder(response.Body).Decode(&given); err != nil || given.Secret == "" || given.Namespace != "lab" {
 		b.t.Fatalf("beginning a session: %d, %+v, %v", response.StatusCode, given, err)
 	}
-	b.secret = given.Secret
+	b.secret, b.key = given.Secret, given.Proof
 	for _, c := range response.Cookies() {
 		b.cookie = c.Name + "=" + c.Value
 		if !c.HttpOnly || c.SameSite != http.SameSiteStrictMode || c.Path != "/" || c.Domain != "" {

@@ -20,6 +20,8 @@ let sockets = 0;
 page.on('request', () => asked++);
 page.on('websocket', (socket) => {
   asked++;
+  // The one that lives as long as the session is no watch.
+  if (socket.url().endsWith('/session')) return;
   sockets++;
   socket.on('close', () => sockets--);
 });

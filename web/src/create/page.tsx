@@ -1,5 +1,5 @@
 // A new machine: the form, the manifest beside it, and the server's faults at the fields.
-import { lazy, Suspense, useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
+import { Suspense, useEffect, useMemo, useRef, useState, type ReactElement } from 'react';
 import { stringify } from 'yaml';
 import { Alert, Button, CodeBlock, CodeBlockCode, Content, PageSection } from '@patternfly/react-core';
 import { post } from '../kube/client';
@@ -9,6 +9,7 @@ import type { KubeObject } from '../kube/types';
 import { useRights } from '../kube/userights';
 import { parseManifest } from '../machine/manifest';
 import { Act, denied, FailureAlert, Foreign, Loading } from '../parts/basics';
+import { lazily } from '../parts/lazily';
 import { PageTitle } from '../shell/frame';
 import { useNotify } from '../shell/notify';
 import { goTo } from '../shell/useroute';
@@ -20,7 +21,7 @@ import { FormFields } from './fields';
 import { manifestOf, type Form, type Manifest } from './form';
 
 const c = t.create;
-const Editor = lazy(() => import('../parts/editor'));
+const Editor = lazily(() => import('../parts/editor'));
 
 async function send(manifest: KubeObject | Manifest, namespace: string, dryRun: boolean): Promise<KubeObject> {
   const query = { fieldValidation: 'Strict', dryRun: dryRun ? 'All' : undefined };

@@ -1,29 +1,99 @@
 // Requests to the Kubernetes API by way of the server that served the page.
+import { Assurance } from './assurance';
 import { asFailure, cut, Failure, fromBody, unreachable } from './failure';
 import type { Source } from './follower';
 import { collection, withQuery, type Kind, type Query } from './paths';
+import { isProof } from './proof';
 import type { KubeObject, List, WatchEvent } from './types';
 
-// The page's half of the session, beside the cookie.
+// The page's half of the session, beside the cookie, and the key by which the server proves that it is the same.
 export interface Session {
   secret: string;
-  // Called when the server no longer knows the session.
-  ended: () => void;
-}
-
-let session: Session | undefined;
-
-export function setSession(value: Session): void {
-  session = value;
+  key: string;
+  // Called when the server no longer knows the session, or when another program answers.
+  ended: (foreign: boolean) => void;
 }
 
 const secretHeader = 'X-Drydock-Session';
 const secretProtocol = 'drydock.session.';
 const watchProtocol = 'watch.drydock.dev';
+const lifeProtocol = 'life.drydock.dev';
 
-function current(): Session {
+let session: (Session & { assurance: Assurance }) | undefined;
+const listeners = new Set<() => void>();
+
+export function setSession(value: Session): void {
+  const foreign = (): void => {
+    end(true);
+  };
+  const changed = (): void => {
+    for (const listener of listeners) listener();
+    if (!isAssured()) assured().catch(() => undefined); // the lists ask again
+  };
+  session = { ...value, assurance: new Assurance({ prove: () => prove(value.key), hold, foreign, changed }) };
+}
+
+function end(foreign: boolean): void {
+  const over = session;
+  session = undefined;
+  over?.ended(foreign);
+}
+
+function current(): Session & { assurance: Assurance } {
   if (!session) throw new Failure(401, 'Unauthorized', 'there is no session');
   return session;
+}
+
+// A server without an answer for so long is given up.
+const proofPatience = 10_000;
+
+async function prove(key: string): Promise<boolean> {
+  const nonce = crypto.randomUUID();
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(withQuery('/proof', { nonce }), {
+      credentials: 'omit', cache: 'no-store', redirect: 'error', signal: AbortSignal.timeout(proofPatience),
+    });
+    text = await response.text();
+  } catch (error) {
+    throw new Failure(unreachable, '', asFailure(error).message);
+  }
+  try {
+    return response.ok && (await isProof(key, nonce, (JSON.parse(text) as { proof?: unknown }).proof));
+  } catch {
+    return false; // what can't be read proves nothing
+  }
+}
+
+function hold(lost: () => void): Promise<() => void> {
+  const socket = openSocket('/session', lifeProtocol);
+  return new Promise((resolve, reject) => {
+    socket.onopen = () => {
+      resolve(() => {
+        socket.onclose = null;
+        socket.close();
+      });
+    };
+    socket.onclose = () => {
+      lost();
+      reject(new Failure(unreachable, '', 'the connection to the server was lost'));
+    };
+  });
+}
+
+// assured returns when the page's own server is known to be there.
+export async function assured(): Promise<void> {
+  await current().assurance.wait();
+}
+
+export function isAssured(): boolean {
+  return session?.assurance.isSure() ?? false;
+}
+
+export function subscribeAssurance(listener: () => void): () => void {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
 }
 
 export interface Call {
@@ -37,7 +107,8 @@ export interface Call {
 const patience = 60_000;
 
 export async function request<T>(path: string, call: Call = {}): Promise<T> {
-  const { secret, ended } = current();
+  await assured();
+  const { secret } = current();
   const headers: Record<string, string> = { Accept: 'application/json', [secretHeader]: secret };
   if (call.body !== undefined) headers['Content-Type'] = call.contentType ?? 'application/json';
   const init: RequestInit = {
@@ -58,7 +129,7 @@ export async function request<T>(path: string, call: Call = {}): Promise<T> {
   }
   if (!response.ok) {
     const failure = fromBody(response.status, text);
-    if (response.status === 401) ended();
+    if (response.status === 401) end(false);
     throw failure;
   }
   if (text.trim() === '') return undefined as T;
@@ -92,7 +163,18 @@ export function sourceOf<T extends KubeObject>(kind: Kind, namespace: string, se
       request<List<T>>(withQuery(path, { ...selectors, limit: String(limit), continue: token }), { signal }),
     watch: (version, handlers) => {
       const address = withQuery(path, { ...selectors, watch: 'true', allowWatchBookmarks: 'true', resourceVersion: version });
-      return watchBySocket<T>(openSocket(address, watchProtocol), handlers);
+      let over = false;
+      let close = (): void => {
+        over = true;
+      };
+      assured().then(() => {
+        if (!over) close = watchBySocket<T>(openSocket(address, watchProtocol), handlers);
+      }).catch(() => {
+        if (!over) handlers.closed(false); // a list says why
+      });
+      return () => {
+        close();
+      };
     },
   };
 }

@@ -1,5 +1,5 @@
 // One machine: its title, its actions and its tabs.
-import { lazy, Suspense, useMemo, type ReactElement } from 'react';
+import { Suspense, useMemo, type ReactElement } from 'react';
 import {
   Breadcrumb, BreadcrumbItem, EmptyState, EmptyStateBody, EmptyStateFooter, PageSection, Tab, Tabs, TabTitleText,
 } from '@patternfly/react-core';
@@ -7,6 +7,7 @@ import { useList, type Followed } from '../kube/lists';
 import { kinds } from '../kube/paths';
 import type { Migration, VM, VMI } from '../kube/types';
 import { Foreign, ListAlert, Loading, StatusLabel } from '../parts/basics';
+import { lazily } from '../parts/lazily';
 import { LinkButton, PageTitle } from '../shell/frame';
 import { formatRoute, tabs, type Route, type Tab as TabName } from '../shell/route';
 import { goTo } from '../shell/useroute';
@@ -29,12 +30,12 @@ export interface Machine {
   migration: Migration | undefined;
 }
 
-const Console = lazy(() => import('./console').then((m) => ({ default: m.ConsoleTab })));
-const Screen = lazy(() => import('./screen').then((m) => ({ default: m.ScreenTab })));
-const Yaml = lazy(() => import('./yaml').then((m) => ({ default: m.YamlTab })));
-const Devices = lazy(() => import('./devices').then((m) => ({ default: m.DevicesTab })));
-const Snapshots = lazy(() => import('./snapshots').then((m) => ({ default: m.SnapshotsTab })));
-const Events = lazy(() => import('./events').then((m) => ({ default: m.EventsTab })));
+const Console = lazily(() => import('./console').then((m) => ({ default: m.ConsoleTab })));
+const Screen = lazily(() => import('./screen').then((m) => ({ default: m.ScreenTab })));
+const Yaml = lazily(() => import('./yaml').then((m) => ({ default: m.YamlTab })));
+const Devices = lazily(() => import('./devices').then((m) => ({ default: m.DevicesTab })));
+const Snapshots = lazily(() => import('./snapshots').then((m) => ({ default: m.SnapshotsTab })));
+const Events = lazily(() => import('./events').then((m) => ({ default: m.EventsTab })));
 
 const contents: Record<TabName, (props: { machine: Machine }) => ReactElement> = {
   overview: Overview,

@@ -1,6 +1,7 @@
 // The frame of a console or screen: why there is none, or its state and tools.
-import { useEffect, useRef, useState, type ReactElement, type ReactNode } from 'react';
+import { useEffect, useRef, useState, useSyncExternalStore, type ReactElement, type ReactNode } from 'react';
 import { Alert, AlertActionLink, EmptyState, EmptyStateBody } from '@patternfly/react-core';
+import { isAssured, subscribeAssurance } from '../kube/client';
 import type { Failure } from '../kube/failure';
 import { Foreign } from '../parts/basics';
 import { t } from '../text/en';
@@ -74,7 +75,9 @@ function Refused({ machine, verb, title, again }: Pick<Props, 'machine' | 'verb'
 export function StreamFrame({ machine, verb, state, missing, without, texts, tools, again, children }: Props): ReactElement {
   useReopen(state, again);
   const runs = machine.vmi?.status?.phase === 'Running';
-  const why = missing !== '' ? missing : !runs ? texts.notRunning : without ? texts.noDevice : '';
+  // Keys go to the guest by the page's own server, or not at all.
+  const sure = useSyncExternalStore(subscribeAssurance, isAssured);
+  const why = !sure ? t.failure.unreachableTitle : missing !== '' ? missing : !runs ? texts.notRunning : without ? texts.noDevice : '';
   if (why !== '') {
     return <EmptyState titleText={texts.label} headingLevel="h2"><EmptyStateBody>{why}</EmptyStateBody></EmptyState>;
   }

@@ -1,18 +1,19 @@
 // The manifest of a machine: edited, checked by the server, and saved.
-import { lazy, Suspense, useState, type ReactElement } from 'react';
+import { Suspense, useState, type ReactElement } from 'react';
 import { Alert, Button } from '@patternfly/react-core';
 import { put } from '../kube/client';
 import { kinds, single, withQuery } from '../kube/paths';
 import type { KubeObject } from '../kube/types';
 import { useRights } from '../kube/userights';
 import { Act, denied, FailureAlert, Foreign, Loading } from '../parts/basics';
+import { lazily } from '../parts/lazily';
 import { useNotify } from '../shell/notify';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
 import { editable, isSame, parseManifest } from './manifest';
 import type { Machine } from './page';
 
-const Editor = lazy(() => import('../parts/editor'));
+const Editor = lazily(() => import('../parts/editor'));
 
 type Outcome = { kind: 'accepted' } | { kind: 'fault'; message: string } | { kind: 'refused'; error: unknown } | undefined;
 

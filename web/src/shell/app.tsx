@@ -1,8 +1,9 @@
 // The page that belongs to the address.
-import { lazy, Suspense, useEffect, useState, type ReactElement } from 'react';
+import { Suspense, useEffect, useState, type ReactElement } from 'react';
 import { EmptyState, EmptyStateBody, EmptyStateFooter, PageSection } from '@patternfly/react-core';
 import { MachinesPage } from '../machines/page';
 import { Foreign, Loading } from '../parts/basics';
+import { lazily } from '../parts/lazily';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
 import { Frame, LinkButton } from './frame';
@@ -11,10 +12,10 @@ import type { Route } from './route';
 import { openSession, type Opened } from './session';
 import { useRoute } from './useroute';
 
-const MachinePage = lazy(() => import('../machine/page').then((m) => ({ default: m.MachinePage })));
-const CreatePage = lazy(() => import('../create/page').then((m) => ({ default: m.CreatePage })));
-const NodesPage = lazy(() => import('../cluster/nodes').then((m) => ({ default: m.NodesPage })));
-const MigrationsPage = lazy(() => import('../cluster/migrations').then((m) => ({ default: m.MigrationsPage })));
+const MachinePage = lazily(() => import('../machine/page').then((m) => ({ default: m.MachinePage })));
+const CreatePage = lazily(() => import('../create/page').then((m) => ({ default: m.CreatePage })));
+const NodesPage = lazily(() => import('../cluster/nodes').then((m) => ({ default: m.NodesPage })));
+const MigrationsPage = lazily(() => import('../cluster/migrations').then((m) => ({ default: m.MigrationsPage })));
 
 function NotFound(): ReactElement {
   return (
@@ -79,13 +80,13 @@ function Closed({ title, text, said }: { title: string; text: string; said: stri
 
 export function App({ code }: { code: string | undefined }): ReactElement {
   const [opened, setOpened] = useState<Opened>();
-  const [ended, setEnded] = useState(false);
+  const [ended, setEnded] = useState<'known' | 'foreign'>();
   useEffect(() => {
-    void openSession(code, () => {
-      setEnded(true);
+    void openSession(code, (foreign) => {
+      setEnded(foreign ? 'foreign' : 'known');
     }).then(setOpened);
   }, [code]);
-  if (ended) return <Closed title={t.session.endedTitle} text={t.session.ended} said="" />;
+  if (ended) return <Closed title={t.session.endedTitle} text={ended === 'foreign' ? t.session.foreign : t.session.ended} said="" />;
   if (!opened) return <main aria-label={t.session.opening}><Loading /></main>;
   if ('failure' in opened) return <Closed title={t.session.noneTitle} text={t.session.none} said={opened.failure?.message ?? ''} />;
   return <Pages namespace={opened.facts.namespace} />;

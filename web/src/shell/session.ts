@@ -12,6 +12,7 @@ export interface SessionFacts {
 export type Opened = { facts: SessionFacts } | { failure: Failure | undefined };
 
 const place = 'drydock-session';
+const keyPlace = 'drydock-session-key';
 
 // takeCode returns the code of the address, and removes it from there and from the history.
 export function takeCode(): string | undefined {
@@ -23,6 +24,7 @@ export function takeCode(): string | undefined {
 
 interface Answer {
   secret?: string;
+  proof?: string;
   namespace?: string;
   context?: string;
   server?: string;
@@ -35,32 +37,35 @@ async function ask(init: RequestInit): Promise<Answer> {
   return JSON.parse(text) as Answer;
 }
 
-function begin(secret: string, answer: Answer, ended: () => void): Opened {
-  setSession({ secret, ended });
+function begin(secret: string, key: string, answer: Answer, ended: (foreign: boolean) => void): Opened {
+  setSession({ secret, key, ended });
   return { facts: { namespace: answer.namespace ?? '', context: answer.context ?? '', server: answer.server ?? '' } };
 }
 
-async function exchange(code: string): Promise<{ secret: string; answer: Answer }> {
+async function exchange(code: string): Promise<{ secret: string; key: string; answer: Answer }> {
   const answer = await ask({ method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }) });
-  if (!answer.secret) throw new Failure(500, '', 'the server sent no session');
+  if (!answer.secret || !answer.proof) throw new Failure(500, '', 'the server sent no session');
   sessionStorage.setItem(place, answer.secret);
-  return { secret: answer.secret, answer };
+  sessionStorage.setItem(keyPlace, answer.proof);
+  return { secret: answer.secret, key: answer.proof, answer };
 }
 
 // openSession uses the code, or else the secret that this tab kept over a reload.
-export async function openSession(code: string | undefined, ended: () => void): Promise<Opened> {
-  const over = (): void => {
-    sessionStorage.removeItem(place);
-    ended();
+export async function openSession(code: string | undefined, ended: (foreign: boolean) => void): Promise<Opened> {
+  const over = (foreign: boolean): void => {
+    // What is kept in the tab, a draft too, would be read by a page that somebody else serves at this address.
+    sessionStorage.clear();
+    ended(foreign);
   };
   try {
     if (code !== undefined) {
-      const { secret, answer } = await exchange(code);
-      return begin(secret, answer, over);
+      const { secret, key, answer } = await exchange(code);
+      return begin(secret, key, answer, over);
     }
     const secret = sessionStorage.getItem(place);
-    if (secret === null) return { failure: undefined };
-    return begin(secret, await ask({ headers: { 'X-Drydock-Session': secret } }), over);
+    const key = sessionStorage.getItem(keyPlace);
+    if (secret === null || key === null) return { failure: undefined };
+    return begin(secret, key, await ask({ headers: { 'X-Drydock-Session': secret } }), over);
   } catch (error) {
     return { failure: asFailure(error) };
   }

@@ -82,6 +82,7 @@ export const en = {
     noneTitle: 'This address opens no session',
     none: 'Run “virtctl web” and open the address that it prints. An address is good once, for five minutes.',
     endedTitle: 'The session has ended',
+    foreign: 'Another program answers at the address of this page, perhaps another user’s. Close this page, and run “virtctl web” again.',
     ended: 'The server no longer knows this session. Run “virtctl web” again and open the address that it prints.',
   },
   failure: {
