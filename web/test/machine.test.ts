@@ -6,6 +6,7 @@ import { diskRows, nicRows } from '../src/machine/devicerows';
 import { keysymOf, pressed } from '../src/machine/keys';
 import { editable, isSame, parseManifest } from '../src/machine/manifest';
 import { currentCPUs, currentMemory, waits } from '../src/machine/state';
+import { sendBounded } from '../src/machine/stream';
 
 const stopped: VM = { metadata: { name: 'a' }, spec: { runStrategy: 'Halted' } };
 const wanted: VM = { metadata: { name: 'a' }, spec: { runStrategy: 'Always' } };
@@ -122,4 +123,13 @@ test('keys are pressed in order and released in reverse', () => {
 
 test('characters have keysyms', () => {
   assert.deepEqual(['a', 'ä', '\n', '€'].map(keysymOf), [0x61, 0xe4, 0xff0d, 0x10020ac]);
+});
+
+test('what a guest does not read waits within a bound', () => {
+  const sent: number[] = [];
+  const socket = (readyState: 1 | 2, bufferedAmount: number): Pick<WebSocket, 'readyState' | 'bufferedAmount' | 'send'> => ({
+    readyState, bufferedAmount, send: (bytes) => sent.push((bytes as Uint8Array).length),
+  });
+  assert.deepEqual([socket(1, 0), socket(1, (1 << 20) - 4), socket(1, (1 << 20) - 3), socket(2, 0)].map((s) => sendBounded(s, new Uint8Array(4))), [true, true, false, false]);
+  assert.deepEqual(sent, [4, 4]);
 });

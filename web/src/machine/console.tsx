@@ -11,7 +11,7 @@ import { t } from '../text/en';
 import { documentFor, whileOpening } from './cspstyle';
 import type { Machine } from './page';
 import { StreamFrame } from './streamframe';
-import { leaves, openStream, type StreamState } from './stream';
+import { leaves, openStream, sendBounded, type StreamState } from './stream';
 
 const theme: ITheme = { background: '#151515', foreground: '#e0e0e0', cursor: '#ffffff' };
 
@@ -60,7 +60,7 @@ function open(host: HTMLElement, props: Props): () => void {
   };
   const encoder = new TextEncoder();
   const send = (bytes: Uint8Array<ArrayBuffer>): void => {
-    if (socket.readyState === WebSocket.OPEN) socket.send(bytes);
+    sendBounded(socket, bytes);
   };
   terminal.onData((text) => {
     send(encoder.encode(text));

@@ -27,3 +27,13 @@ export async function whyRefused(namespace: string, name: string, verb: 'console
 export function leaves(event: KeyboardEvent): boolean {
   return event.ctrlKey && event.key === ']';
 }
+
+// A guest can ask a terminal for answers and not read them; so they don't wait without bound.
+const maxUnsent = 1 << 20;
+
+export function sendBounded(socket: Pick<WebSocket, 'readyState' | 'bufferedAmount' | 'send'>, bytes: Uint8Array<ArrayBuffer>): boolean {
+  const open = 1; // WebSocket.OPEN
+  if (socket.readyState !== open || socket.bufferedAmount + bytes.length > maxUnsent) return false;
+  socket.send(bytes);
+  return true;
+}
