@@ -12,7 +12,9 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"os/signal"
 	"strconv"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
@@ -69,6 +71,12 @@ func run(ctx context.Context, e *env.Env, o options, pages fs.FS) error {
 	settings.Origin = origin(port)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	if !signal.Ignored(syscall.SIGHUP) {
+		// A terminal that is closed ends the console, too, and not before the file with the address is removed.
+		var stop context.CancelFunc
+		ctx, stop = signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+	}
 	console, err := server.New(ctx, settings)
 	if errors.Is(err, server.ErrNoPages) {
 		return errors.New("this virtctl was built without the web console: use the one of a release, or `make web` and build again")

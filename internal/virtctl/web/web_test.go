@@ -13,11 +13,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
 	"testing/fstest"
+	"time"
 
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/client-go/tools/clientcmd"
@@ -221,10 +223,11 @@ func TestWhatOpensABrowser(t *testing.T) {
 }
 
 // All users of a computer see the arguments of its programs.
-func TestTheAddressIsNoArgumentOfTheBrowser(t *testing.T) {
-	const address = "http://0123.localhost:8123/#code=secret"
+// playBrowser puts a program in the place of the browser, which writes its arguments to the FIFO seen.
+func playBrowser(t *testing.T) (seen string) {
+	t.Helper()
 	folder := t.TempDir()
-	seen := filepath.Join(folder, "seen")
+	seen = filepath.Join(folder, "seen")
 	if err := syscall.Mkfifo(seen, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -235,6 +238,12 @@ func TestTheAddressIsNoArgumentOfTheBrowser(t *testing.T) {
 	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
 	t.Setenv("DISPLAY", ":0")
 	t.Setenv("XDG_RUNTIME_DIR", folder)
+	return seen
+}
+
+func TestTheAddressIsNoArgumentOfTheBrowser(t *testing.T) {
+	const address = "http://0123.localhost:8123/#code=secret"
+	seen := playBrowser(t)
 	var said bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -259,5 +268,41 @@ func TestTheAddressIsNoArgumentOfTheBrowser(t *testing.T) {
 	forget()
 	if _, err := os.Stat(filepath.Dir(file)); !errors.Is(err, os.ErrNotExist) || said.Len() > 0 {
 		t.Errorf("the file is left: %v; said %q", err, said.String())
+	}
+}
+
+func TestAClosedTerminalLeavesNoFile(t *testing.T) {
+	seen := playBrowser(t)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP) // the test itself goes on
+	defer signal.Stop(hangups)
+	far := httptest.NewTLSServer(http.NotFoundHandler())
+	defer far.Close()
+	config := kubeconfig(t, far)
+	flags := genericclioptions.NewConfigFlags(false)
+	flags.KubeConfig = &config
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- run(ctx, &env.Env{Out: io.Discard, Err: io.Discard, Flags: flags, Program: "virtctl"}, options{}, testPages)
+	}()
+	arguments, err := os.ReadFile(seen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Errorf("virtctl web ended with %v", err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("virtctl web goes on")
+	}
+	if _, err := os.Stat(strings.TrimSpace(string(arguments))); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file with the address is left: %v", err)
 	}
 }
