@@ -179,7 +179,7 @@ func TestQEMUStartsInTheLauncherImage(t *testing.T) {
 		name, input, want string
 		command           []string
 	}{
-		{"qemu-img", "", "Supported formats:", []string{layout.QEMUImgBinary, "--help"}},
+		{"qemu-img", "", "Supported image formats:", []string{layout.QEMUImgBinary, "--help"}},
 		{"an emulated machine with the devices of a guest", quit, `"status": "prelaunch"`, []string{
 			layout.QEMUBinary, "-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config",
 			"-display", "none", "-S", "-qmp", "stdio",
