@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,8 +16,8 @@ import (
 	"drydock.dev/drydock/internal/rules/object/condition"
 )
 
-// Given two nodes with two CPUs, of which one can be a guest's alone: a guest that asks for one has it, also after its
-// kubelet's restart and after a migration, and one that asks for two says that no node has them.
+// Given two nodes with two CPUs, of which one can be a guest's alone: a guest that asks for one has it, also after a
+// migration, and one that asks for two says that no node has them.
 func TestAGuestHasCPUsOfItsOwn(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
@@ -37,13 +36,8 @@ func TestAGuestHasCPUsOfItsOwn(t *testing.T) {
 			return c != nil && c.Status == corev1.ConditionFalse && strings.Contains(c.Message, "Insufficient cpu")
 		})
 	}
-	for _, pid := range nodePIDs("kubelet")(t) {
-		if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && err != syscall.ESRCH {
-			t.Fatal(err)
-		}
-	}
-	hasOwnCPU(t, ns, "pinned")
-	migrated(t, ns, "pinned")
+	moved := migrated(t, ns, "pinned")
+	awaitOneLauncher(t, moved, moved.Status.NodeName)
 	hasOwnCPU(t, ns, "pinned")
 	if login(t, ns, "pinned").bootID() != bootID {
 		t.Error("the guest has been started again")
