@@ -180,6 +180,7 @@ func TestQEMUStartsInTheLauncherImage(t *testing.T) {
 		command           []string
 	}{
 		{"qemu-img", "", "Supported image formats:", []string{layout.QEMUImgBinary, "--help"}},
+		{"the reader of a console's log", "a line", "a line", []string{layout.CatBinary}},
 		{"an emulated machine with the devices of a guest", quit, `"status": "prelaunch"`, []string{
 			layout.QEMUBinary, "-machine", "q35", "-accel", "tcg", "-nodefaults", "-no-user-config",
 			"-display", "none", "-S", "-qmp", "stdio",

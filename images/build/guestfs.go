@@ -13,10 +13,11 @@ import (
 // applianceDir is the folder of libguestfs's machine in the image.
 const applianceDir = "/usr/lib/guestfs"
 
-// upstreamNames are the paths in KubeVirt's virtctl of the pod's shell and of the machine's folder, with their
-// targets.
+// upstreamNames are the paths in KubeVirt's virtctl of the pod's shell and of the machine's folder, and the shell's usual one,
+// with their targets.
 var upstreamNames = map[string]string{
-	"/entrypoint.sh":                   "/bin/bash",
+	"/entrypoint.sh":                   "/usr/bin/bash",
+	"/bin/bash":                        "/usr/bin/bash",
 	"/usr/local/lib/guestfs/appliance": applianceDir,
 }
 

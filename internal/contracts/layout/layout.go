@@ -98,7 +98,7 @@ const (
 // Executables in the launcher's image.
 const (
 	LauncherBinary = "/usr/bin/virt-launcher"
-	CatBinary      = "/bin/cat"
+	CatBinary      = "/usr/bin/cat"
 	// SmallHeap is an environment variable of virt-launcher's image. It saves 2 MiB where the kernel gives every program
 	// huge pages, as Debian's does.
 	SmallHeap     = "GODEBUG=disablethp=1"
