@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/firmware"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
+	"drydock.dev/drydock/internal/rules/vmi/cpupinning"
 	"drydock.dev/drydock/internal/rules/vmi/implied"
 )
 
@@ -177,7 +178,7 @@ func setMemory(domain *v1.DomainSpec) {
 // setRequests sets the requests of the guest's pod if only the cluster's settings have them. A guest with dedicated CPUs
 // shares neither them nor its memory.
 func setRequests(domain *v1.DomainSpec, settings clusterconfig.Settings) {
-	if domain.CPU != nil && domain.CPU.DedicatedCPUPlacement {
+	if cpupinning.Dedicated(domain) {
 		return
 	}
 	request := func(name corev1.ResourceName, q resource.Quantity) {

@@ -105,7 +105,7 @@ func (k *Keeper) needed(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("listing the VMIs of node %s: %w", k.Node, err)
 	}
 	for i := range vmis {
-		if vmi := &vmis[i]; cpupinning.Dedicated(&vmi.Spec) && !vmi.IsFinal() {
+		if vmi := &vmis[i]; cpupinning.Dedicated(&vmi.Spec.Domain) && !vmi.IsFinal() {
 			return true, nil
 		}
 	}

@@ -68,7 +68,7 @@ func (*Concern) HandleEvent(qmp.Event) bool { return false }
 
 // Observe implements concern.Concern. It asks QEMU once.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
-	if !cpupinning.Dedicated(&r.VMI.Spec) {
+	if !cpupinning.Dedicated(&r.VMI.Spec.Domain) {
 		return Seen{}, nil
 	}
 	if err := c.ask(ctx, q); err != nil {

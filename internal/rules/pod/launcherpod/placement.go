@@ -40,7 +40,7 @@ func place(spec *corev1.PodSpec, vmi *v1.VirtualMachineInstance, settings cluste
 	if kind := machineType(vmi); kind != machinetype.Newest && machinetype.Known(kind) && !machinetype.InEveryRelease(kind) {
 		selector[v1.SupportedMachineTypeLabel+kind] = "true"
 	}
-	if cpupinning.Dedicated(&vmi.Spec) {
+	if cpupinning.Dedicated(&vmi.Spec.Domain) {
 		selector[v1.CPUManager] = "true"
 	}
 	spec.NodeSelector = selector

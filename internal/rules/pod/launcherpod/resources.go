@@ -103,7 +103,7 @@ func Need(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (podl
 		memory += machine.GuestMemory(&vmi.Spec)
 	}
 	cpus := vcpus(vmi)
-	if cpupinning.Dedicated(&vmi.Spec) {
+	if cpupinning.Dedicated(&vmi.Spec.Domain) {
 		cpus = cpupinning.CPUs(&vmi.Spec, settings.EvenEmulatorCPUs)
 	}
 	return podlimits.Need{CPU: *resource.NewQuantity(cpus, resource.DecimalSI), Memory: *bytesQuantity(memory)}, nil
@@ -123,7 +123,7 @@ func computeResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Set
 	if err := setMemory(&out, vmi, overhead); err != nil {
 		return corev1.ResourceRequirements{}, err
 	}
-	if cpupinning.Dedicated(&vmi.Spec) {
+	if cpupinning.Dedicated(&vmi.Spec.Domain) {
 		dedicate(&out, vmi, settings, overhead)
 	}
 	_, requested := out.Requests[corev1.ResourceCPU]

@@ -13,8 +13,8 @@ import (
 )
 
 // Dedicated reports whether each virtual CPU has a CPU of the node for itself.
-func Dedicated(spec *v1.VirtualMachineInstanceSpec) bool {
-	return spec.Domain.CPU != nil && spec.Domain.CPU.DedicatedCPUPlacement
+func Dedicated(domain *v1.DomainSpec) bool {
+	return domain.CPU != nil && domain.CPU.DedicatedCPUPlacement
 }
 
 // CPUs returns how many CPUs of its node a guest with dedicated CPUs has: one for each virtual CPU, and one for QEMU's
