@@ -144,7 +144,7 @@ var actions = []action{
 	{http.MethodGet, instances, "vnc", []string{"preserveSession"}, streamAnswer},
 }
 
-// discovery are the paths from which a page learns what the cluster has, beside those of the kinds' groups.
+// discovery has the paths that tell a page which kinds the cluster serves, beside those of the kinds' groups.
 var discovery = []string{versionPath, "/apis", "/apis/" + subresources, "/apis/" + subresources + versionPath}
 
 const (

@@ -133,7 +133,6 @@ func TestWhatDoesNotPass(t *testing.T) {
 	}
 }
 
-// No row may open what has secret content, or changes rights.
 // The pages have their kinds in one file. A kind that they don't ask for would only be of use to somebody else.
 func TestTheTableHasTheKindsOfThePages(t *testing.T) {
 	text, err := os.ReadFile("../../web/src/kube/paths.ts")
@@ -157,6 +156,7 @@ func TestTheTableHasTheKindsOfThePages(t *testing.T) {
 	}
 }
 
+// No row may open a kind with secret content, or one that changes rights.
 func TestTheTableOpensNothingSecret(t *testing.T) {
 	for _, k := range kinds {
 		group, _, _ := strings.Cut(k.groupVersion, "/")

@@ -48,7 +48,7 @@ type Options struct {
 	About About
 }
 
-// About is what the pages show of the cluster.
+// About describes the cluster to the pages.
 type About struct {
 	Namespace string `json:"namespace"`
 	Context   string `json:"context"`

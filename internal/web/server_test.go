@@ -375,7 +375,7 @@ func TestAnAnswerIsBounded(t *testing.T) {
 	}
 }
 
-// The reason is what the pages go by, see web/src/kube/failure.ts.
+// The pages decide by the reason, see web/src/kube/failure.ts.
 func TestAnAnswerThatSaysItIsTooLargeIsRefusedWithItsReason(t *testing.T) {
 	b := open(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -241,7 +241,7 @@ func (w *watched) dashboardsAreAnswered(t *testing.T) {
 			}
 		}
 	}
-	// Some show only faults, or what lasts for a moment.
+	// Some show only faults, or last for a moment.
 	if t.Logf("figure dashboards: %d queries, %d without a value now: %q", all, len(empty), empty); all < 100 || len(empty) > all/4 {
 		t.Errorf("%d of %d queries have no value", len(empty), all)
 	}

@@ -44,7 +44,7 @@ type State struct {
 	Arrival  Arrival `json:"arrival,omitzero"`
 }
 
-// Arrival is what virt-launcher's own monitor has reported about an incoming post-copy whose connection is broken. QEMU may
+// Arrival is the state of an incoming post-copy whose connection is broken, by virt-launcher's own monitor. QEMU may
 // wait for memory then, and answer nothing on virt-handler's monitor. Otherwise it is empty.
 type Arrival struct {
 	Broken bool `json:"broken,omitempty"` // until another connection is taken up

@@ -144,8 +144,8 @@ func transportOf(config *rest.Config) (http.RoundTripper, error) {
 	return transport, nil
 }
 
-// origin returns an origin that nobody had before: what another user's server has left in the browser's caches and
-// workers for this port belongs to another name.
+// origin returns an origin that nobody had before: another user's server may have left pages and workers for this port in
+// the browser, but under another name.
 func origin(port int) string {
 	var name [16]byte
 	_, _ = rand.Read(name[:]) // never fails
