@@ -2,9 +2,11 @@ package web
 
 import (
 	"net/http"
+	"slices"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
@@ -23,15 +25,16 @@ const (
 	watch  verb = "watch"
 	create verb = "create"
 	update verb = "update"
-	patch  verb = "patch"
 	remove verb = "delete"
 )
 
 var (
 	reading  = []verb{get, list, watch}
-	all      = []verb{get, list, watch, create, update, patch, remove}
 	creating = []verb{create}
 )
+
+// and returns the verbs of reading and more.
+func and(more ...verb) []verb { return slices.Concat(reading, more) }
 
 // kind is a kind of objects that the pages use. Its name is the plural in paths.
 type kind struct {
@@ -45,6 +48,7 @@ var (
 	snapshots     = snapshotv1.SchemeGroupVersion.String()
 	instancetypes = instancetypev1.SchemeGroupVersion.String()
 	volumes       = cdiv1.SchemeGroupVersion.String()
+	clones        = clonev1.SchemeGroupVersion.String()
 	authorization = authorizationv1.SchemeGroupVersion.String()
 	subresources  = v1.SubresourceGroupName + "/" + v1.ApiLatestVersion
 )
@@ -56,20 +60,22 @@ const (
 	maintenance = layout.MaintenanceVerb
 )
 
-// kinds are all objects that pass: those that the pages ask for (web/src/kube/paths.ts), and no others. No kind of them
-// changes rights or has secret content, as a pod may have in its environment.
+// kinds are all objects that pass, with the verbs that a page about them needs. No kind of them changes rights or has
+// secret content, as a pod may have in its environment.
 var kinds = []kind{
-	{kubevirt, machines, true, all},
-	{kubevirt, instances, true, all},
-	{kubevirt, "virtualmachineinstancemigrations", true, all},
-	{snapshots, "virtualmachinesnapshots", true, all},
-	{snapshots, "virtualmachinerestores", true, all},
-	{volumes, "datavolumes", true, reading},
-	{instancetypes, "virtualmachineinstancetypes", true, reading},
-	{instancetypes, "virtualmachinepreferences", true, reading},
-	{instancetypes, "virtualmachineclusterinstancetypes", false, reading},
-	{instancetypes, "virtualmachineclusterpreferences", false, reading},
-	{core, "persistentvolumeclaims", true, reading},
+	{kubevirt, machines, true, and(create, update, remove)},
+	{kubevirt, instances, true, and(update, remove)},
+	{kubevirt, "virtualmachineinstancemigrations", true, and(create, remove)},
+	{snapshots, "virtualmachinesnapshots", true, and(create, remove)},
+	{snapshots, "virtualmachinerestores", true, and(create)},
+	{clones, "virtualmachineclones", true, and(create, remove)},
+	{volumes, "datavolumes", true, and(create, remove)},
+	{volumes, "datasources", true, reading},
+	{instancetypes, "virtualmachineinstancetypes", true, and(create, update, remove)},
+	{instancetypes, "virtualmachinepreferences", true, and(create, update, remove)},
+	{instancetypes, "virtualmachineclusterinstancetypes", false, and(create, update, remove)},
+	{instancetypes, "virtualmachineclusterpreferences", false, and(create, update, remove)},
+	{core, "persistentvolumeclaims", true, and(remove)},
 	{core, "events", true, reading},
 	{core, "nodes", false, reading},
 	{core, "namespaces", false, reading},
@@ -80,15 +86,15 @@ var kinds = []kind{
 
 // Query keys of each verb.
 var (
-	listKeys  = []string{"limit", "continue", "labelSelector", "fieldSelector", "resourceVersion", "resourceVersionMatch"}
-	verbsKeys = map[verb][]string{
-		get:    {"resourceVersion"},
+	listKeys   = []string{"limit", "continue", "labelSelector", "fieldSelector", "resourceVersion"}
+	changeKeys = []string{"dryRun", "fieldValidation"}
+	verbsKeys  = map[verb][]string{
+		get:    nil,
 		list:   listKeys,
-		watch:  append([]string{"watch", "allowWatchBookmarks", "timeoutSeconds", "sendInitialEvents"}, listKeys...),
-		create: {"dryRun", "fieldManager", "fieldValidation"},
-		update: {"dryRun", "fieldManager", "fieldValidation"},
-		patch:  {"dryRun", "fieldManager", "fieldValidation", "force"},
-		remove: {"dryRun", "propagationPolicy", "gracePeriodSeconds"},
+		watch:  append([]string{"watch", "allowWatchBookmarks"}, listKeys...),
+		create: changeKeys,
+		update: changeKeys,
+		remove: nil,
 	}
 )
 
@@ -117,37 +123,16 @@ var actions = []action{
 	{http.MethodPut, machines, "stop", nil, jsonAnswer},
 	{http.MethodPut, machines, "restart", nil, jsonAnswer},
 	{http.MethodPut, machines, "migrate", nil, jsonAnswer},
-	{http.MethodPut, machines, "evacuate/cancel", nil, jsonAnswer},
 	{http.MethodPut, machines, "addvolume", nil, jsonAnswer},
 	{http.MethodPut, machines, "removevolume", nil, jsonAnswer},
-	{http.MethodGet, machines, "expand-spec", nil, jsonAnswer},
 	{http.MethodGet, machines, maintenance, nil, jsonAnswer},
-	{http.MethodPost, machines, maintenance, []string{"dryRun"}, jsonAnswer},
-	{http.MethodDelete, machines, maintenance, []string{"dryRun"}, jsonAnswer},
+	{http.MethodPost, machines, maintenance, nil, jsonAnswer},
+	{http.MethodDelete, machines, maintenance, nil, jsonAnswer},
 	{http.MethodPut, instances, "pause", nil, jsonAnswer},
 	{http.MethodPut, instances, "unpause", nil, jsonAnswer},
-	{http.MethodPut, instances, "softreboot", nil, jsonAnswer},
-	{http.MethodPut, instances, "reset", nil, jsonAnswer},
-	{http.MethodPut, instances, "freeze", nil, jsonAnswer},
-	{http.MethodPut, instances, "unfreeze", nil, jsonAnswer},
-	{http.MethodPut, instances, "evacuate/cancel", nil, jsonAnswer},
 	{http.MethodPut, instances, "addvolume", nil, jsonAnswer},
 	{http.MethodPut, instances, "removevolume", nil, jsonAnswer},
-	{http.MethodGet, instances, maintenance, nil, jsonAnswer},
-	{http.MethodPost, instances, maintenance, []string{"dryRun"}, jsonAnswer},
-	{http.MethodDelete, instances, maintenance, []string{"dryRun"}, jsonAnswer},
-	{http.MethodGet, instances, "guestosinfo", nil, jsonAnswer},
-	{http.MethodGet, instances, "userlist", nil, jsonAnswer},
-	{http.MethodGet, instances, "filesystemlist", nil, jsonAnswer},
-	{http.MethodGet, instances, "vnc/screenshot", []string{"moveCursor"}, pngAnswer},
+	{http.MethodGet, instances, "vnc/screenshot", nil, pngAnswer},
 	{http.MethodGet, instances, "console", nil, streamAnswer},
-	{http.MethodGet, instances, "vnc", []string{"preserveSession"}, streamAnswer},
+	{http.MethodGet, instances, "vnc", nil, streamAnswer},
 }
-
-// discovery has the paths that tell a page which kinds the cluster serves, beside those of the kinds' groups.
-var discovery = []string{versionPath, "/apis", "/apis/" + subresources, "/apis/" + subresources + versionPath}
-
-const (
-	versionPath = "/version"
-	expandSpec  = "expand-vm-spec"
-)

@@ -95,6 +95,25 @@ func (b *browser) answered(code int, method, target, body string, headers ...str
 	return text
 }
 
+// label gives an object the label changed, as the page of its YAML does. Drydock, if it runs there, changes the object, too.
+func (b *browser) label(target string) {
+	b.t.Helper()
+	for until := time.Now().Add(deadline); ; {
+		var object map[string]any
+		must(b.t, json.Unmarshal(b.answered(http.StatusOK, "GET", target, ""), &object))
+		object["metadata"].(map[string]any)["labels"] = map[string]string{"changed": "yes"}
+		text, err := json.Marshal(object)
+		must(b.t, err)
+		response := b.do("PUT", target, string(text), asJSON)
+		if response.StatusCode == http.StatusOK {
+			return
+		}
+		if response.StatusCode != http.StatusConflict || time.Now().After(until) {
+			b.t.Fatalf("changing %s: answered %d", target, response.StatusCode)
+		}
+	}
+}
+
 const asJSON = "Content-Type: application/json"
 
 // event is a message of a watch.
@@ -151,7 +170,7 @@ func TestPagesAtAnAPIServer(t *testing.T) {
 		}
 		return e.Type == "ADDED" && e.Object.Metadata.Name == "made"
 	})
-	b.answered(http.StatusOK, "PATCH", w.machines()+"/made", `{"metadata":{"labels":{"changed":"yes"}}}`, "Content-Type: application/merge-patch+json")
+	b.label(w.machines() + "/made")
 	awaitEvent(t, next, func(e event) bool { return e.Type == "MODIFIED" && e.Object.Metadata.Labels["changed"] == "yes" })
 	// If Drydock runs there, its finalizer is on the machine for a while.
 	b.answered(http.StatusOK, "DELETE", w.machines()+"/made", "")

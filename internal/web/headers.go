@@ -3,7 +3,6 @@ package web
 import (
 	"mime"
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -27,14 +26,6 @@ func policy(host string) string {
 	}, "; ")
 }
 
-// bodyTypes are the types of a body for each method.
-var bodyTypes = map[string][]string{
-	http.MethodPost:   {"application/json"},
-	http.MethodPut:    {"application/json"},
-	http.MethodDelete: {"application/json"},
-	http.MethodPatch:  {"application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"},
-}
-
 // sentHeader returns the whole header of a call. Nothing else that a browser sent passes: no credentials, and nothing that
 // names another user or address.
 func sentHeader(c call, came http.Header, hasBody bool) (http.Header, error) {
@@ -45,9 +36,9 @@ func sentHeader(c call, came http.Header, hasBody bool) (http.Header, error) {
 	}
 	if hasBody {
 		kind := came.Get("Content-Type")
-		if !slices.Contains(bodyTypes[c.method], kind) {
+		if kind != string(jsonAnswer) {
 			return nil, refusal(http.StatusUnsupportedMediaType, "UnsupportedMediaType",
-				"%s does not pass a body of the type %q: write %s", c.method, kind, strings.Join(bodyTypes[c.method], " or "))
+				"%s does not pass a body of the type %q: write %s", c.method, kind, jsonAnswer)
 		}
 		sent.Set("Content-Type", kind)
 	}

@@ -101,9 +101,6 @@ func parseQuery(text string) (url.Values, error) {
 
 // lookUp returns the form of the answer, and the keys that the query may have.
 func lookUp(method string, elements []string, watched, upgrade bool) (call, []string, bool) {
-	if method == http.MethodGet && discovers(elements) {
-		return call{answer: jsonAnswer}, nil, true
-	}
 	groupVersion, rest := cutGroupVersion(elements)
 	if groupVersion == subresources {
 		return lookUpAction(method, rest, upgrade)
@@ -140,21 +137,6 @@ func (k kind) isAt(namespaced bool, asked verb) bool {
 	return !k.namespaced || asked == list || asked == watch
 }
 
-func discovers(elements []string) bool {
-	path := "/" + strings.Join(elements, "/")
-	if slices.Contains(discovery, path) {
-		return true
-	}
-	return slices.ContainsFunc(kinds, func(k kind) bool { return path == root(k.groupVersion) })
-}
-
-func root(groupVersion string) string {
-	if strings.Contains(groupVersion, "/") {
-		return "/apis/" + groupVersion
-	}
-	return "/api/" + groupVersion
-}
-
 func cutGroupVersion(elements []string) (groupVersion string, rest []string) {
 	switch {
 	case len(elements) > 2 && elements[0] == "api":
@@ -166,13 +148,7 @@ func cutGroupVersion(elements []string) (groupVersion string, rest []string) {
 }
 
 func lookUpAction(method string, rest []string, upgrade bool) (call, []string, bool) {
-	if len(rest) < 3 || rest[0] != "namespaces" {
-		return call{}, nil, false
-	}
-	if len(rest) == 3 && rest[2] == expandSpec {
-		return call{answer: jsonAnswer}, nil, method == http.MethodPut
-	}
-	if len(rest) < 5 {
+	if len(rest) < 5 || rest[0] != "namespaces" {
 		return call{}, nil, false
 	}
 	resource, name := rest[2], strings.Join(rest[4:], "/")
@@ -200,8 +176,6 @@ func verbOf(method string, one, watched bool) (verb, bool) {
 		return create, !one
 	case method == http.MethodPut:
 		return update, one
-	case method == http.MethodPatch:
-		return patch, one
 	case method == http.MethodDelete:
 		return remove, one
 	}

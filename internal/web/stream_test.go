@@ -55,7 +55,7 @@ func (b *browser) mustDial(target string, protocol answerKind) *websocket.Conn {
 
 func TestStreamsPassAsWebSockets(t *testing.T) {
 	for target, protocol := range map[string]answerKind{
-		vmi + "/console": streamAnswer, vmi + "/vnc?preserveSession=true": streamAnswer, vms + "?watch=true": watchAnswer,
+		vmi + "/console": streamAnswer, vmi + "/vnc": streamAnswer, vms + "?watch=true": watchAnswer,
 	} {
 		t.Run(target, func(t *testing.T) {
 			got, ended := make(chan http.Header, 1), make(chan struct{}, 1)

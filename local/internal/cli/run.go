@@ -238,6 +238,7 @@ A virtual machine runs, %.1fs after this command began. What to try next:
   %[3]s kubectl get vm,vmi,pods -A
   %[4]s console %[5]s    # login guest, password guest; leave with Ctrl-]
   %[4]s vnc %[5]s
+  %[4]s web    # all machines in a browser, until Ctrl-C
   %[4]s stop %[5]s
   %[3]s down             # stops the cluster and keeps its data; with --purge it goes, too
 `, took.Seconds(), c.Kubeconfig(), drydock, virtctl, machine)
