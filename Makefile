@@ -58,7 +58,7 @@ test-upstream-suite: images ## Run the functional tests of a KubeVirt release on
 fresh: ## Run `make prerequisites` on a minimal Debian with only Go, git and make (root)
 	hack/fresh-root make prerequisites
 
-check: prerequisites generate-check tidy-check lint ## Static checks: lint, drift of generated files and of go.mod
+check: prerequisites generate-check tidy-check pages-check lint ## Static checks: lint, drift of generated files, of go.mod and of the web console's bundle
 
 # The linter vets (make check).
 unit: qemu ## Unit tests, without a cluster; without root, tests that need it are skipped
@@ -93,13 +93,16 @@ to-build-and-run:
 	@hack/prerequisites build run
 
 build: to-build-and-run ## Build all programs into bin/
+	@hack/web-pages tell
 	@$(BUILD) programs
 
 images: to-build-and-run ## Build all programs, and the container images, without a registry, into build/images/
+	@hack/web-pages tell
 	@$(BUILD) all
 
 web: web/node_modules/.package-lock.json ## Bundle the pages of the web console into virtctl, with the next build (npm)
 	go -C tools run ./webbuild
+	hack/web-pages mark
 
 web-check: web/node_modules/.package-lock.json ## Types and lint of the web console's pages (npm)
 	npm --prefix web run check
@@ -130,6 +133,9 @@ generate: ## Make the generated files: CRDs, docs/supported-fields.md, the table
 
 generate-check: generate ## Fail if a generated file is not up to date
 	@git diff --exit-code --stat -- config/crd config/rbac/status-policy.yaml internal/controller/cdi/crd docs/supported-fields.md docs/metrics.md docs/runbooks/README.md config/monitoring docs/architecture.md docs/identity.md internal/launcher/bootprobe/guest || { echo "generated files differ: commit what 'make generate' made"; exit 1; }
+
+pages-check:
+	@hack/web-pages check
 
 tidy-check:
 	@hack/tidy-check
@@ -166,4 +172,4 @@ bin/gremlins: tools/go.mod tools/go.sum
 flaky: qemu ## Hunt flaky unit tests: every package twenty times, in random order
 	go test -count=20 -shuffle=on ./internal/...
 
-.PHONY: help web web-browser web-check web-test archive run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check tidy-check manifests release test-release lint readability mutation flaky
+.PHONY: help web web-browser web-check web-test archive run soak test-versions test-upstream-virtctl test-upstream-suite fresh to-build-and-run down bench bench-import test check apart in-turn unit embedded system prerequisites build images qemu updated-images generate generate-check pages-check tidy-check manifests release test-release lint readability mutation flaky

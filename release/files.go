@@ -55,6 +55,7 @@ func gather(o options) ([]file, error) {
 		{name: "manifests/kubevirt-emulated.yaml", mode: 0o644, source: "config/kubevirt/emulated.yaml"},
 		{name: "manifests/dashboards.yaml", mode: 0o644, source: o.dashboards},
 		{name: "manifests/prometheus-rules.yaml", mode: 0o644, source: "config/monitoring/rules.yaml"},
+		{name: "manifests/web-console.yaml", mode: 0o644, source: "config/web/web.yaml"},
 		{name: "bin/" + definitions, mode: 0o644, source: filepath.Join(o.bin, definitions)},
 	}
 	if o.hasPages() {

@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/controller"
 	"drydock.dev/drydock/internal/handler"
 	"drydock.dev/drydock/internal/startup"
+	"drydock.dev/drydock/internal/virtweb"
 )
 
 func main() {
@@ -22,7 +23,7 @@ func main() {
 		SilenceUsage:  true,
 		SilenceErrors: false,
 	}
-	root.AddCommand(api.NewCommand(), controller.NewCommand(), handler.NewCommand(), handler.NewTapCommand(), awaitPort())
+	root.AddCommand(api.NewCommand(), controller.NewCommand(), handler.NewCommand(), handler.NewTapCommand(), virtweb.NewCommand(), awaitPort())
 	if err := root.ExecuteContext(ctrl.SetupSignalHandler()); err != nil {
 		os.Exit(1)
 	}

@@ -10,7 +10,7 @@ import (
 // guard refuses requests that no page of this origin made. A page of another origin may send any request here, also by a
 // name that it has turned to this address.
 func guard(r *http.Request, origin string) error {
-	if "http://"+r.Host != origin {
+	if _, host, _ := strings.Cut(origin, "://"); r.Host != host {
 		return refusal(http.StatusMisdirectedRequest, metav1.StatusReasonForbidden,
 			"this is not the address of the web console: use the one that it printed when it was started")
 	}

@@ -18,10 +18,10 @@ func protect(h http.Header) {
 }
 
 // policy is of the page. A browser may not count WebSockets to 'self'.
-func policy(host string) string {
+func policy(origin string) string {
 	return strings.Join([]string{
 		"default-src 'none'", "script-src 'self'", "style-src 'self'", "img-src 'self' data: blob:", "font-src 'self'",
-		"connect-src 'self' ws://" + host, "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
+		"connect-src 'self' ws" + strings.TrimPrefix(origin, "http"), "base-uri 'none'", "form-action 'none'", "frame-ancestors 'none'",
 		"require-trusted-types-for 'script'", "trusted-types 'none'",
 	}, "; ")
 }

@@ -53,8 +53,8 @@ func readPages(files fs.FS) (*pages, error) {
 	return p, nil
 }
 
-func (p *pages) serveIndex(w http.ResponseWriter, host string) error {
-	w.Header().Set("Content-Security-Policy", policy(host))
+func (p *pages) serveIndex(w http.ResponseWriter, origin string) error {
+	w.Header().Set("Content-Security-Policy", policy(origin))
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	_, _ = w.Write(p.index) // a browser that is gone needs no page
 	return nil

@@ -38,7 +38,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	}
-	one, err := s.sessions.find(cookies(r), secret)
+	one, err := s.find(r, secret)
 	if err != nil {
 		return err
 	}
@@ -62,11 +62,11 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) error {
 	defer cancel()
 	defer context.AfterFunc(one.ctx, cancel)()
 	if upgrade {
-		return s.passStream(ctx, w, r, c)
+		return s.passStream(ctx, w, r, c, one)
 	}
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
-	return s.passCall(ctx, w, r, c)
+	return s.passCall(ctx, w, r, c, one)
 }
 
 // send makes the request of a call and returns the answer.
@@ -95,10 +95,14 @@ func (s *Server) send(ctx context.Context, c call, header http.Header, body []by
 	return nil, unavailable("the API server can't be reached: %v: check that the cluster runs; the page tries again by itself", err)
 }
 
-func (s *Server) passCall(ctx context.Context, w http.ResponseWriter, r *http.Request, c call) error {
+func (s *Server) passCall(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, one *session) error {
 	var body []byte
 	if c.method != http.MethodGet {
-		var err error
+		leave, err := one.enter(changes)
+		if err != nil {
+			return err
+		}
+		defer leave()
 		if body, err = readBody(w, r, maxBody); err != nil {
 			return err
 		}
@@ -107,18 +111,21 @@ func (s *Server) passCall(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return err
 	}
+	authorize(header, one.token)
 	response, err := s.send(ctx, c, header, body)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = response.Body.Close() }()
-	return relay(w, response, c)
+	return relay(w, response, c, one)
 }
 
 // relay writes an answer of the API server as the type that its call has, whatever type it says it is.
-func relay(w http.ResponseWriter, response *http.Response, c call) error {
+func relay(w http.ResponseWriter, response *http.Response, c call, one *session) error {
 	kind := c.answer
 	switch {
+	case response.StatusCode == http.StatusUnauthorized && one.token != "":
+		return refusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "the cluster no longer accepts your token: sign in again")
 	case response.StatusCode == http.StatusUnauthorized:
 		// To the pages that code means that their session is over.
 		return unavailable("the cluster does not accept the credentials of your kubeconfig: log in again, and start the web console again if that does not help")
@@ -167,11 +174,12 @@ func plain(text string) string {
 	}, text))
 }
 
-func (s *Server) passStream(ctx context.Context, w http.ResponseWriter, r *http.Request, c call) error {
+func (s *Server) passStream(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, one *session) error {
 	header, err := sentHeader(c, r.Header, false)
 	if err != nil {
 		return err
 	}
+	authorize(header, one.token)
 	if c.answer == watchAnswer {
 		// kube-apiserver refuses a watch by WebSocket without an origin, and cares for none.
 		header.Set("Origin", s.options.Upstream.Scheme+"://"+s.options.Upstream.Host)
@@ -186,7 +194,7 @@ func (s *Server) passStream(ctx context.Context, w http.ResponseWriter, r *http.
 			return unavailable("the API server answered the WebSocket of %s with %d", c.path, response.StatusCode)
 		}
 		c.answer = jsonAnswer
-		return relay(w, response, c)
+		return relay(w, response, c, one)
 	}
 	far, isStream := response.Body.(io.ReadWriteCloser)
 	if !isStream {

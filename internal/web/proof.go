@@ -49,7 +49,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	one, err := s.sessions.find(cookies(r), secret)
+	one, err := s.find(r, secret)
 	if err != nil {
 		return err
 	}

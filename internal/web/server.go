@@ -6,11 +6,13 @@ package web
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"log"
 	"net"
 	"net/http"
 	"net/url"
@@ -25,27 +27,41 @@ import (
 
 const (
 	maxConnections = 256
-	maxHeader      = 32 << 10
+	// maxCrowdConnections leaves room beside the streams of all users.
+	maxCrowdConnections = 1024
+	maxHeader           = 32 << 10
 	// maxBody is kube-apiserver's own limit.
 	maxBody     = 3 << 20
 	maxExchange = 4 << 10
 	// patience bounds a request that is no stream, from its first byte to the last one of its answer.
 	patience      = time.Minute
 	headerTimeout = 5 * time.Second
+	// healthPath says only that a server of users who sign in listens: the kubelet asks, by the pod's address.
+	healthPath = "/healthz"
 )
 
 // Options are of one server.
 type Options struct {
-	// Origin is the only one that is served, such as http://NAME.localhost:PORT.
+	// Origin is the only one that is served, such as http://NAME.localhost:PORT. With SignIn it is of https.
 	Origin string
-	// Upstream is the API server's address. Transport has the user's credentials, and speaks HTTP/1.1, from which
-	// WebSockets are upgraded.
+	// Upstream is the API server's address. Transport has the user's credentials, unless users sign in, and speaks
+	// HTTP/1.1, from which WebSockets are upgraded.
 	Upstream  *url.URL
 	Transport http.RoundTripper
 	// Pages is the bundle of the pages.
 	Pages fs.FS
 	// About is told to the pages.
 	About About
+	// SignIn lets people sign in, each with a token of their own. Otherwise the server is one user's, who gets its address.
+	SignIn *SignIn
+}
+
+// SignIn is of a server in a cluster.
+type SignIn struct {
+	// Key encrypts sessions. All replicas have the same.
+	Key []byte
+	// Certificate is of the server.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
 }
 
 // About describes the cluster to the pages.
@@ -59,11 +75,12 @@ type About struct {
 // Server serves one origin.
 type Server struct {
 	options  Options
-	host     string
 	pages    *pages
 	sessions *sessions
-	key      proofKey
-	ctx      context.Context
+	// signIn is in place of sessions where users sign in.
+	signIn *signIn
+	key    proofKey
+	ctx    context.Context
 
 	mu    sync.Mutex
 	ended bool
@@ -73,15 +90,33 @@ type Server struct {
 
 // New returns a server whose sessions and streams end with ctx.
 func New(ctx context.Context, o Options) (*Server, error) {
-	host, isHTTP := strings.CutPrefix(o.Origin, "http://")
-	if !isHTTP || host == "" || strings.ContainsAny(host, "/?#@") {
-		return nil, fmt.Errorf("starting the web console: %q is no origin", o.Origin)
+	if err := checkOrigin(o.Origin, o.SignIn != nil); err != nil {
+		return nil, err
 	}
 	read, err := readPages(o.Pages)
 	if err != nil {
 		return nil, err
 	}
-	return &Server{options: o, host: host, pages: read, sessions: newSessions(ctx, time.Now), key: newProofKey(), ctx: ctx}, nil
+	s := &Server{options: o, pages: read, sessions: newSessions(ctx, time.Now), key: newProofKey(), ctx: ctx}
+	if o.SignIn != nil {
+		if s.signIn, err = newSignIn(s, o.SignIn.Key); err != nil {
+			return nil, fmt.Errorf("starting the web console: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// checkOrigin refuses an origin that no browser sends.
+func checkOrigin(origin string, overTLS bool) error {
+	scheme, usual := "http", ":80"
+	if overTLS {
+		scheme, usual = "https", ":443"
+	}
+	host, found := strings.CutPrefix(origin, scheme+"://")
+	if !found || host == "" || strings.ContainsAny(host, "/?#@* ") || host != strings.ToLower(host) || strings.HasSuffix(host, usual) {
+		return fmt.Errorf("starting the web console: %q is no origin: write it as browsers do, %s://NAME, with the port if it is another than %s, and nothing after it", origin, scheme, usual[1:])
+	}
+	return nil
 }
 
 // ErrTooManyCodes means that a server has given out as many codes as it may.
@@ -105,11 +140,15 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: patience,
 		DisableGeneralOptionsHandler: true, // it would answer before the guard
 	}
+	if s.signIn != nil {
+		// What handshakes of strangers fail of would fill the log.
+		server.ErrorLog = log.New(io.Discard, "", 0)
+	}
 	stop := context.AfterFunc(s.ctx, func() { _ = server.Close() })
 	defer stop()
 	served := make(chan error, len(listeners))
 	for _, listener := range listeners {
-		go func() { served <- server.Serve(netutil.LimitListener(listener, maxConnections)) }()
+		go func() { served <- server.Serve(s.bound(listener)) }()
 	}
 	var first error
 	for range listeners {
@@ -126,6 +165,16 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 	return fmt.Errorf("serving the web console: %w", first)
 }
 
+// bound limits a listener's connections, and speaks TLS where users sign in.
+func (s *Server) bound(listener net.Listener) net.Listener {
+	if s.signIn == nil {
+		return netutil.LimitListener(listener, maxConnections)
+	}
+	return tls.NewListener(netutil.LimitListener(listener, maxCrowdConnections), &tls.Config{
+		MinVersion: tls.VersionTLS12, GetCertificate: s.options.SignIn.Certificate, NextProtos: []string{"http/1.1"},
+	})
+}
+
 // ServeHTTP serves one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !s.enter() {
@@ -133,6 +182,13 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer s.handlers.Done()
 	protect(w.Header())
+	if s.signIn != nil {
+		w.Header().Set("Strict-Transport-Security", "max-age=31536000")
+		if r.RequestURI == healthPath {
+			_, _ = io.WriteString(w, "ok\n") // a prober that is gone asks again
+			return
+		}
+	}
 	if err := s.serve(w, r); err != nil {
 		// What is left of a refused request is not read.
 		w.Header().Set("Connection", "close")
@@ -158,10 +214,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	switch {
 	case path == "/session":
 		return s.serveSession(w, r)
-	case path == proofPath && r.Method == http.MethodGet:
+	case path == signInPath && r.Method == http.MethodGet && s.signIn != nil:
+		return answer.JSON(w, http.StatusOK, map[string]bool{"token": true})
+	case path == proofPath && s.signIn == nil && r.Method == http.MethodGet:
 		return s.prove(w, r)
 	case path == "/" && r.Method == http.MethodGet:
-		return s.pages.serveIndex(w, s.host)
+		return s.pages.serveIndex(w, s.options.Origin)
 	case strings.HasPrefix(path, assetsFolder) && r.Method == http.MethodGet:
 		return s.pages.serveAsset(w, strings.TrimPrefix(path, assetsFolder))
 	}
@@ -184,18 +242,36 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
 	if upgrade {
 		return s.live(w, r)
 	}
-	one, err := s.sessions.find(cookies(r), r.Header.Get(sessionHeader))
+	one, err := s.find(r, r.Header.Get(sessionHeader))
 	if err != nil {
 		return err
 	}
 	switch r.Method {
 	case http.MethodGet:
 	case http.MethodDelete:
-		s.sessions.remove(one)
+		s.remove(w, one)
 	default:
 		return refusal(http.StatusMethodNotAllowed, "MethodNotAllowed", "a session is begun with POST, looked at with GET, and ended with DELETE")
 	}
+	if s.signIn != nil {
+		return answer.JSON(w, http.StatusOK, s.signIn.about(one.name))
+	}
 	return answer.JSON(w, http.StatusOK, s.options.About)
+}
+
+func (s *Server) find(r *http.Request, secret string) (*session, error) {
+	if s.signIn != nil {
+		return s.signIn.find(r, secret)
+	}
+	return s.sessions.find(cookies(r, cookieName), secret)
+}
+
+func (s *Server) remove(w http.ResponseWriter, one *session) {
+	if s.signIn != nil {
+		s.signIn.remove(w, one)
+		return
+	}
+	s.sessions.remove(one)
 }
 
 func (s *Server) begin(w http.ResponseWriter, r *http.Request) error {
@@ -205,6 +281,9 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) error {
 	body, err := readBody(w, r, maxExchange)
 	if err != nil {
 		return err
+	}
+	if s.signIn != nil {
+		return s.signIn.begin(w, r, body)
 	}
 	var given struct {
 		Code string `json:"code"`
@@ -224,10 +303,10 @@ func (s *Server) begin(w http.ResponseWriter, r *http.Request) error {
 	}{secret, s.key.String(), s.options.About})
 }
 
-func cookies(r *http.Request) []string {
+func cookies(r *http.Request, name string) []string {
 	var values []string
 	for _, c := range r.Cookies() {
-		if c.Name == cookieName {
+		if c.Name == name {
 			values = append(values, c.Value)
 		}
 	}

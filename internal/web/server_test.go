@@ -406,7 +406,7 @@ func TestAServerWithoutPagesIsRefused(t *testing.T) {
 		t.Errorf("got %v, want %v", err, ErrNoPages)
 	}
 	if _, err := New(t.Context(), Options{Origin: "https://x", Pages: testPages}); err == nil {
-		t.Error("an origin of https, which is not served, is taken")
+		t.Error("an origin of https, which is not served without signing in, is taken")
 	}
 	odd := fstest.MapFS{"index.html": {}, "assets/page.html": {}}
 	if _, err := New(t.Context(), Options{Origin: "http://x:1", Pages: odd}); err == nil || !strings.Contains(err.Error(), "page.html") {

@@ -26,13 +26,22 @@ const (
 // digest stands for a secret, so that comparing tells nothing of it by its time.
 type digest [sha256.Size]byte
 
-// session is the right to use the server. Its two halves are a cookie, which pages can't read, and a secret, which other
-// pages on this host don't get with the cookie.
+// session is the right to use the server. Of virtctl web, its two halves are a cookie, which pages can't read, and a
+// secret, which other pages on this host don't get with the cookie. In a cluster it is made of its cookie for each
+// request.
 type session struct {
 	cookie digest
-	// ctx ends with the session.
-	ctx  context.Context
-	end  context.CancelFunc
+	// id, user, name and token are of a person who has signed in.
+	id, user, name, token string
+	// ctx ends with the session. That of a person is there only while something is open.
+	ctx context.Context
+	end context.CancelFunc
+	// enter counts a stream, a pending request or a change until leave is called.
+	enter func(which string) (leave func(), err error)
+}
+
+// room counts what one session of virtctl web has open.
+type room struct {
 	mu   sync.Mutex
 	open map[string]int
 }
@@ -90,7 +99,7 @@ func (s *sessions) exchange(code string) (cookie, secret string, err error) {
 			"this address is too old: it is good for five minutes: start the web console again")
 	}
 	s.codes[hash] = time.Time{}
-	one := &session{open: map[string]int{}}
+	one := &session{enter: (&room{open: map[string]int{}}).enter}
 	one.ctx, one.end = context.WithCancel(s.ctx)
 	cookie, one.cookie = newSecret()
 	secret, hash = newSecret()
@@ -129,19 +138,18 @@ const (
 	pending = "requests"
 )
 
-// enter counts a stream or a pending request until leave is called.
-func (s *session) enter(which string) (leave func(), err error) {
-	limit := map[string]int{streams: maxStreams, pending: maxPending}[which]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.open[which] >= limit {
+func (m *room) enter(which string) (leave func(), err error) {
+	limit := map[string]int{streams: maxStreams, pending: maxPending, changes: maxPending}[which]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.open[which] >= limit {
 		return nil, refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests,
 			"this session has %d %s open, and may not have more: close some of its pages", limit, which)
 	}
-	s.open[which]++
+	m.open[which]++
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.open[which]--
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.open[which]--
 	}, nil
 }

@@ -113,7 +113,7 @@ func TestSessionsAreBoundedAndEndWithTheServer(t *testing.T) {
 }
 
 func TestASessionHasOnlySoManyStreams(t *testing.T) {
-	one := &session{open: map[string]int{}}
+	one := &room{open: map[string]int{}}
 	var leave func()
 	for range maxStreams {
 		var err error

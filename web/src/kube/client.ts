@@ -6,10 +6,11 @@ import { collection, withQuery, type Kind, type Query } from './paths';
 import { isProof } from './proof';
 import type { KubeObject, List, WatchEvent } from './types';
 
-// The page's half of the session, beside the cookie, and the key by which the server proves that it is the same.
+// The page's half of the session, beside the cookie, and the key by which the server proves that it is the same. A server
+// in a cluster has none: TLS proves its name.
 export interface Session {
   secret: string;
-  key: string;
+  key: string | undefined;
   // Called when the server no longer knows the session, or when another program answers.
   ended: (foreign: boolean) => void;
 }
@@ -30,7 +31,7 @@ export function setSession(value: Session): void {
     for (const listener of listeners) listener();
     if (!isAssured()) assured().catch(() => undefined); // the lists ask again
   };
-  session = { ...value, assurance: new Assurance({ prove: () => prove(value.key), hold, foreign, changed }) };
+  session = { ...value, assurance: new Assurance({ prove: () => (value.key === undefined ? answers(value.secret) : prove(value.key)), hold, foreign, changed }) };
 }
 
 function end(foreign: boolean): void {
@@ -64,6 +65,30 @@ async function prove(key: string): Promise<boolean> {
   } catch {
     return false; // what can't be read proves nothing
   }
+}
+
+// answers says that the server of a cluster is there and knows the session, after it was away, too.
+async function answers(secret: string): Promise<boolean> {
+  let response: Response;
+  try {
+    response = await fetch('/session', {
+      headers: { [secretHeader]: secret }, credentials: 'same-origin', cache: 'no-store', redirect: 'error', signal: AbortSignal.timeout(proofPatience),
+    });
+  } catch (error) {
+    throw new Failure(unreachable, '', asFailure(error).message);
+  }
+  if (response.status === 401) {
+    end(false);
+    throw new Failure(401, 'Unauthorized', 'there is no session');
+  }
+  // An Ingress whose server is away answers itself.
+  if (!response.ok) throw new Failure(unreachable, '', `HTTP ${String(response.status)}`);
+  return true;
+}
+
+// provenNow asks the server for a proof, however sure the page was before.
+export async function provenNow(): Promise<boolean> {
+  return session?.key !== undefined && isAssured() && (await prove(session.key));
 }
 
 function hold(lost: () => void): Promise<() => void> {

@@ -9,7 +9,8 @@ import { t } from '../text/en';
 import { Frame, LinkButton } from './frame';
 import { Notices } from './notify';
 import type { Route } from './route';
-import { openSession, type Opened } from './session';
+import { account, openSession, type Opened } from './session';
+import { SignIn } from './signin';
 import { useRoute } from './useroute';
 
 const MachinePage = lazily(() => import('../machine/page').then((m) => ({ default: m.MachinePage })));
@@ -81,13 +82,16 @@ function Closed({ title, text, said }: { title: string; text: string; said: stri
 export function App({ code }: { code: string | undefined }): ReactElement {
   const [opened, setOpened] = useState<Opened>();
   const [ended, setEnded] = useState<'known' | 'foreign'>();
+  const [signedIn, setSignedIn] = useState(0);
   useEffect(() => {
     void openSession(code, (foreign) => {
-      setEnded(foreign ? 'foreign' : 'known');
+      if (account() !== undefined) setOpened({ signIn: true });
+      else setEnded(foreign ? 'foreign' : 'known');
     }).then(setOpened);
-  }, [code]);
+  }, [code, signedIn]);
   if (ended) return <Closed title={t.session.endedTitle} text={ended === 'foreign' ? t.session.foreign : t.session.ended} said="" />;
   if (!opened) return <main aria-label={t.session.opening}><Loading /></main>;
+  if ('signIn' in opened) return <SignIn done={() => { setSignedIn(signedIn + 1); }} />;
   if ('failure' in opened) return <Closed title={t.session.noneTitle} text={t.session.none} said={opened.failure?.message ?? ''} />;
   return <Pages namespace={opened.facts.namespace} />;
 }

@@ -7,6 +7,7 @@ import {
 } from '@patternfly/react-core';
 import { t } from '../text/en';
 import type { Route } from './route';
+import { Account } from './signin';
 import { setTheme, storedTheme, type Theme } from './theme';
 
 const themes: readonly Theme[] = ['system', 'light', 'dark'];
@@ -41,7 +42,8 @@ function Header(): ReactElement {
       <MastheadContent>
         <Toolbar isFullHeight isStatic>
           <ToolbarContent>
-            <ToolbarItem align={{ default: 'alignEnd' }}><ThemeChoice /></ToolbarItem>
+            <ToolbarItem align={{ default: 'alignEnd' }}><Account /></ToolbarItem>
+            <ToolbarItem><ThemeChoice /></ToolbarItem>
           </ToolbarContent>
         </Toolbar>
       </MastheadContent>

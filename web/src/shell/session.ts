@@ -1,7 +1,8 @@
-// The session with the server. Its address has a code in the fragment, which is good once; the server answers with a
-// cookie and a secret, and wants both with each request.
-import { setSession } from '../kube/client';
+// The session with the server. The address of virtctl web has a code in the fragment, which is good once; the server answers
+// with a cookie and a secret, and wants both with each request. In a cluster people sign in, and the cookie is the session.
+import { provenNow, setSession } from '../kube/client';
 import { asFailure, Failure, fromBody } from '../kube/failure';
+import { askTabs, offer } from './tabs';
 
 export interface SessionFacts {
   namespace: string;
@@ -9,7 +10,7 @@ export interface SessionFacts {
   server: string;
 }
 
-export type Opened = { facts: SessionFacts } | { failure: Failure | undefined };
+export type Opened = { facts: SessionFacts } | { failure: Failure | undefined } | { signIn: true };
 
 const place = 'drydock-session';
 const keyPlace = 'drydock-session-key';
@@ -23,6 +24,7 @@ export function takeCode(): string | undefined {
 }
 
 interface Answer {
+  user?: string;
   secret?: string;
   proof?: string;
   namespace?: string;
@@ -37,20 +39,70 @@ async function ask(init: RequestInit): Promise<Answer> {
   return JSON.parse(text) as Answer;
 }
 
-function begin(secret: string, key: string, answer: Answer, ended: (foreign: boolean) => void): Opened {
+// In a cluster a page has no secret: it says that it is a page of this origin, which others can't.
+const ofThePage = 'cluster';
+const header = 'X-Drydock-Session';
+
+let user: string | undefined;
+
+// account is who has signed in, or undefined with virtctl web.
+export const account = (): string | undefined => user;
+
+function begin(secret: string, key: string | undefined, answer: Answer, ended: (foreign: boolean) => void): Opened {
   setSession({ secret, key, ended });
+  if (key !== undefined) offer({ secret, key }, provenNow);
   return { facts: { namespace: answer.namespace ?? '', context: answer.context ?? '', server: answer.server ?? '' } };
+}
+
+async function signsIn(): Promise<boolean> {
+  return (await fetch('/signin', { cache: 'no-store', credentials: 'same-origin', redirect: 'error' })).ok;
+}
+
+// signIn begins a session with a token, which the page does not keep.
+export async function signIn(token: string): Promise<void> {
+  await ask({ method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
+}
+
+export async function signOut(): Promise<void> {
+  // A draft is of the one who wrote it.
+  sessionStorage.clear();
+  await ask({ method: 'DELETE', headers: { [header]: ofThePage } }).catch(() => undefined);
+  location.reload();
+}
+
+async function openInCluster(ended: (foreign: boolean) => void): Promise<Opened> {
+  try {
+    const answer = await ask({ headers: { [header]: ofThePage } });
+    user = answer.user ?? '';
+    return begin(ofThePage, undefined, answer, ended);
+  } catch (error) {
+    const failure = asFailure(error);
+    return failure.code === 401 ? { signIn: true } : { failure };
+  }
+}
+
+async function keptOrShared(): Promise<{ secret: string; key: string } | undefined> {
+  const secret = sessionStorage.getItem(place);
+  const key = sessionStorage.getItem(keyPlace);
+  if (secret !== null && key !== null) return { secret, key };
+  const shared = await askTabs();
+  if (shared) keep(shared.secret, shared.key);
+  return shared;
+}
+
+function keep(secret: string, key: string): void {
+  sessionStorage.setItem(place, secret);
+  sessionStorage.setItem(keyPlace, key);
 }
 
 async function exchange(code: string): Promise<{ secret: string; key: string; answer: Answer }> {
   const answer = await ask({ method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ code }) });
   if (!answer.secret || !answer.proof) throw new Failure(500, '', 'the server sent no session');
-  sessionStorage.setItem(place, answer.secret);
-  sessionStorage.setItem(keyPlace, answer.proof);
+  keep(answer.secret, answer.proof);
   return { secret: answer.secret, key: answer.proof, answer };
 }
 
-// openSession uses the code, or else the secret that this tab kept over a reload.
+// openSession uses the code, or else the secret that this tab kept over a reload, or that another tab has.
 export async function openSession(code: string | undefined, ended: (foreign: boolean) => void): Promise<Opened> {
   const over = (foreign: boolean): void => {
     // What is kept in the tab, a draft too, would be read by a page that somebody else serves at this address.
@@ -62,10 +114,11 @@ export async function openSession(code: string | undefined, ended: (foreign: boo
       const { secret, key, answer } = await exchange(code);
       return begin(secret, key, answer, over);
     }
-    const secret = sessionStorage.getItem(place);
-    const key = sessionStorage.getItem(keyPlace);
-    if (secret === null || key === null) return { failure: undefined };
-    return begin(secret, key, await ask({ headers: { 'X-Drydock-Session': secret } }), over);
+    // Nobody else serves a cluster's address, so that what was typed may stay for the next signing in.
+    if (await signsIn()) return await openInCluster(ended);
+    const found = await keptOrShared();
+    if (!found) return { failure: undefined };
+    return begin(found.secret, found.key, await ask({ headers: { [header]: found.secret } }), over);
   } catch (error) {
     return { failure: asFailure(error) };
   }

@@ -85,6 +85,14 @@ export const en = {
     foreign: 'Another program answers at the address of this page, perhaps another user’s. Close this page, and run “virtctl web” again.',
     ended: 'The server no longer knows this session. Run “virtctl web” again and open the address that it prints.',
   },
+  signIn: {
+    title: 'Sign in',
+    help: 'Use a token that the cluster knows, for example of a service account: kubectl create token NAME. The console has the rights of that token, and no others. The page does not keep it.',
+    token: 'Token',
+    do: 'Sign in',
+    refused: 'You are not signed in',
+    out: 'Sign out',
+  },
   failure: {
     title: 'The server refused',
     unreachableTitle: 'The server does not answer',
