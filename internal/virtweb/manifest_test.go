@@ -52,6 +52,7 @@ func TestVirtWebHasNoRights(t *testing.T) {
 		}
 	}
 	pod := deployment.Spec.Template.Spec
+	on := func(set *bool) bool { return set != nil && *set }
 	off := func(mount *bool) bool { return mount != nil && !*mount }
 	if pod.ServiceAccountName != account.Name || !off(account.AutomountServiceAccountToken) || !off(pod.AutomountServiceAccountToken) {
 		t.Errorf("a token of %s is in its pod", pod.ServiceAccountName)
@@ -61,12 +62,12 @@ func TestVirtWebHasNoRights(t *testing.T) {
 			t.Errorf("its pod has the volume %+v", volume)
 		}
 	}
-	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 || pod.SecurityContext.RunAsNonRoot == nil || !*pod.SecurityContext.RunAsNonRoot ||
+	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 || !on(pod.SecurityContext.RunAsNonRoot) ||
 		pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("its pod is not of the restricted standard: %+v", pod.SecurityContext)
 	}
 	limits := pod.Containers[0].SecurityContext
-	if off(limits.ReadOnlyRootFilesystem) || !off(limits.AllowPrivilegeEscalation) || !slices.Equal(limits.Capabilities.Drop, []corev1.Capability{"ALL"}) || limits.Capabilities.Add != nil {
+	if !on(limits.ReadOnlyRootFilesystem) || !off(limits.AllowPrivilegeEscalation) || !slices.Equal(limits.Capabilities.Drop, []corev1.Capability{"ALL"}) || limits.Capabilities.Add != nil {
 		t.Errorf("its container is not of the restricted standard: %+v", limits)
 	}
 	from := policy.Spec.Ingress

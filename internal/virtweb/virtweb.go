@@ -88,14 +88,14 @@ func (o options) settings() (web.Options, error) {
 	if err != nil {
 		return web.Options{}, fmt.Errorf("reading the key of sessions: %w", err)
 	}
-	pair := &pair{folder: o.certificates, now: time.Now}
-	if _, err := pair.current(nil); err != nil {
+	serving := &pair{folder: o.certificates, now: time.Now}
+	if _, err := serving.current(nil); err != nil {
 		return web.Options{}, err
 	}
 	return web.Options{
 		Origin: o.origin, Upstream: upstream, Transport: transport(trusted), Pages: assets.Files(),
 		About:  web.About{Namespace: o.namespace, Server: o.upstream, Version: version.Version},
-		SignIn: &web.SignIn{Key: key, Certificate: pair.current},
+		SignIn: &web.SignIn{Key: key, Certificate: serving.current},
 	}, nil
 }
 
