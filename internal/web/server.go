@@ -35,7 +35,7 @@ const (
 	maxExchange = 4 << 10
 	// patience bounds a request that is no stream, from its first byte to the last one of its answer.
 	patience      = time.Minute
-	headerTimeout = 5 * time.Second
+	headerTimeout = 20 * time.Second
 	// healthPath says only that a server of users who sign in listens: the kubelet asks, by the pod's address.
 	healthPath = "/healthz"
 )
