@@ -12,6 +12,7 @@ if (!/^https?:\/\/.+#code=.+/.test(address)) {
   process.exit(2);
 }
 const [namespace = '', vm = ''] = machine.split('/');
+const shots = process.env.DRYDOCK_WEB_SHOTS ?? '';
 const made = `walk-${Date.now().toString(36)}`;
 
 const browser = await launch();
@@ -158,6 +159,28 @@ async function noWider(): Promise<string[]> {
   return width > 320 ? [`is ${String(width)} pixels wide`] : [];
 }
 
+async function outlivesAFault(): Promise<void> {
+  await open('#/create');
+  await page.reload();
+  await page.locator('#create-name').fill('typed-before');
+  await page.route('**/assets/*.js', (route) => route.abort());
+  await open('#/migrations');
+  await page.getByRole('heading', { name: 'This part of the page has failed' }).waitFor();
+  const unexpected = complaints.filter((c) => !/dynamically imported module/.test(c));
+  assert(unexpected.length === 0, unexpected.join('\n'));
+  complaints.length = 0;
+  if (shots !== '') await page.screenshot({ path: `${shots}/fault.png` });
+  await open('#/machines');
+  await page.getByRole('link', { name: vm }).waitFor();
+  await open('#/migrations');
+  await page.unroute('**/assets/*.js');
+  await button('Try again').click();
+  await page.getByRole('heading', { name: 'Migrations', level: 1 }).waitFor();
+  await open('#/create');
+  const kept = await page.locator('#create-name').inputValue();
+  assert(kept === 'typed-before', `the form has the name ${kept}`);
+}
+
 const steps: Step[] = [
   ['the address opens the list, and its code leaves the address', async () => {
     await page.goto(address);
@@ -192,6 +215,7 @@ const steps: Step[] = [
   ['the pixels of the screen change', seesTheScreenChange],
   ['a form with two faults has both at their fields, and creates when they are mended', createsWithTwoFaults],
   ['a machine is deleted when its name is typed', deletes],
+  ['a fault in one part leaves the others', outlivesAFault],
   ['the keyboard alone is enough', walksByKeyboard],
   ['axe finds nothing in the light', async () => {
     await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });

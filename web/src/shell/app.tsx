@@ -3,6 +3,7 @@ import { Suspense, useEffect, useState, type ReactElement } from 'react';
 import { EmptyState, EmptyStateBody, EmptyStateFooter, PageSection } from '@patternfly/react-core';
 import { MachinesPage } from '../machines/page';
 import { Foreign, Loading } from '../parts/basics';
+import { Boundary } from '../parts/boundary';
 import { lazily } from '../parts/lazily';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
@@ -50,6 +51,11 @@ function titleOf(route: Route): string {
   }
 }
 
+// What a fault belongs to: words in a filter are no other place.
+function placeOf(route: Route): string {
+  return route.page === 'machine' ? `${route.namespace}/${route.name}` : route.page;
+}
+
 function Pages({ namespace }: { namespace: string }): ReactElement {
   const route = useRoute();
   const title = titleOf(route);
@@ -59,9 +65,11 @@ function Pages({ namespace }: { namespace: string }): ReactElement {
   return (
     <Notices>
       <Frame page={route.page}>
-        <Suspense fallback={<PageSection hasBodyWrapper={false}><Loading /></PageSection>}>
-          <Content route={route} namespace={namespace} />
-        </Suspense>
+        <Boundary place={placeOf(route)}>
+          <Suspense fallback={<PageSection hasBodyWrapper={false}><Loading /></PageSection>}>
+            <Content route={route} namespace={namespace} />
+          </Suspense>
+        </Boundary>
       </Frame>
     </Notices>
   );

@@ -102,6 +102,12 @@ export const en = {
       return code >= 500 ? 'Try again; if that does not help, look at the logs of the component that is named.' : '';
     },
   },
+  fault: {
+    title: 'This part of the page has failed',
+    again: 'Try again',
+    reload: 'Load the page again',
+    advice: 'The other parts go on, and what you typed in the form of a new machine is kept. Try again; if that does not help, load the page again, and report the sentence above to Drydock’s maintainers.',
+  },
   rights: {
     checking: 'The server has not yet said whether you may do this.',
     missing: (what: string): string => `You may not ${what} in this namespace. Ask the cluster’s administrator for this right.`,
