@@ -4,6 +4,7 @@ import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { Checkbox } from '@patternfly/react-core';
 import { memoryText } from '../kube/quantity';
 import { Foreign, StatusLabel } from '../parts/basics';
+import { Picture } from '../pictures/picture';
 import { machineRoute } from '../shell/route';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
@@ -14,13 +15,14 @@ interface RowProps {
   row: Row;
   index: number;
   selected: boolean;
+  pictures: boolean;
   select: (key: string, on: boolean) => void;
 }
 
 const names = t.machines.columns;
 const checkCell = 'pf-v6-c-table__check';
 
-const MachineRow = memo(function MachineRow({ row, index, selected, select }: RowProps): ReactElement {
+const MachineRow = memo(function MachineRow({ row, index, selected, pictures, select }: RowProps): ReactElement {
   const sentence = row.sentence === '' && row.restartRequired ? t.machines.restart : row.sentence;
   const size = row.instanceType === '' ? row.cpus : undefined;
   return (
@@ -32,6 +34,7 @@ const MachineRow = memo(function MachineRow({ row, index, selected, select }: Ro
           }}
         />
       </Td>
+      {pictures && <Td dataLabel={t.pictures.column} className="dd-col-picture"><Picture vmi={row.vmi} /></Td>}
       <Td dataLabel={names.name}>
         <div className="dd-lines">
           <a href={machineRoute(row.namespace, row.name)} title={shown(row.name)}><Foreign text={row.name} most={80} /></a>
@@ -63,6 +66,7 @@ interface Props {
   selected: ReadonlySet<string>;
   select: (key: string, on: boolean) => void;
   selectAll: (on: boolean) => void;
+  pictures: boolean;
   column: Column;
   descending: boolean;
   sort: (column: Column, descending: boolean) => void;
@@ -70,7 +74,7 @@ interface Props {
 
 const shownColumns: readonly Column[] = ['name', 'status', 'node', 'address', 'cpus', 'memory'];
 
-export function MachineTable({ rows, selected, select, selectAll, column, descending, sort }: Props): ReactElement {
+export function MachineTable({ rows, selected, select, selectAll, pictures, column, descending, sort }: Props): ReactElement {
   const body = useRef<HTMLTableSectionElement>(null);
   const view = useWindow(body, rows.length);
   const index = shownColumns.indexOf(column);
@@ -98,15 +102,16 @@ export function MachineTable({ rows, selected, select, selectAll, column, descen
               }}
             />
           </Th>
-          {shownColumns.map((c, at) => <Th key={c} sort={sorting(at)} className={`dd-col-${c}`}>{names[c]}</Th>)}
+          {pictures && <Th modifier="nowrap" className="dd-col-picture">{t.pictures.column}</Th>}
+          {shownColumns.map((c, at) => <Th key={c} sort={sorting(at)} modifier="nowrap" className={`dd-col-${c}`}>{names[c]}</Th>)}
         </Tr>
       </Thead>
       <Tbody ref={body}>
-        {view.before > 0 && <tr aria-hidden style={{ height: view.before }}><td colSpan={7} /></tr>}
+        {view.before > 0 && <tr aria-hidden style={{ height: view.before }}><td colSpan={8} /></tr>}
         {rows.slice(view.first, view.end).map((row, i) => (
-          <MachineRow key={row.key} row={row} index={view.first + i} selected={selected.has(row.key)} select={select} />
+          <MachineRow key={row.key} row={row} index={view.first + i} selected={selected.has(row.key)} pictures={pictures} select={select} />
         ))}
-        {view.after > 0 && <tr aria-hidden style={{ height: view.after }}><td colSpan={7} /></tr>}
+        {view.after > 0 && <tr aria-hidden style={{ height: view.after }}><td colSpan={8} /></tr>}
       </Tbody>
     </Table>
   );

@@ -156,6 +156,13 @@ export const en = {
     noneSelected: 'Select machines first.',
     tableLabel: 'Machines',
   },
+  pictures: {
+    column: 'Screen',
+    title: 'Screen',
+    show: 'Pictures of screens',
+    of: (name: string): string => `Picture of the screen of ${name}`,
+    notYet: (name: string): string => `No picture of the screen of ${name} yet`,
+  },
   machine: {
     missingTitle: 'There is no such machine',
     missing: (namespace: string, name: string): string => `Namespace ${namespace} has no VirtualMachine and no VirtualMachineInstance named ${name}.`,
