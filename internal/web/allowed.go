@@ -5,6 +5,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	storagev1 "k8s.io/api/storage/v1"
+	clonev1 "kubevirt.io/api/clone/v1beta1"
 	v1 "kubevirt.io/api/core/v1"
 	instancetypev1 "kubevirt.io/api/instancetype/v1beta1"
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
@@ -44,6 +45,7 @@ var (
 	kubevirt      = v1.GroupVersion.String()
 	snapshots     = snapshotv1.SchemeGroupVersion.String()
 	instancetypes = instancetypev1.SchemeGroupVersion.String()
+	clones        = clonev1.SchemeGroupVersion.String()
 	volumes       = cdiv1.SchemeGroupVersion.String()
 	authorization = authorizationv1.SchemeGroupVersion.String()
 	subresources  = v1.SubresourceGroupName + "/" + v1.ApiLatestVersion
@@ -64,7 +66,9 @@ var kinds = []kind{
 	{kubevirt, "virtualmachineinstancemigrations", true, all},
 	{snapshots, "virtualmachinesnapshots", true, all},
 	{snapshots, "virtualmachinerestores", true, all},
-	{volumes, "datavolumes", true, reading},
+	{clones, "virtualmachineclones", true, all},
+	{volumes, "datavolumes", true, all},
+	{volumes, "datasources", true, reading},
 	{instancetypes, "virtualmachineinstancetypes", true, reading},
 	{instancetypes, "virtualmachinepreferences", true, reading},
 	{instancetypes, "virtualmachineclusterinstancetypes", false, reading},

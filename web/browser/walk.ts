@@ -170,7 +170,7 @@ async function showsPictures(): Promise<void> {
   await page.reload();
   const picture = page.getByRole('img', { name: `Picture of the screen of ${vm}`, exact: true });
   await picture.waitFor();
-  const colors = await picture.evaluate((canvas: HTMLCanvasElement) => {
+  const colors = await picture.locator('canvas').evaluate((canvas: HTMLCanvasElement) => {
     const { data } = canvas.getContext('2d')?.getImageData(0, 0, canvas.width, canvas.height) ?? { data: [] };
     return new Set(Array.from({ length: data.length / 4 }, (_, i) => `${String(data[4 * i])} ${String(data[4 * i + 1])} ${String(data[4 * i + 2])}`)).size;
   });

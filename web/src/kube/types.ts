@@ -172,6 +172,11 @@ export interface Restore extends KubeObject {
   status?: { complete?: boolean; restoreTime?: string; conditions?: Condition[] };
 }
 
+export interface Clone extends KubeObject {
+  spec: { source?: { kind?: string; name?: string }; target?: { name?: string } };
+  status?: { phase?: string; targetName?: string; conditions?: Condition[] };
+}
+
 export interface KubeEvent extends KubeObject {
   type?: string;
   reason?: string;

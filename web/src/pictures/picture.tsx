@@ -81,10 +81,9 @@ function Canvas({ namespace, name }: { namespace: string; name: string }): React
     };
   }, [namespace, name]);
   return (
-    <canvas
-      ref={place} width={160} height={100} className="dd-picture" role="img" aria-label={drawn ? t.pictures.of(shown(name, 80)) : t.pictures.notYet(shown(name, 80))}
-      data-drawn={drawn}
-    />
+    <span role="img" className="dd-picture" aria-label={drawn ? t.pictures.of(shown(name, 80)) : t.pictures.notYet(shown(name, 80))}>
+      <canvas ref={place} width={160} height={100} />
+    </span>
   );
 }
 

@@ -33,19 +33,24 @@ const obstacles: Record<Obstacle, string> = {
 const actions: Record<ActionName, string> = {
   start: 'Start', stop: 'Stop', restart: 'Restart', pause: 'Pause', unpause: 'Continue', migrate: 'Migrate',
   cancelMigration: 'Cancel the migration', takeMaintenance: 'Begin maintenance', releaseMaintenance: 'End maintenance',
-  delete: 'Delete',
+  clone: 'Clone', delete: 'Delete',
 };
 
 const asked: Record<ActionName, string> = {
   start: 'Start was requested', stop: 'Stop was requested', restart: 'Restart was requested', pause: 'Paused',
   unpause: 'Continued', migrate: 'A migration was requested', cancelMigration: 'The migration’s end was requested',
   takeMaintenance: 'Maintenance was requested', releaseMaintenance: 'The end of maintenance was requested',
-  delete: 'Deletion was requested',
+  clone: 'A clone was requested', delete: 'Deletion was requested',
 };
 
 const tabNames: Record<Tab, string> = {
-  overview: 'Overview', console: 'Serial console', screen: 'Screen', disks: 'Disks and NICs', snapshots: 'Snapshots',
+  overview: 'Overview', console: 'Serial console', screen: 'Screen', disks: 'Disks and NICs', snapshots: 'Snapshots and clones',
   events: 'Events', yaml: 'YAML',
+};
+
+const clonePhases: Record<string, string> = {
+  '': 'Not begun', SnapshotInProgress: 'Taking a snapshot', RestoreInProgress: 'Copying the disks', CreatingTargetVM: 'Making the machine',
+  Succeeded: 'Complete', Failed: 'Failed',
 };
 
 const effects: Record<Effect, string> = { live: 'While it runs', migration: 'By a migration', restart: 'By a restart' };
@@ -248,7 +253,7 @@ export const en = {
   },
   snapshots: {
     title: 'Snapshots', take: 'Take a snapshot', takeTitle: 'Take a snapshot', name: 'Name', phase: 'State', created: 'Taken', volumes: 'Volumes',
-    actions: 'Actions', restore: 'Restore', delete: 'Delete', empty: 'There are no snapshots of this machine.',
+    actions: 'Actions', restore: 'Restore', clone: 'Clone', delete: 'Delete', empty: 'There are no snapshots of this machine.',
     restoreTitle: (name: string): string => `Restore from ${name}?`,
     restoreText: 'The machine gets the snapshot’s settings and disks. What was written to its disks since is lost to the machine; the old claims stay.',
     restoreRuns: 'The machine runs: the restore stops it first, and it stays stopped.',
@@ -257,6 +262,14 @@ export const en = {
     taken: (name: string): string => `Snapshot requested: ${name}`, restored: (name: string): string => `Restore requested: ${name}`,
     deleted: (name: string): string => `Deletion requested: ${name}`, excluded: (names: string): string => `not included: ${names}`,
     noVM: 'Only VirtualMachines can be snapshotted; this is an instance without one.',
+  },
+  clones: {
+    heading: 'Clones', clone: 'Clone', title: (name: string): string => `Clone ${name}`, name: 'Name of the new machine',
+    textMachine: 'A new, stopped machine gets a copy of this one’s settings and disks, and an identity of its own: other MAC addresses, another firmware UUID.',
+    textSnapshot: 'A new, stopped machine gets a copy of the snapshot’s settings and disks, and an identity of its own: other MAC addresses, another firmware UUID.',
+    textRuns: 'The machine runs: the copy has its disks as they are at one moment, as after a power failure.',
+    machine: 'Machine', from: 'From', state: 'State', says: 'Says', made: 'Requested',
+    phase: (phase: string): string => clonePhases[phase] ?? phase,
   },
   events: { title: 'Events', when: 'When', type: 'Type', reason: 'Reason', message: 'Message', count: 'Times', object: 'Object', empty: 'There are no events. The cluster keeps them for about an hour.' },
   yaml: {
