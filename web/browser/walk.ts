@@ -89,6 +89,46 @@ async function createsWithTwoFaults(): Promise<void> {
   await until('the machine runs', async () => (await page.locator('.dd-title').innerText()).includes('Running'), 120);
 }
 
+async function importsWithTwoFaults(): Promise<void> {
+  await open(`#/volumes?namespace=${namespace}`);
+  await button('Import an image').click();
+  const form = page.getByRole('dialog');
+  await form.locator('#import-name').fill('Two_Faults');
+  await form.locator('#import-url').fill('ftp://example.com/image');
+  await form.locator('#import-size').fill('64Mi');
+  await form.getByRole('button', { name: 'Import', exact: true }).click();
+  await form.getByText(/The server refuses this: \d+ fault/).waitFor();
+  for (const field of ['name', 'url']) {
+    const invalid = await form.locator(`#import-${field}`).getAttribute('aria-invalid');
+    assert(invalid === 'true', `${field} is not marked: ${await form.innerText()}`);
+  }
+  const faults = await axe(page);
+  assert(faults.length === 0, faults.join('\n'));
+  await form.locator('#import-name').fill(made);
+  await form.locator('#import-url').fill('docker://drydock.dev/no-such-image:devel');
+  await form.getByRole('button', { name: 'Import', exact: true }).click();
+  await form.waitFor({ state: 'detached' });
+  const row = page.getByRole('table', { name: 'DataVolumes' }).getByRole('row').filter({ hasText: made });
+  await until('the volume says something', async () => !/Not begun/.test(await row.innerText()));
+  await row.getByRole('button', { name: `Delete ${made}` }).click();
+  await page.getByRole('dialog').getByRole('textbox').fill(made);
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await until('the volume is gone', async () => (await row.count()) === 0, 60);
+}
+
+async function showsTypes(): Promise<void> {
+  await open('#/types');
+  const types = page.getByRole('table', { name: 'Instance types' });
+  await types.getByRole('row').filter({ hasText: 'u1.medium' }).waitFor();
+  await page.getByLabel('Find types and preferences by name').fill('u1.medium');
+  await until('one type is left', async () => (await types.getByRole('row').count()) === 2);
+  await open(`#/create?namespace=${namespace}`);
+  await page.locator('#create-instanceType').selectOption('VirtualMachineClusterInstancetype/u1.medium');
+  await page.locator('#create-memory').waitFor({ state: 'detached' });
+  await page.getByText('name: u1.medium').waitFor();
+  await page.locator('#create-instanceType').selectOption('');
+}
+
 async function deletes(): Promise<void> {
   await open(`#/machines/${namespace}/${made}`);
   await button('More actions').click();
@@ -133,7 +173,7 @@ async function walksByKeyboard(): Promise<void> {
 
 const screens = [
   '#/machines', here, `${here}/console`, `${here}/screen`, `${here}/disks`, `${here}/snapshots`, `${here}/events`, `${here}/yaml`,
-  '#/create', '#/nodes', '#/migrations', '#/no/such/page',
+  '#/create', '#/volumes', '#/types', '#/nodes', '#/migrations', '#/no/such/page',
 ];
 
 async function settled(of: Page): Promise<void> {
@@ -251,6 +291,8 @@ const steps: Step[] = [
   ['the pixels of the screen change', seesTheScreenChange],
   ['the list and the machine have a picture of the screen, which can be switched off', showsPictures],
   ['a form with two faults has both at their fields, and creates when they are mended', createsWithTwoFaults],
+  ['an import with two faults has both at their fields, and its volume is listed', importsWithTwoFaults],
+  ['instance types are listed, and chosen in the form', showsTypes],
   ['a machine is deleted when its name is typed', deletes],
   ['a fault in one part leaves the others', outlivesAFault],
   ['the keyboard alone is enough', walksByKeyboard],

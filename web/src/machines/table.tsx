@@ -22,6 +22,15 @@ interface RowProps {
 const names = t.machines.columns;
 const checkCell = 'pf-v6-c-table__check';
 
+function Addresses({ row }: { row: Row }): ReactElement {
+  const { addresses } = row;
+  return (
+    <span title={shown(addresses.join(', '))}>
+      <Foreign text={addresses[0]} most={45} />{addresses.length > 1 && ` +${String(addresses.length - 1)}`}
+    </span>
+  );
+}
+
 const MachineRow = memo(function MachineRow({ row, index, selected, pictures, select }: RowProps): ReactElement {
   const sentence = row.sentence === '' && row.restartRequired ? t.machines.restart : row.sentence;
   const size = row.instanceType === '' ? row.cpus : undefined;
@@ -47,12 +56,13 @@ const MachineRow = memo(function MachineRow({ row, index, selected, pictures, se
           <small title={shown(sentence)}><Foreign text={sentence} most={200} /></small>
         </div>
       </Td>
-      <Td dataLabel={names.node}><div className="dd-line"><Foreign text={row.node} most={63} /></div></Td>
-      <Td dataLabel={names.address}>
-        <div className="dd-line" title={shown(row.addresses.join(', '))}>
-          <Foreign text={row.addresses[0]} most={45} />{row.addresses.length > 1 && ` +${String(row.addresses.length - 1)}`}
+      <Td dataLabel={names.node}>
+        <div className="dd-lines">
+          <span title={shown(row.node)}><Foreign text={row.node} most={63} /></span>
+          <small className="dd-address"><Addresses row={row} /></small>
         </div>
       </Td>
+      <Td dataLabel={names.address} className="dd-col-address"><div className="dd-line"><Addresses row={row} /></div></Td>
       <Td dataLabel={names.cpus}>
         <div className="dd-line">{size ?? row.cpus ?? <Foreign text={row.instanceType} most={40} />}</div>
       </Td>
