@@ -109,7 +109,7 @@ async function importsWithTwoFaults(): Promise<void> {
   await form.getByRole('button', { name: 'Import', exact: true }).click();
   await form.waitFor({ state: 'detached' });
   const row = page.getByRole('table', { name: 'DataVolumes' }).getByRole('row').filter({ hasText: made });
-  await until('the volume says something', async () => !/Not begun/.test(await row.innerText()));
+  await until('the volume says something', async () => !(await row.innerText()).includes('Not begun'));
   await row.getByRole('button', { name: `Delete ${made}` }).click();
   await page.getByRole('dialog').getByRole('textbox').fill(made);
   await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();

@@ -117,11 +117,11 @@ export function MachineTable({ rows, selected, select, selectAll, pictures, colu
         </Tr>
       </Thead>
       <Tbody ref={body}>
-        {view.before > 0 && <tr aria-hidden style={{ height: view.before }}><td colSpan={8} /></tr>}
+        {view.before > 0 && <tr aria-hidden style={{ height: view.before }}><td /></tr>}
         {rows.slice(view.first, view.end).map((row, i) => (
           <MachineRow key={row.key} row={row} index={view.first + i} selected={selected.has(row.key)} pictures={pictures} select={select} />
         ))}
-        {view.after > 0 && <tr aria-hidden style={{ height: view.after }}><td colSpan={8} /></tr>}
+        {view.after > 0 && <tr aria-hidden style={{ height: view.after }}><td /></tr>}
       </Tbody>
     </Table>
   );
