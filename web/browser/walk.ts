@@ -245,6 +245,8 @@ async function outlivesAFault(): Promise<void> {
   const unexpected = complaints.filter((c) => !c.includes('dynamically imported module'));
   assert(unexpected.length === 0, unexpected.join('\n'));
   complaints.length = 0;
+  const faults = await axe(page);
+  assert(faults.length === 0, faults.join('\n'));
   if (shots !== '') await page.screenshot({ path: `${shots}/fault.png` });
   await open('#/machines');
   await page.getByRole('link', { name: vm }).waitFor();

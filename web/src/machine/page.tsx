@@ -112,7 +112,7 @@ function Parts({ route, machine }: { route: MachineRoute; machine: Machine }): R
         ))}
       </Tabs>
       <div className="dd-tab" id={contentId}>
-        <Boundary place={route.tab}>
+        <Boundary place={route.tab} heading="h2">
           <Suspense fallback={<Loading />}><Shown machine={machine} /></Suspense>
         </Boundary>
       </div>

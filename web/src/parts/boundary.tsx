@@ -9,6 +9,7 @@ import { forgetFailures } from './lazily';
 interface Props {
   // The place in the page: another one is drawn again although the last one failed.
   place: string;
+  heading: 'h1' | 'h2';
   children: ReactNode;
 }
 
@@ -17,10 +18,10 @@ interface State {
   error?: unknown;
 }
 
-export function Fault({ error, again }: { error: unknown; again: () => void }): ReactElement {
+function Fault({ error, heading, again }: { error: unknown; heading: Props['heading']; again: () => void }): ReactElement {
   return (
     <Alert
-      isInline isLiveRegion variant="danger" title={t.fault.title} component="h2" className="dd-fault"
+      isInline isLiveRegion variant="danger" title={t.fault.title} component={heading} className="dd-fault"
       actionLinks={
         <>
           <AlertActionLink onClick={again}>{t.fault.again}</AlertActionLink>
@@ -51,7 +52,7 @@ export class Boundary extends Component<Props, State> {
   override render(): ReactNode {
     if (this.state.error === undefined) return this.props.children;
     return (
-      <Fault error={this.state.error} again={() => {
+      <Fault error={this.state.error} heading={this.props.heading} again={() => {
         forgetFailures();
         this.setState({ error: undefined });
       }} />

@@ -71,7 +71,7 @@ function Pages({ namespace }: { namespace: string }): ReactElement {
   return (
     <Notices>
       <Frame page={route.page}>
-        <Boundary place={placeOf(route)}>
+        <Boundary place={placeOf(route)} heading="h1">
           <Suspense fallback={<PageSection hasBodyWrapper={false}><Loading /></PageSection>}>
             <Content route={route} namespace={namespace} />
           </Suspense>
