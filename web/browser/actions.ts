@@ -13,6 +13,8 @@ if (!/^https?:\/\/.+#code=.+/.test(address)) {
 }
 const mark = Date.now().toString(36);
 const vm = `acts-${mark}`;
+const copy = `copy-${mark}`;
+const second = `second-${mark}`;
 const data = `data-${mark}`;
 
 const browser = await launch();
@@ -155,9 +157,27 @@ async function snapshotsAndRestores(): Promise<void> {
   await page.getByRole('heading', { name: 'Restores' }).waitFor();
   const row = page.getByRole('row').filter({ hasText: `snap-${mark}-` });
   await until('the restore is complete', async () => (await row.first().innerText()).includes('Complete'), 180);
+  await button(`Clone snap-${mark}`).click();
+  await page.locator('#clone-name').fill(second);
+  await dialog('Clone').click();
+  const clone = page.getByRole('row').filter({ hasText: second });
+  await until('the clone of the snapshot is complete', async () => (await clone.count()) > 0 && (await clone.innerText()).includes('Complete'), 180);
   await button(`Delete snap-${mark}`).click();
   await dialog('Delete').click();
   await until('the snapshot is deleted', async () => (await restore.count()) === 0, 60);
+}
+
+async function clones(): Promise<void> {
+  await open(here);
+  await choose('Clone');
+  await page.locator('#clone-name').fill(copy);
+  await dialog('Clone').click();
+  await page.getByRole('heading', { name: 'Clones' }).waitFor();
+  const row = page.getByRole('row').filter({ hasText: copy });
+  await until('the clone is complete', async () => (await row.innerText()).includes('Complete'), 180);
+  await row.getByRole('link', { name: copy }).click();
+  await page.getByRole('heading', { name: copy, level: 1 }).waitFor();
+  await status('Stopped');
 }
 
 async function maintains(): Promise<void> {
@@ -189,7 +209,8 @@ const steps: Step[] = [
   ['it migrates', migrates],
   ['a disk is plugged and unplugged', plugs],
   ['its manifest is refused, then saved, and the change waits for a restart', editsTheManifest],
-  ['a snapshot is taken and restored', snapshotsAndRestores],
+  ['a snapshot is taken, restored and cloned', snapshotsAndRestores],
+  ['it is cloned', clones],
   ['it is maintained', maintains],
   ['it is started and stopped in bulk', async () => {
     await open(`#/machines?find=${vm}`);
@@ -205,7 +226,7 @@ const steps: Step[] = [
 ];
 
 const good = await run(steps, page, complaints);
-await api('DELETE', `${vms}/${vm}`).catch(() => undefined);
+for (const name of [vm, copy, second]) await api('DELETE', `${vms}/${name}`).catch(() => undefined);
 await api('DELETE', `${dataVolumes}/${data}`).catch(() => undefined);
 await browser.close();
 process.exitCode = good ? 0 : 1;

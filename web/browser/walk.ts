@@ -12,6 +12,7 @@ if (!/^https?:\/\/.+#code=.+/.test(address)) {
   process.exit(2);
 }
 const [namespace = '', vm = ''] = machine.split('/');
+const shots = process.env.DRYDOCK_WEB_SHOTS ?? '';
 const made = `walk-${Date.now().toString(36)}`;
 
 const browser = await launch();
@@ -88,6 +89,46 @@ async function createsWithTwoFaults(): Promise<void> {
   await until('the machine runs', async () => (await page.locator('.dd-title').innerText()).includes('Running'), 120);
 }
 
+async function importsWithTwoFaults(): Promise<void> {
+  await open(`#/volumes?namespace=${namespace}`);
+  await button('Import an image').click();
+  const form = page.getByRole('dialog');
+  await form.locator('#import-name').fill('Two_Faults');
+  await form.locator('#import-url').fill('ftp://example.com/image');
+  await form.locator('#import-size').fill('64Mi');
+  await form.getByRole('button', { name: 'Import', exact: true }).click();
+  await form.getByText(/The server refuses this: \d+ fault/).waitFor();
+  for (const field of ['name', 'url']) {
+    const invalid = await form.locator(`#import-${field}`).getAttribute('aria-invalid');
+    assert(invalid === 'true', `${field} is not marked: ${await form.innerText()}`);
+  }
+  const faults = await axe(page);
+  assert(faults.length === 0, faults.join('\n'));
+  await form.locator('#import-name').fill(made);
+  await form.locator('#import-url').fill('docker://drydock.dev/no-such-image:devel');
+  await form.getByRole('button', { name: 'Import', exact: true }).click();
+  await form.waitFor({ state: 'detached' });
+  const row = page.getByRole('table', { name: 'DataVolumes' }).getByRole('row').filter({ hasText: made });
+  await until('the volume says something', async () => !(await row.innerText()).includes('Not begun'));
+  await row.getByRole('button', { name: `Delete ${made}` }).click();
+  await page.getByRole('dialog').getByRole('textbox').fill(made);
+  await page.getByRole('dialog').getByRole('button', { name: 'Delete' }).click();
+  await until('the volume is gone', async () => (await row.count()) === 0, 60);
+}
+
+async function showsTypes(): Promise<void> {
+  await open('#/types');
+  const types = page.getByRole('table', { name: 'Instance types' });
+  await types.getByRole('row').filter({ hasText: 'u1.medium' }).waitFor();
+  await page.getByLabel('Find types and preferences by name').fill('u1.medium');
+  await until('one type is left', async () => (await types.getByRole('row').count()) === 2);
+  await open(`#/create?namespace=${namespace}`);
+  await page.locator('#create-instanceType').selectOption('VirtualMachineClusterInstancetype/u1.medium');
+  await page.locator('#create-memory').waitFor({ state: 'detached' });
+  await page.getByText('name: u1.medium').waitFor();
+  await page.locator('#create-instanceType').selectOption('');
+}
+
 async function deletes(): Promise<void> {
   await open(`#/machines/${namespace}/${made}`);
   await button('More actions').click();
@@ -132,7 +173,7 @@ async function walksByKeyboard(): Promise<void> {
 
 const screens = [
   '#/machines', here, `${here}/console`, `${here}/screen`, `${here}/disks`, `${here}/snapshots`, `${here}/events`, `${here}/yaml`,
-  '#/create', '#/nodes', '#/migrations', '#/no/such/page',
+  '#/create', '#/volumes', '#/types', '#/nodes', '#/migrations', '#/no/such/page',
 ];
 
 async function settled(of: Page): Promise<void> {
@@ -153,9 +194,69 @@ async function everyScreen(check: (screen: string) => Promise<string[]>): Promis
   assert(faults.length === 0, faults.join('\n'));
 }
 
+// Headings that are cut, or that leave their cell. On a narrow screen each cell has its heading before it.
+async function cutHeadings(): Promise<string[]> {
+  return page.evaluate(() => [...document.querySelectorAll<HTMLElement>('th, th .pf-v6-c-table__text')]
+    .filter((e) => e.checkVisibility() && e.scrollWidth > e.clientWidth)
+    .map((e) => `the heading “${e.innerText}” needs ${String(e.scrollWidth)} pixels and has ${String(e.clientWidth)}`));
+}
+
+async function showsPictures(): Promise<void> {
+  const asked: string[] = [];
+  page.on('request', (request) => {
+    if (request.url().includes('/vnc/screenshot')) asked.push(request.url());
+  });
+  await open('#/machines');
+  await page.reload();
+  const picture = page.getByRole('img', { name: `Picture of the screen of ${vm}`, exact: true });
+  await picture.waitFor();
+  const colors = await picture.locator('canvas').evaluate((canvas: HTMLCanvasElement) => {
+    const { data } = canvas.getContext('2d')?.getImageData(0, 0, canvas.width, canvas.height) ?? { data: [] };
+    return new Set(Array.from({ length: data.length / 4 }, (_, i) => `${String(data[4 * i])} ${String(data[4 * i + 1])} ${String(data[4 * i + 2])}`)).size;
+  });
+  assert(colors > 1, 'the picture has one colour');
+  await open(here);
+  await picture.waitFor();
+  await open('#/machines');
+  await page.getByLabel('Pictures of screens').uncheck();
+  await picture.waitFor({ state: 'detached' });
+  const before = asked.length;
+  assert(before >= 2 && before < 20, `${String(before)} pictures were asked for`);
+  await page.reload();
+  await page.getByRole('link', { name: vm }).waitFor();
+  assert(!(await page.getByLabel('Pictures of screens').isChecked()), 'the choice is forgotten');
+  assert(asked.length === before, 'a picture is asked for although they are off');
+  await page.getByLabel('Pictures of screens').check();
+  await picture.waitFor();
+}
+
 async function noWider(): Promise<string[]> {
   const width = await page.evaluate(() => document.documentElement.scrollWidth);
   return width > 320 ? [`is ${String(width)} pixels wide`] : [];
+}
+
+async function outlivesAFault(): Promise<void> {
+  await open('#/create');
+  await page.reload();
+  await page.locator('#create-name').fill('typed-before');
+  await page.route('**/assets/*.js', (route) => route.abort());
+  await open('#/migrations');
+  await page.getByRole('heading', { name: 'This part of the page has failed' }).waitFor();
+  const unexpected = complaints.filter((c) => !c.includes('dynamically imported module'));
+  assert(unexpected.length === 0, unexpected.join('\n'));
+  complaints.length = 0;
+  const faults = await axe(page);
+  assert(faults.length === 0, faults.join('\n'));
+  if (shots !== '') await page.screenshot({ path: `${shots}/fault.png` });
+  await open('#/machines');
+  await page.getByRole('link', { name: vm }).waitFor();
+  await open('#/migrations');
+  await page.unroute('**/assets/*.js');
+  await button('Try again').click();
+  await page.getByRole('heading', { name: 'Migrations', level: 1 }).waitFor();
+  await open('#/create');
+  const kept = await page.locator('#create-name').inputValue();
+  assert(kept === 'typed-before', `the form has the name ${kept}`);
 }
 
 const steps: Step[] = [
@@ -190,8 +291,12 @@ const steps: Step[] = [
   }],
   ['the guest answers in the serial console', typesInTheConsole],
   ['the pixels of the screen change', seesTheScreenChange],
+  ['the list and the machine have a picture of the screen, which can be switched off', showsPictures],
   ['a form with two faults has both at their fields, and creates when they are mended', createsWithTwoFaults],
+  ['an import with two faults has both at their fields, and its volume is listed', importsWithTwoFaults],
+  ['instance types are listed, and chosen in the form', showsTypes],
   ['a machine is deleted when its name is typed', deletes],
+  ['a fault in one part leaves the others', outlivesAFault],
   ['the keyboard alone is enough', walksByKeyboard],
   ['axe finds nothing in the light', async () => {
     await page.emulateMedia({ colorScheme: 'light', reducedMotion: 'reduce' });
@@ -201,6 +306,12 @@ const steps: Step[] = [
     await page.emulateMedia({ colorScheme: 'dark', reducedMotion: 'reduce' });
     await page.locator('html.pf-v6-theme-dark').waitFor();
     await everyScreen(() => axe(page));
+  }],
+  ['no heading is cut, at any width', async () => {
+    for (const width of [1600, 1280, 1200, 1000, 780, 320]) {
+      await page.setViewportSize({ width, height: 900 });
+      await everyScreen(async () => (await cutHeadings()).map((fault) => `at ${String(width)} pixels ${fault}`));
+    }
   }],
   ['320 pixels are wide enough', async () => {
     await page.setViewportSize({ width: 320, height: 700 });

@@ -10,6 +10,8 @@ const routes: Route[] = [
   { page: 'machine', namespace: 'a', name: 'b', tab: 'overview' },
   { page: 'machine', namespace: 'a', name: 'b/../%2f?#', tab: 'console' },
   { page: 'create', namespace: 'a' },
+  { page: 'volumes', namespace: 'a', words: 'x y' },
+  { page: 'types', namespace: '', words: '' },
   { page: 'nodes' },
   { page: 'migrations', namespace: '' },
 ];

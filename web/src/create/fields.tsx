@@ -1,13 +1,13 @@
 // The fields of the form. Each has the faults that the server found in its part of the manifest.
 import type { ReactElement, ReactNode } from 'react';
 import {
-  Checkbox, Form as PFForm, FormGroup, FormHelperText, FormSection, FormSelect, FormSelectOption, HelperText, HelperTextItem, TextArea, TextInput,
+  Checkbox, Form as PFForm, FormSection, FormSelect, FormSelectOption, TextArea, TextInput,
 } from '@patternfly/react-core';
 import { useList } from '../kube/lists';
 import { kinds, type Kind } from '../kube/paths';
 import { memoryText } from '../kube/quantity';
 import type { InstanceType, KubeObject } from '../kube/types';
-import { Foreign } from '../parts/basics';
+import { Field as PartField, fieldProps } from '../parts/field';
 import { NamespaceChoice } from '../parts/namespaces';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
@@ -35,32 +35,15 @@ function faultsAt(faults: readonly Fault[], field: Field): Fault[] {
 function Group({ field, faults, help, required = false, children }: {
   field: Field; faults: readonly Fault[]; help?: string; required?: boolean; children: ReactNode;
 }): ReactElement {
-  const mine = faultsAt(faults, field);
   return (
-    <FormGroup label={c.field(field)} fieldId={idOf(field)} isRequired={required}>
+    <PartField id={idOf(field)} label={c.field(field)} faults={faultsAt(faults, field).map((f) => f.message)} help={help} required={required}>
       {children}
-      {(mine.length > 0 || (help ?? '') !== '') && (
-        <FormHelperText>
-          <HelperText id={`${idOf(field)}-help`}>
-            {mine.map((f) => (
-              <HelperTextItem key={f.path + f.message} variant="error"><Foreign text={f.message} most={1000} /></HelperTextItem>
-            ))}
-            {mine.length === 0 && <HelperTextItem>{help}</HelperTextItem>}
-          </HelperText>
-        </FormHelperText>
-      )}
-    </FormGroup>
+    </PartField>
   );
 }
 
-function common(props: FieldProps): {
-  id: string; validated: 'error' | 'default'; isDisabled: boolean; 'aria-describedby': string; 'aria-invalid': boolean;
-} {
-  const bad = faultsAt(props.faults, props.field).length > 0;
-  return {
-    id: idOf(props.field), validated: bad ? 'error' : 'default', isDisabled: props.disabled,
-    'aria-describedby': `${idOf(props.field)}-help`, 'aria-invalid': bad,
-  };
+function common(props: FieldProps): ReturnType<typeof fieldProps> & { isDisabled: boolean } {
+  return { ...fieldProps(idOf(props.field), faultsAt(props.faults, props.field).length > 0), isDisabled: props.disabled };
 }
 
 type TextField = Exclude<Field, 'start' | 'source'>;

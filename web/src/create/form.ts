@@ -1,5 +1,6 @@
 // The form of a new machine, and the manifest that it means.
 import { parse, stringify } from 'yaml';
+import { importSpec } from '../volumes/imports';
 
 export type DiskSource = 'containerDisk' | 'url' | 'claim' | 'dataVolume';
 
@@ -85,16 +86,9 @@ function rootVolume(form: Form): Record<string, unknown> {
   }
 }
 
-function urlSource(url: string): Record<string, unknown> {
-  if (/^(docker|oci-archive):/.test(url)) return { registry: { url } };
-  return { http: { url } };
-}
-
 function dataVolumes(form: Form): Record<string, unknown>[] {
   if (form.source !== 'url') return [];
-  const storage: Record<string, unknown> = { resources: { requests: { storage: form.size.trim() } } };
-  if (form.storageClass !== '') storage.storageClassName = form.storageClass;
-  return [{ metadata: { name: diskName(form) }, spec: { source: urlSource(form.url.trim()), storage } }];
+  return [{ metadata: { name: diskName(form) }, spec: importSpec(form.url, form.size, form.storageClass) }];
 }
 
 // A text that is no whole number is passed on, so that the server says what is wrong with it.

@@ -1,6 +1,6 @@
 // Requests to the Kubernetes API by way of the server that served the page.
 import { Assurance } from './assurance';
-import { asFailure, cut, Failure, fromBody, unreachable } from './failure';
+import { asFailure, cut, Failure, fromBody, tooLarge, unreachable } from './failure';
 import type { Source } from './follower';
 import { collection, withQuery, type Kind, type Query } from './paths';
 import { isProof } from './proof';
@@ -131,12 +131,10 @@ export interface Call {
 // A request without an answer for so long is given up.
 const patience = 60_000;
 
-export async function request<T>(path: string, call: Call = {}): Promise<T> {
-  await assured();
-  const { secret } = current();
+function begin(call: Call, secret: string): RequestInit {
   const headers: Record<string, string> = { Accept: 'application/json', [secretHeader]: secret };
   if (call.body !== undefined) headers['Content-Type'] = call.contentType ?? 'application/json';
-  const init: RequestInit = {
+  return {
     method: call.method ?? 'GET',
     headers,
     body: call.body === undefined ? undefined : JSON.stringify(call.body),
@@ -144,25 +142,51 @@ export async function request<T>(path: string, call: Call = {}): Promise<T> {
     redirect: 'error',
     signal: call.signal ? AbortSignal.any([call.signal, AbortSignal.timeout(patience)]) : AbortSignal.timeout(patience),
   };
+}
+
+// ask returns an answer that is a success, as read returns it.
+async function ask<T>(path: string, call: Call, read: (response: Response) => Promise<T>): Promise<T> {
+  await assured();
+  const init = begin(call, current().secret);
   let response: Response | undefined;
   let text: string;
   try {
     response = await fetch(path, init);
+    if (response.ok) return await read(response);
     text = await response.text();
   } catch (error) {
+    if (error instanceof Failure) throw error;
     throw new Failure(unreachable, response ? cut : '', asFailure(error).message);
   }
-  if (!response.ok) {
-    const failure = fromBody(response.status, text);
-    if (response.status === 401) end(false);
-    throw failure;
-  }
+  if (response.status === 401) end(false);
+  throw fromBody(response.status, text);
+}
+
+export async function request<T>(path: string, call: Call = {}): Promise<T> {
+  const text = await ask(path, call, (response) => response.text());
   if (text.trim() === '') return undefined as T;
   try {
     return JSON.parse(text) as T;
   } catch {
     return text as T;
   }
+}
+
+async function readBytes(response: Response, most: number): Promise<Blob> {
+  const parts: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  // Leaving the loop ends the answer.
+  for await (const part of response.body as unknown as AsyncIterable<Uint8Array<ArrayBuffer>>) {
+    size += part.byteLength;
+    if (size > most) throw new Failure(response.status, tooLarge, `the answer has more than ${String(most)} bytes`);
+    parts.push(part);
+  }
+  return new Blob(parts, { type: response.headers.get('Content-Type') ?? '' });
+}
+
+// requestBytes returns an answer that is no text, of so many bytes at most.
+export function requestBytes(path: string, most: number, signal: AbortSignal): Promise<Blob> {
+  return ask(path, { signal }, (response) => readBytes(response, most));
 }
 
 export const put = <T>(path: string, body?: unknown): Promise<T> => request<T>(path, { method: 'PUT', body: body ?? {} });

@@ -172,6 +172,11 @@ export interface Restore extends KubeObject {
   status?: { complete?: boolean; restoreTime?: string; conditions?: Condition[] };
 }
 
+export interface Clone extends KubeObject {
+  spec: { source?: { kind?: string; name?: string }; target?: { name?: string } };
+  status?: { phase?: string; targetName?: string; conditions?: Condition[] };
+}
+
 export interface KubeEvent extends KubeObject {
   type?: string;
   reason?: string;
@@ -199,8 +204,50 @@ export interface Claim extends KubeObject {
   status?: { phase?: string; capacity?: Record<string, string> };
 }
 
+export interface DataVolume extends KubeObject {
+  spec?: {
+    source?: {
+      http?: { url?: string };
+      registry?: { url?: string; imageStream?: string };
+      pvc?: { namespace?: string; name?: string };
+      snapshot?: { namespace?: string; name?: string };
+      upload?: object;
+      blank?: object;
+    };
+    sourceRef?: { namespace?: string; name?: string };
+    storage?: { resources?: { requests?: Record<string, string> } };
+    pvc?: { resources?: { requests?: Record<string, string> } };
+  };
+  status?: { phase?: string; progress?: string; restartCount?: number; claimName?: string; conditions?: Condition[] };
+}
+
+export interface DataSource extends KubeObject {
+  spec?: {
+    source?: {
+      pvc?: { namespace?: string; name?: string };
+      snapshot?: { namespace?: string; name?: string };
+      dataSource?: { namespace?: string; name?: string };
+    };
+  };
+  status?: { conditions?: Condition[] };
+}
+
 export interface InstanceType extends KubeObject {
-  spec?: { cpu?: { guest?: number }; memory?: { guest?: string } };
+  spec?: {
+    cpu?: { guest?: number; dedicatedCPUPlacement?: boolean; maxSockets?: number };
+    memory?: { guest?: string; hugepages?: { pageSize?: string }; overcommitPercent?: number; maxGuest?: string };
+    gpus?: { deviceName?: string }[];
+    hostDevices?: { deviceName?: string }[];
+  };
+}
+
+export interface Preference extends KubeObject {
+  spec?: {
+    devices?: { preferredDiskBus?: string; preferredInterfaceModel?: string; preferredTPM?: object };
+    firmware?: { preferredEfi?: { secureBoot?: boolean }; preferredUseEfi?: boolean; preferredUseSecureBoot?: boolean };
+    cpu?: { preferredCPUTopology?: string };
+    requirements?: { cpu?: { guest?: number }; memory?: { guest?: string } };
+  };
 }
 
 export interface StatusCause {

@@ -1,7 +1,7 @@
 // The requests of the actions on a machine.
 import { post, put, remove } from '../kube/client';
 import { kinds, single, subresource, collection } from '../kube/paths';
-import type { ActionName, Subject } from './actions';
+import type { PlainAction, Subject } from './actions';
 
 export interface Options {
   readOnly?: boolean;
@@ -16,7 +16,7 @@ function migrationOf(name: string): unknown {
   };
 }
 
-export async function act(action: ActionName, subject: Subject, options: Options = {}): Promise<void> {
+export async function act(action: PlainAction, subject: Subject, options: Options = {}): Promise<void> {
   const of = subject.vm ?? subject.vmi;
   if (!of) return;
   const { name, namespace = '' } = of.metadata;

@@ -9,18 +9,19 @@ import { goTo } from '../shell/useroute';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
 import { act, type Options } from './act';
-import { actionNames, obstacle, rightFor, type ActionName } from './actions';
+import { actionNames, obstacle, rightFor, type ActionName, type PlainAction } from './actions';
+import { CloneDialog } from './clones';
 import type { Machine } from './page';
 import { condition, isFinal } from './state';
 
-const first: readonly ActionName[] = ['start', 'stop', 'restart'];
-const rest = actionNames.filter((a) => !first.includes(a));
-const questions: readonly ActionName[] = ['stop', 'restart', 'delete', 'takeMaintenance'];
+const first: readonly PlainAction[] = ['start', 'stop', 'restart'];
+const rest = actionNames.filter((a) => !(first as readonly ActionName[]).includes(a));
+const questions: readonly PlainAction[] = ['stop', 'restart', 'delete', 'takeMaintenance'];
 
 interface AskProps {
-  action: ActionName;
+  action: PlainAction;
   machine: Machine;
-  run: (action: ActionName, options: Options) => Promise<void>;
+  run: (action: PlainAction, options: Options) => Promise<void>;
   close: () => void;
 }
 
@@ -92,6 +93,7 @@ export function ActionBar({ machine }: { machine: Machine }): ReactElement {
   const notify = useNotify();
   const [asked, setAsked] = useState<ActionName>();
   const [busy, setBusy] = useState<ActionName>();
+  const runs = machine.vmi !== undefined && !isFinal(machine.vmi);
   const reasonOf = (action: ActionName): string => {
     const missing = denied(may, rightFor(action, machine.vm === undefined));
     if (missing !== '') return missing;
@@ -99,13 +101,13 @@ export function ActionBar({ machine }: { machine: Machine }): ReactElement {
     if (o === 'notMigratable') return `${t.obstacle(o)} ${shown(condition(machine.vmi, 'LiveMigratable')?.message)}`;
     return o === undefined ? '' : t.obstacle(o);
   };
-  const run = async (action: ActionName, options: Options = {}): Promise<void> => {
+  const run = async (action: PlainAction, options: Options = {}): Promise<void> => {
     await act(action, machine, options);
     notify.done(t.asked(action, shown(machine.name, 80)));
     if (action === 'delete') goTo({ page: 'machines', namespace: machine.namespace, words: '', status: '' });
   };
   const choose = (action: ActionName): void => {
-    if (questions.includes(action)) {
+    if (action === 'clone' || questions.includes(action)) {
       setAsked(action);
       return;
     }
@@ -118,6 +120,9 @@ export function ActionBar({ machine }: { machine: Machine }): ReactElement {
         setBusy(undefined);
       });
   };
+  const close = (): void => {
+    setAsked(undefined);
+  };
   return (
     <div className="dd-actions">
       {first.map((action) => (
@@ -128,9 +133,10 @@ export function ActionBar({ machine }: { machine: Machine }): ReactElement {
         </Act>
       ))}
       <More reasonOf={reasonOf} choose={choose} />
-      {asked && <Question action={asked} machine={machine} run={run} close={() => {
-        setAsked(undefined);
-      }} />}
+      {asked === 'clone' && (
+        <CloneDialog namespace={machine.namespace} source={{ kind: 'VirtualMachine', name: machine.name }} runs={runs} close={close} />
+      )}
+      {asked !== undefined && asked !== 'clone' && <Question action={asked} machine={machine} run={run} close={close} />}
     </div>
   );
 }

@@ -5,9 +5,12 @@ import type { Migration, VM, VMI } from '../kube/types';
 import { isFinal, isOver, isTrue } from './state';
 
 export const actionNames = [
-  'start', 'stop', 'restart', 'pause', 'unpause', 'migrate', 'cancelMigration', 'takeMaintenance', 'releaseMaintenance', 'delete',
+  'start', 'stop', 'restart', 'pause', 'unpause', 'migrate', 'cancelMigration', 'takeMaintenance', 'releaseMaintenance', 'clone', 'delete',
 ] as const;
 export type ActionName = (typeof actionNames)[number];
+
+// Actions that need no more than the machine.
+export type PlainAction = Exclude<ActionName, 'clone'>;
 
 // Why an action is not possible now; the page has the sentence of each.
 export type Obstacle =
@@ -73,6 +76,7 @@ const tests: Record<ActionName, (s: Subject) => Obstacle | undefined> = {
     return inMaintenance(vm) ? 'inMaintenance' : undefined;
   },
   releaseMaintenance: ({ vm }) => (inMaintenance(vm) ? undefined : 'notInMaintenance'),
+  clone: ({ vm }) => (vm ? undefined : 'noVM'),
   delete: ({ vm, vmi }) => ((vm ?? vmi)?.metadata.deletionTimestamp ? 'isDeleted' : undefined),
 };
 
@@ -104,6 +108,8 @@ export function rightFor(action: ActionName, lone: boolean): Wish {
       return onVM('create', 'maintenance');
     case 'releaseMaintenance':
       return onVM('delete', 'maintenance');
+    case 'clone':
+      return { verb: 'create', group: 'clone.kubevirt.io', resource: 'virtualmachineclones' };
     case 'delete':
       return { verb: 'delete', group: 'kubevirt.io', resource: lone ? 'virtualmachineinstances' : 'virtualmachines' };
   }

@@ -8,8 +8,12 @@ import { request } from '../kube/client';
 import { kinds, subresource } from '../kube/paths';
 import { memoryText } from '../kube/quantity';
 import type { Condition, VMI } from '../kube/types';
+import { useRights } from '../kube/userights';
 import { Age, FailureAlert, Foreign, StatusLabel } from '../parts/basics';
 import { PlainTable } from '../parts/tables';
+import { usePictures } from '../pictures/choice';
+import { hasPicture, Picture } from '../pictures/picture';
+import { machineRoute } from '../shell/route';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
 import type { Machine } from './page';
@@ -205,6 +209,17 @@ function Summary({ machine }: { machine: Machine }): ReactElement {
   );
 }
 
+function ScreenPicture({ machine }: { machine: Machine }): ReactElement | null {
+  const wanted = usePictures();
+  const may = useRights(machine.namespace);
+  if (!wanted || !hasPicture(machine.vmi, may)) return null;
+  return (
+    <Panel title={t.pictures.title}>
+      <a className="dd-screenshot" href={machineRoute(machine.namespace, machine.name, 'screen')}><Picture vmi={machine.vmi} /></a>
+    </Panel>
+  );
+}
+
 function allConditions(machine: Machine): Condition[] {
   const own = machine.vm?.status?.conditions ?? [];
   const more = machine.vmi?.status?.conditions ?? [];
@@ -238,7 +253,10 @@ export function Overview({ machine }: { machine: Machine }): ReactElement {
       <MigrationPanel machine={machine} />
       <Maintenance machine={machine} />
       <Pending machine={machine} />
-      <Summary machine={machine} />
+      <div className="dd-beside">
+        <Summary machine={machine} />
+        <ScreenPicture machine={machine} />
+      </div>
       <Conditions machine={machine} />
     </div>
   );

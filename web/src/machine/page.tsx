@@ -7,6 +7,7 @@ import { useList, type Followed } from '../kube/lists';
 import { kinds } from '../kube/paths';
 import type { Migration, VM, VMI } from '../kube/types';
 import { Foreign, ListAlert, Loading, StatusLabel } from '../parts/basics';
+import { Boundary } from '../parts/boundary';
 import { lazily } from '../parts/lazily';
 import { LinkButton, PageTitle } from '../shell/frame';
 import { formatRoute, tabs, type Route, type Tab as TabName } from '../shell/route';
@@ -111,7 +112,9 @@ function Parts({ route, machine }: { route: MachineRoute; machine: Machine }): R
         ))}
       </Tabs>
       <div className="dd-tab" id={contentId}>
-        <Suspense fallback={<Loading />}><Shown machine={machine} /></Suspense>
+        <Boundary place={route.tab} heading="h2">
+          <Suspense fallback={<Loading />}><Shown machine={machine} /></Suspense>
+        </Boundary>
       </div>
     </>
   );

@@ -4,7 +4,7 @@ import { Content, Form, FormGroup, TextInput } from '@patternfly/react-core';
 import { post, remove } from '../kube/client';
 import { useList } from '../kube/lists';
 import { collection, kinds, single, type Kind } from '../kube/paths';
-import type { Restore, Snapshot } from '../kube/types';
+import type { Clone, Restore, Snapshot } from '../kube/types';
 import { useRights } from '../kube/userights';
 import { Act, Age, denied, Foreign, ListAlert } from '../parts/basics';
 import { Confirm } from '../parts/confirm';
@@ -12,6 +12,8 @@ import { PlainTable } from '../parts/tables';
 import { useNotify } from '../shell/notify';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
+import { CloneDialog, CloneTable } from './clones';
+import { isOf } from './cloning';
 import type { Machine } from './page';
 import { condition, isFinal } from './state';
 
@@ -98,7 +100,7 @@ function Delete({ machine, snapshot, close }: AskProps): ReactElement {
   );
 }
 
-function byAge<T extends Snapshot | Restore>(items: ReadonlyMap<string, T>, of: (item: T) => boolean): T[] {
+function byAge<T extends Snapshot | Restore | Clone>(items: ReadonlyMap<string, T>, of: (item: T) => boolean): T[] {
   return [...items.values()]
     .filter(of)
     .sort((a, b) => (b.metadata.creationTimestamp ?? '').localeCompare(a.metadata.creationTimestamp ?? ''));
@@ -112,11 +114,35 @@ function volumesOf(snapshot: Snapshot): string {
   ].join(', ');
 }
 
-type Asked = { what: 'take' } | { what: 'restore' | 'delete'; snapshot: Snapshot };
+type Asked = { what: 'take' } | { what: 'restore' | 'delete' | 'clone'; snapshot: Snapshot };
+
+interface ActionsProps {
+  snapshot: Snapshot;
+  right: (verb: string, kind: Kind) => string;
+  ask: (asked: Asked) => void;
+}
+
+function SnapshotActions({ snapshot, right, ask }: ActionsProps): ReactElement {
+  const name = shown(snapshot.metadata.name, 80);
+  const ready = snapshot.status?.readyToUse ? '' : s.notReady;
+  const reasons = {
+    restore: right('create', kinds.restore) || ready, clone: right('create', kinds.clone) || ready, delete: right('delete', kinds.snapshot),
+  };
+  return (
+    <span className="dd-tools">
+      {(['restore', 'clone', 'delete'] as const).map((what) => (
+        <Act key={what} small variant="link" label={`${s[what]} ${name}`} reason={reasons[what]} onClick={() => {
+          ask({ what, snapshot });
+        }}>{s[what]}</Act>
+      ))}
+    </span>
+  );
+}
 
 export function SnapshotsTab({ machine }: { machine: Machine }): ReactElement {
   const snapshots = useList<Snapshot>(kinds.snapshot, machine.namespace);
   const restores = useList<Restore>(kinds.restore, machine.namespace);
+  const clones = useList<Clone>(kinds.clone, machine.namespace);
   const may = useRights(machine.namespace);
   const [asked, setAsked] = useState<Asked>();
   const right = (verb: string, kind: Kind): string => denied(may, { verb, group: kind.group, resource: kind.resource });
@@ -125,7 +151,8 @@ export function SnapshotsTab({ machine }: { machine: Machine }): ReactElement {
   };
   const mine = byAge(snapshots.byKey, (x) => x.spec.source?.kind === 'VirtualMachine' && x.spec.source.name === machine.name);
   const backs = byAge(restores.byKey, (x) => x.spec.target?.name === machine.name);
-  const restoreReason = (x: Snapshot): string => right('create', kinds.restore) || (x.status?.readyToUse ? '' : s.notReady);
+  const names = new Set(mine.map((x) => x.metadata.name));
+  const copies = byAge(clones.byKey, (x) => isOf(x, machine.name, names));
   return (
     <div className="dd-stack">
       <div className="dd-tools">
@@ -143,14 +170,7 @@ export function SnapshotsTab({ machine }: { machine: Machine }): ReactElement {
             <Foreign key="n" text={x.metadata.name} />,
             <Foreign key="p" text={x.status?.readyToUse ? s.ready : [x.status?.phase ?? 'Pending', saysOf(x)].filter(Boolean).join(': ')} />,
             <Age key="a" of={x.status?.creationTime ?? x.metadata.creationTimestamp} />, <Foreign key="v" text={volumesOf(x)} />,
-            <span key="b" className="dd-tools">
-              <Act small variant="link" label={`${s.restore} ${shown(x.metadata.name, 80)}`} reason={restoreReason(x)} onClick={() => {
-                setAsked({ what: 'restore', snapshot: x });
-              }}>{s.restore}</Act>
-              <Act small variant="link" label={`${s.delete} ${shown(x.metadata.name, 80)}`} reason={right('delete', kinds.snapshot)} onClick={() => {
-                setAsked({ what: 'delete', snapshot: x });
-              }}>{s.delete}</Act>
-            </span>,
+            <SnapshotActions key="b" snapshot={x} right={right} ask={setAsked} />,
           ],
         }))}
       />
@@ -170,8 +190,12 @@ export function SnapshotsTab({ machine }: { machine: Machine }): ReactElement {
           />
         </section>
       )}
+      <CloneTable clones={copies} />
       {asked?.what === 'take' && <Take machine={machine} close={close} />}
       {asked?.what === 'restore' && <Back machine={machine} snapshot={asked.snapshot} close={close} />}
+      {asked?.what === 'clone' && (
+        <CloneDialog namespace={machine.namespace} source={{ kind: 'VirtualMachineSnapshot', name: asked.snapshot.metadata.name }} runs={false} close={close} />
+      )}
       {asked?.what === 'delete' && <Delete machine={machine} snapshot={asked.snapshot} close={close} />}
     </div>
   );

@@ -1,7 +1,7 @@
 // The list of machines.
 import { useCallback, useDeferredValue, useEffect, useMemo, useState, type ReactElement } from 'react';
 import {
-  Button, EmptyState, EmptyStateActions, EmptyStateBody, EmptyStateFooter, FormSelect, FormSelectOption, PageSection, SearchInput, Toolbar,
+  Button, Checkbox, EmptyState, EmptyStateActions, EmptyStateBody, EmptyStateFooter, FormSelect, FormSelectOption, PageSection, SearchInput, Toolbar,
   ToolbarContent, ToolbarGroup, ToolbarItem,
 } from '@patternfly/react-core';
 import { kinds } from '../kube/paths';
@@ -11,6 +11,7 @@ import type { VM, VMI } from '../kube/types';
 import { ListAlert, Loading } from '../parts/basics';
 import { Live } from '../parts/live';
 import { NamespaceChoice } from '../parts/namespaces';
+import { showPictures, usePictures } from '../pictures/choice';
 import { LinkButton, PageTitle } from '../shell/frame';
 import { formatRoute, type Route } from '../shell/route';
 import { goTo, replaceRoute } from '../shell/useroute';
@@ -31,9 +32,10 @@ interface FilterProps {
   route: MachinesRoute;
   rows: readonly Row[];
   count: string;
+  pictures: boolean;
 }
 
-function Filters({ route, rows, count }: FilterProps): ReactElement {
+function Filters({ route, rows, count, pictures }: FilterProps): ReactElement {
   const known = useMemo(() => statuses(rows), [rows]);
   if (route.status !== '' && !known.some(([s]) => s === route.status)) known.push([route.status, 0]);
   return (
@@ -65,6 +67,11 @@ function Filters({ route, rows, count }: FilterProps): ReactElement {
             </FormSelect>
           </ToolbarItem>
         </ToolbarGroup>
+        <ToolbarItem alignSelf="center">
+          <Checkbox id="pictures" label={t.pictures.show} isChecked={pictures} onChange={(_e, on) => {
+            showPictures(on);
+          }} />
+        </ToolbarItem>
         <ToolbarItem alignSelf="center"><span role="status">{count}</span></ToolbarItem>
       </ToolbarContent>
     </Toolbar>
@@ -129,6 +136,7 @@ export function MachinesPage({ route, namespace }: { route: MachinesRoute; names
     setOrder({ column, descending });
   }, []);
   const chosen = useMemo(() => rows.filter((r) => selected.has(r.key)), [rows, selected]);
+  const pictures = usePictures();
   const known = vms.complete || vmis.complete;
   return (
     <PageSection hasBodyWrapper={false}>
@@ -138,12 +146,12 @@ export function MachinesPage({ route, namespace }: { route: MachinesRoute; names
       </PageTitle>
       <ListAlert list={vms} of={t.machines.title} />
       {!vms.failure && <ListAlert list={vmis} of={t.machines.title} />}
-      <Filters route={route} rows={rows} count={known ? t.count.shownOf(shownRows.length, rows.length) : ''} />
+      <Filters route={route} rows={rows} count={known ? t.count.shownOf(shownRows.length, rows.length) : ''} pictures={pictures} />
       <BulkBar rows={chosen} clear={() => {
         setSelected(new Set());
       }} />
       {shownRows.length > 0 && (
-        <MachineTable rows={shownRows} selected={selected} select={select} selectAll={selectAll} sort={sort} {...order} />
+        <MachineTable rows={shownRows} selected={selected} select={select} selectAll={selectAll} sort={sort} pictures={pictures} {...order} />
       )}
       {shownRows.length === 0 && known && <Empty route={route} any={rows.length > 0} />}
       {!known && !vms.failure && <Loading />}

@@ -4,6 +4,7 @@ import { Table, Tbody, Td, Th, Thead, Tr } from '@patternfly/react-table';
 import { Checkbox } from '@patternfly/react-core';
 import { memoryText } from '../kube/quantity';
 import { Foreign, StatusLabel } from '../parts/basics';
+import { Picture } from '../pictures/picture';
 import { machineRoute } from '../shell/route';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
@@ -14,13 +15,23 @@ interface RowProps {
   row: Row;
   index: number;
   selected: boolean;
+  pictures: boolean;
   select: (key: string, on: boolean) => void;
 }
 
 const names = t.machines.columns;
 const checkCell = 'pf-v6-c-table__check';
 
-const MachineRow = memo(function MachineRow({ row, index, selected, select }: RowProps): ReactElement {
+function Addresses({ row }: { row: Row }): ReactElement {
+  const { addresses } = row;
+  return (
+    <span title={shown(addresses.join(', '))}>
+      <Foreign text={addresses[0]} most={45} />{addresses.length > 1 && ` +${String(addresses.length - 1)}`}
+    </span>
+  );
+}
+
+const MachineRow = memo(function MachineRow({ row, index, selected, pictures, select }: RowProps): ReactElement {
   const sentence = row.sentence === '' && row.restartRequired ? t.machines.restart : row.sentence;
   const size = row.instanceType === '' ? row.cpus : undefined;
   return (
@@ -32,6 +43,7 @@ const MachineRow = memo(function MachineRow({ row, index, selected, select }: Ro
           }}
         />
       </Td>
+      {pictures && <Td dataLabel={t.pictures.column} className="dd-col-picture"><Picture vmi={row.vmi} /></Td>}
       <Td dataLabel={names.name}>
         <div className="dd-lines">
           <a href={machineRoute(row.namespace, row.name)} title={shown(row.name)}><Foreign text={row.name} most={80} /></a>
@@ -44,12 +56,13 @@ const MachineRow = memo(function MachineRow({ row, index, selected, select }: Ro
           <small title={shown(sentence)}><Foreign text={sentence} most={200} /></small>
         </div>
       </Td>
-      <Td dataLabel={names.node}><div className="dd-line"><Foreign text={row.node} most={63} /></div></Td>
-      <Td dataLabel={names.address}>
-        <div className="dd-line" title={shown(row.addresses.join(', '))}>
-          <Foreign text={row.addresses[0]} most={45} />{row.addresses.length > 1 && ` +${String(row.addresses.length - 1)}`}
+      <Td dataLabel={names.node}>
+        <div className="dd-lines">
+          <span title={shown(row.node)}><Foreign text={row.node} most={63} /></span>
+          <small className="dd-address"><Addresses row={row} /></small>
         </div>
       </Td>
+      <Td dataLabel={names.address} className="dd-col-address"><div className="dd-line"><Addresses row={row} /></div></Td>
       <Td dataLabel={names.cpus}>
         <div className="dd-line">{size ?? row.cpus ?? <Foreign text={row.instanceType} most={40} />}</div>
       </Td>
@@ -63,6 +76,7 @@ interface Props {
   selected: ReadonlySet<string>;
   select: (key: string, on: boolean) => void;
   selectAll: (on: boolean) => void;
+  pictures: boolean;
   column: Column;
   descending: boolean;
   sort: (column: Column, descending: boolean) => void;
@@ -70,7 +84,7 @@ interface Props {
 
 const shownColumns: readonly Column[] = ['name', 'status', 'node', 'address', 'cpus', 'memory'];
 
-export function MachineTable({ rows, selected, select, selectAll, column, descending, sort }: Props): ReactElement {
+export function MachineTable({ rows, selected, select, selectAll, pictures, column, descending, sort }: Props): ReactElement {
   const body = useRef<HTMLTableSectionElement>(null);
   const view = useWindow(body, rows.length);
   const index = shownColumns.indexOf(column);
@@ -98,15 +112,16 @@ export function MachineTable({ rows, selected, select, selectAll, column, descen
               }}
             />
           </Th>
-          {shownColumns.map((c, at) => <Th key={c} sort={sorting(at)} className={`dd-col-${c}`}>{names[c]}</Th>)}
+          {pictures && <Th modifier="nowrap" className="dd-col-picture">{t.pictures.column}</Th>}
+          {shownColumns.map((c, at) => <Th key={c} sort={sorting(at)} modifier="nowrap" className={`dd-col-${c}`}>{names[c]}</Th>)}
         </Tr>
       </Thead>
       <Tbody ref={body}>
-        {view.before > 0 && <tr aria-hidden style={{ height: view.before }}><td colSpan={7} /></tr>}
+        {view.before > 0 && <tr aria-hidden style={{ height: view.before }}><td /></tr>}
         {rows.slice(view.first, view.end).map((row, i) => (
-          <MachineRow key={row.key} row={row} index={view.first + i} selected={selected.has(row.key)} select={select} />
+          <MachineRow key={row.key} row={row} index={view.first + i} selected={selected.has(row.key)} pictures={pictures} select={select} />
         ))}
-        {view.after > 0 && <tr aria-hidden style={{ height: view.after }}><td colSpan={7} /></tr>}
+        {view.after > 0 && <tr aria-hidden style={{ height: view.after }}><td /></tr>}
       </Tbody>
     </Table>
   );

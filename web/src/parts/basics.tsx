@@ -19,10 +19,13 @@ const labelStatus: Record<Tone, 'success' | 'info' | 'warning' | 'danger' | unde
   good: 'success', busy: 'info', idle: undefined, warning: 'warning', bad: 'danger',
 };
 
+export function ToneLabel({ tone, text }: { tone: Tone; text: string }): ReactElement {
+  const status = labelStatus[tone];
+  return status ? <Label isCompact status={status}>{shown(text, 60)}</Label> : <Label isCompact>{shown(text, 60)}</Label>;
+}
+
 export function StatusLabel({ status }: { status: string }): ReactElement {
-  const tone = labelStatus[toneOf(status)];
-  const text = status === '' ? t.noStatus : shown(t.status(status), 60);
-  return tone ? <Label isCompact status={tone}>{text}</Label> : <Label isCompact>{text}</Label>;
+  return <ToneLabel tone={toneOf(status)} text={status === '' ? t.noStatus : t.status(status)} />;
 }
 
 export function FailureAlert({ error, title, children }: { error: unknown; title?: string; children?: ReactNode }): ReactElement {

@@ -3,6 +3,7 @@ import { Suspense, useEffect, useState, type ReactElement } from 'react';
 import { EmptyState, EmptyStateBody, EmptyStateFooter, PageSection } from '@patternfly/react-core';
 import { MachinesPage } from '../machines/page';
 import { Foreign, Loading } from '../parts/basics';
+import { Boundary } from '../parts/boundary';
 import { lazily } from '../parts/lazily';
 import { shown } from '../text/shown';
 import { t } from '../text/en';
@@ -15,6 +16,8 @@ import { useRoute } from './useroute';
 
 const MachinePage = lazily(() => import('../machine/page').then((m) => ({ default: m.MachinePage })));
 const CreatePage = lazily(() => import('../create/page').then((m) => ({ default: m.CreatePage })));
+const VolumesPage = lazily(() => import('../volumes/page').then((m) => ({ default: m.VolumesPage })));
+const TypesPage = lazily(() => import('../cluster/types').then((m) => ({ default: m.TypesPage })));
 const NodesPage = lazily(() => import('../cluster/nodes').then((m) => ({ default: m.NodesPage })));
 const MigrationsPage = lazily(() => import('../cluster/migrations').then((m) => ({ default: m.MigrationsPage })));
 
@@ -34,6 +37,8 @@ function Content({ route, namespace }: { route: Route; namespace: string }): Rea
     case 'machines': return <MachinesPage route={route} namespace={namespace} />;
     case 'machine': return <MachinePage key={`${route.namespace}/${route.name}`} route={route} />;
     case 'create': return <CreatePage namespace={route.namespace === '' ? namespace : route.namespace} />;
+    case 'volumes': return <VolumesPage route={route} namespace={namespace} />;
+    case 'types': return <TypesPage route={route} />;
     case 'nodes': return <NodesPage />;
     case 'migrations': return <MigrationsPage route={route} />;
     case 'unknown': return <NotFound />;
@@ -45,10 +50,17 @@ function titleOf(route: Route): string {
     case 'machine': return `${shown(route.name, 80)} – ${t.tab(route.tab)}`;
     case 'machines': return t.machines.title;
     case 'create': return t.create.title;
+    case 'volumes': return t.volumes.title;
+    case 'types': return t.types.title;
     case 'nodes': return t.nodes.title;
     case 'migrations': return t.migrations.title;
     case 'unknown': return t.notFound.title;
   }
+}
+
+// What a fault belongs to: words in a filter are no other place.
+function placeOf(route: Route): string {
+  return route.page === 'machine' ? `${route.namespace}/${route.name}` : route.page;
 }
 
 function Pages({ namespace }: { namespace: string }): ReactElement {
@@ -60,9 +72,11 @@ function Pages({ namespace }: { namespace: string }): ReactElement {
   return (
     <Notices>
       <Frame page={route.page}>
-        <Suspense fallback={<PageSection hasBodyWrapper={false}><Loading /></PageSection>}>
-          <Content route={route} namespace={namespace} />
-        </Suspense>
+        <Boundary place={placeOf(route)} heading="h1">
+          <Suspense fallback={<PageSection hasBodyWrapper={false}><Loading /></PageSection>}>
+            <Content route={route} namespace={namespace} />
+          </Suspense>
+        </Boundary>
       </Frame>
     </Notices>
   );

@@ -54,6 +54,8 @@ function Header(): ReactElement {
 const entries: readonly { id: Route['page']; href: string; text: string }[] = [
   { id: 'machines', href: '#/machines', text: t.nav.machines },
   { id: 'create', href: '#/create', text: t.nav.create },
+  { id: 'volumes', href: '#/volumes', text: t.nav.volumes },
+  { id: 'types', href: '#/types', text: t.nav.types },
   { id: 'migrations', href: '#/migrations', text: t.nav.migrations },
   { id: 'nodes', href: '#/nodes', text: t.nav.nodes },
 ];

@@ -9,11 +9,13 @@ export type Route =
   | { page: 'machines'; namespace: string; words: string; status: string }
   | { page: 'machine'; namespace: string; name: string; tab: Tab }
   | { page: 'create'; namespace: string }
+  | { page: 'volumes'; namespace: string; words: string }
+  | { page: 'types'; namespace: string; words: string }
   | { page: 'nodes' }
   | { page: 'migrations'; namespace: string }
   | { page: 'unknown'; address: string };
 
-const pages = new Set(['machines', 'create', 'nodes', 'migrations']);
+const pages = new Set(['machines', 'create', 'volumes', 'types', 'nodes', 'migrations']);
 
 function decode(text: string): string | undefined {
   try {
@@ -42,6 +44,8 @@ export function parseRoute(hash: string): Route {
   if (page !== '' && (!pages.has(page) || elements.length > 0)) return { page: 'unknown', address };
   switch (page) {
     case 'create': return { page: 'create', namespace };
+    case 'volumes':
+    case 'types': return { page, namespace, words: of('find') };
     case 'nodes': return { page: 'nodes' };
     case 'migrations': return { page: 'migrations', namespace };
     default: return { page: 'machines', namespace, words: of('find'), status: of('status') };
@@ -62,6 +66,8 @@ export function formatRoute(route: Route): string {
       return `#/machines/${encodeURIComponent(route.namespace)}/${encodeURIComponent(route.name)}${tab}`;
     }
     case 'create': return `#/create${query({ namespace: route.namespace })}`;
+    case 'volumes':
+    case 'types': return `#/${route.page}${query({ namespace: route.namespace, find: route.words })}`;
     case 'nodes': return '#/nodes';
     case 'migrations': return `#/migrations${query({ namespace: route.namespace })}`;
     case 'unknown': return `#${route.address}`;

@@ -2,7 +2,9 @@
 import type { Obstacle, ActionName } from '../machine/actions';
 import type { Effect } from '../machine/pending';
 import type { Tab } from '../shell/route';
+import type { Fact } from '../cluster/typefacts';
 import type { Field } from '../create/form';
+import type { SourceKind } from '../volumes/state';
 
 const count = (n: number, one: string, many: string): string => `${String(n)} ${n === 1 ? one : many}`;
 
@@ -33,19 +35,41 @@ const obstacles: Record<Obstacle, string> = {
 const actions: Record<ActionName, string> = {
   start: 'Start', stop: 'Stop', restart: 'Restart', pause: 'Pause', unpause: 'Continue', migrate: 'Migrate',
   cancelMigration: 'Cancel the migration', takeMaintenance: 'Begin maintenance', releaseMaintenance: 'End maintenance',
-  delete: 'Delete',
+  clone: 'Clone', delete: 'Delete',
 };
 
 const asked: Record<ActionName, string> = {
   start: 'Start was requested', stop: 'Stop was requested', restart: 'Restart was requested', pause: 'Paused',
   unpause: 'Continued', migrate: 'A migration was requested', cancelMigration: 'The migration’s end was requested',
   takeMaintenance: 'Maintenance was requested', releaseMaintenance: 'The end of maintenance was requested',
-  delete: 'Deletion was requested',
+  clone: 'A clone was requested', delete: 'Deletion was requested',
 };
 
 const tabNames: Record<Tab, string> = {
-  overview: 'Overview', console: 'Serial console', screen: 'Screen', disks: 'Disks and NICs', snapshots: 'Snapshots',
+  overview: 'Overview', console: 'Serial console', screen: 'Screen', disks: 'Disks and NICs', snapshots: 'Snapshots and clones',
   events: 'Events', yaml: 'YAML',
+};
+
+const clonePhases: Record<string, string> = {
+  '': 'Not begun', SnapshotInProgress: 'Taking a snapshot', RestoreInProgress: 'Copying the disks', CreatingTargetVM: 'Making the machine',
+  Succeeded: 'Complete', Failed: 'Failed',
+};
+
+const volumePhases: Record<string, string> = {
+  '': 'Not begun', Pending: 'Not begun', WaitForFirstConsumer: 'Waits for its first user', PVCBound: 'Has its claim', ImportScheduled: 'Import begins',
+  ImportInProgress: 'Importing', UploadScheduled: 'Upload begins', UploadReady: 'Waits for an upload', CloneScheduled: 'Copy begins',
+  CloneInProgress: 'Copying', CSICloneInProgress: 'Copied by the storage', SnapshotForSmartCloneInProgress: 'Copied by the storage',
+  CloneFromSnapshotSourceInProgress: 'Copying a snapshot', Succeeded: 'Complete', Failed: 'Failed', Paused: 'Paused',
+};
+
+const sourceNames: Record<SourceKind | 'dataSource', string> = {
+  http: 'Address', registry: 'Container image', upload: 'Upload', blank: 'Empty', pvc: 'Claim', snapshot: 'Snapshot', ref: 'DataSource',
+  dataSource: 'DataSource', other: 'Another source',
+};
+
+const factNames = {
+  dedicated: 'CPUs of its own', efi: 'UEFI', secureBoot: 'UEFI with Secure Boot', tpm: 'TPM', hugepages: 'huge pages of', overcommit: 'memory overcommitted by percent:',
+  device: 'device', topology: 'CPUs as', diskBus: 'disks by', nicModel: 'NICs by', maxMemory: 'memory up to',
 };
 
 const effects: Record<Effect, string> = { live: 'While it runs', migration: 'By a migration', restart: 'By a restart' };
@@ -71,7 +95,7 @@ export const en = {
   details: 'Details',
   loading: 'Loading',
   theme: { label: 'Colours', light: 'Light', dark: 'Dark', system: 'As the system' },
-  nav: { machines: 'Machines', create: 'New machine', nodes: 'Nodes', migrations: 'Migrations' },
+  nav: { machines: 'Machines', create: 'New machine', volumes: 'Images and volumes', types: 'Instance types', nodes: 'Nodes', migrations: 'Migrations' },
   count: {
     machines: (n: number): string => count(n, 'machine', 'machines'),
     selected: (n: number): string => `${String(n)} selected`,
@@ -109,6 +133,12 @@ export const en = {
       if (code === 429) return 'The server is busy. Try again in a few seconds.';
       return code >= 500 ? 'Try again; if that does not help, look at the logs of the component that is named.' : '';
     },
+  },
+  fault: {
+    title: 'This part of the page has failed',
+    again: 'Try again',
+    reload: 'Load the page again',
+    advice: 'The other parts go on, and what you typed in the form of a new machine is kept. Try again; if that does not help, load the page again, and report the sentence above to Drydock’s maintainers.',
   },
   rights: {
     checking: 'The server has not yet said whether you may do this.',
@@ -157,6 +187,13 @@ export const en = {
     noneFits: 'No selected machine is in a state in which this is possible.',
     noneSelected: 'Select machines first.',
     tableLabel: 'Machines',
+  },
+  pictures: {
+    column: 'Screen',
+    title: 'Screen',
+    show: 'Pictures of screens',
+    of: (name: string): string => `Picture of the screen of ${name}`,
+    notYet: (name: string): string => `No picture of the screen of ${name} yet`,
   },
   machine: {
     missingTitle: 'There is no such machine',
@@ -243,7 +280,7 @@ export const en = {
   },
   snapshots: {
     title: 'Snapshots', take: 'Take a snapshot', takeTitle: 'Take a snapshot', name: 'Name', phase: 'State', created: 'Taken', volumes: 'Volumes',
-    actions: 'Actions', restore: 'Restore', delete: 'Delete', empty: 'There are no snapshots of this machine.',
+    actions: 'Actions', restore: 'Restore', clone: 'Clone', delete: 'Delete', empty: 'There are no snapshots of this machine.',
     restoreTitle: (name: string): string => `Restore from ${name}?`,
     restoreText: 'The machine gets the snapshot’s settings and disks. What was written to its disks since is lost to the machine; the old claims stay.',
     restoreRuns: 'The machine runs: the restore stops it first, and it stays stopped.',
@@ -252,6 +289,14 @@ export const en = {
     taken: (name: string): string => `Snapshot requested: ${name}`, restored: (name: string): string => `Restore requested: ${name}`,
     deleted: (name: string): string => `Deletion requested: ${name}`, excluded: (names: string): string => `not included: ${names}`,
     noVM: 'Only VirtualMachines can be snapshotted; this is an instance without one.',
+  },
+  clones: {
+    heading: 'Clones', clone: 'Clone', title: (name: string): string => `Clone ${name}`, name: 'Name of the new machine',
+    textMachine: 'A new, stopped machine gets a copy of this one’s settings and disks, and an identity of its own: other MAC addresses, another firmware UUID.',
+    textSnapshot: 'A new, stopped machine gets a copy of the snapshot’s settings and disks, and an identity of its own: other MAC addresses, another firmware UUID.',
+    textRuns: 'The machine runs: the copy has its disks as they are at one moment, as after a power failure.',
+    machine: 'Machine', from: 'From', state: 'State', says: 'Says', made: 'Requested',
+    phase: (phase: string): string => clonePhases[phase] ?? phase,
   },
   events: { title: 'Events', when: 'When', type: 'Type', reason: 'Reason', message: 'Message', count: 'Times', object: 'Object', empty: 'There are no events. The cluster keeps them for about an hour.' },
   yaml: {
@@ -281,6 +326,35 @@ export const en = {
       noName: 'Give the machine a name.', noNamespace: 'Choose a namespace.', noNumber: 'This must be a whole number.',
       noAmount: 'This must be an amount, such as 512Mi or 2Gi.',
     },
+  },
+  imports: {
+    title: 'Import an image', begin: 'Import', begun: (name: string): string => `The import was requested: ${name}`,
+    text: 'A new DataVolume gets the image. Its progress is in the list of DataVolumes.',
+    field: { name: 'Name', namespace: 'Namespace', url: 'Address of the image', size: 'Size of the disk', storageClass: 'Storage class' },
+    help: { name: '', url: 'http, https or docker://', size: 'For example 10Gi; at least as large as the disk in the image' },
+  },
+  volumes: {
+    title: 'Images and volumes', find: 'Find volumes by name, namespace, state or source', noMatch: 'None has these words.',
+    volumes: 'DataVolumes', sources: 'DataSources', claims: 'Claims', noVolumes: 'There are no DataVolumes here.', noSources: 'There are no DataSources here.',
+    noClaims: 'There are no claims here.', name: 'Name', state: 'State', says: 'Says', from: 'From', size: 'Size', made: 'Created', actions: 'Actions',
+    refersTo: 'Stands for', class: 'Storage class', modeHead: 'Form', owner: 'Belongs to', ready: 'Ready', notReady: 'Not ready',
+    phase: (phase: string): string => volumePhases[phase] ?? phase,
+    claimPhase: (phase: string): string => ({ Bound: 'Bound', Pending: 'Not bound', Lost: 'Its volume is lost' })[phase] ?? phase,
+    mode: (mode: string): string => (mode === 'Block' ? 'Block' : 'File system'),
+    source: (kind: SourceKind | 'dataSource'): string => sourceNames[kind],
+    progressOf: (name: string): string => `Progress of ${name}`,
+    upload: (namespace: string, name: string): string => `Send the image: virtctl image-upload dv ${name} -n ${namespace} --no-create --image-path=FILE`,
+    more: (n: number): string => `${count(n, 'further one is', 'further ones are')} not shown. Choose a namespace, or find them by words.`,
+    delete: 'Delete', deleted: (name: string): string => `Deletion was requested: ${name}`, deleteTitle: (name: string): string => `Delete ${name}?`,
+    deleteText: 'The DataVolume’s claim is deleted with it, and the disk on it is lost. A machine that uses it keeps it until it stops.',
+  },
+  types: {
+    title: 'Instance types', types: 'Instance types', preferences: 'Preferences', find: 'Find types and preferences by name',
+    intro: 'A machine gets its CPUs and memory from an instance type, and what suits its operating system from a preference. Choose them in the form of a new machine.',
+    name: 'Name', scope: 'Where', cpus: 'CPUs', memory: 'Memory', more: 'Also', sets: 'Sets', needs: 'Needs', cluster: 'Cluster',
+    noTypes: 'There are no instance types here.', noPreferences: 'There are no preferences here.',
+    fact: (fact: Fact): string => ('of' in fact ? `${factNames[fact.kind]} ${fact.of}` : factNames[fact.kind]),
+    requirements: (cpus: number | undefined, memory: string): string => [cpus ? count(cpus, 'CPU', 'CPUs') : '', memory].filter((x) => x !== '').join(', '),
   },
   nodes: {
     title: 'Nodes', name: 'Name', state: 'State', ready: 'Ready', notReady: 'Not ready', cordoned: 'Takes no new pods', machines: 'Machines', cpu: 'CPU', memory: 'Memory',
