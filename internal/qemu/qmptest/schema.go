@@ -25,9 +25,11 @@ type schema struct {
 		Type     string   `json:"type"`
 		Features []string `json:"features"`
 	} `json:"members"`
-	Variants []struct {
-		Type string `json:"type"`
-	} `json:"variants"`
+	Variants []variant `json:"variants"`
+}
+
+type variant struct {
+	Type string `json:"type"`
 }
 
 const deprecation = "deprecated"

@@ -68,11 +68,12 @@ func (c Copies) Mirror(ctx context.Context, m Mirroring) error {
 	})
 }
 
-// The job remains after its end, for the next virt-handler. QEMU counts unsent zeros against the bandwidth unless the
-// nodes of the copy may discard (decision 303).
+// The job remains after its end, for the next virt-handler. QEMU counts holes against the bandwidth unless the nodes of the
+// copy may discard, and sends zeros that were written unless it looks for them (decision 303).
 func (c Copies) startMirror(ctx context.Context, m *Mirroring, d *machine.Mirror) error {
 	if err := c.guest.Execute(ctx, "blockdev-add", map[string]any{
-		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket}, "discard": "unmap",
+		"driver": "nbd", "node-name": d.Copy, "export": d.Export(), "server": map[string]any{"type": "unix", "path": m.Socket},
+		"discard": "unmap", "detect-zeroes": "unmap",
 	}); err != nil {
 		return err
 	}

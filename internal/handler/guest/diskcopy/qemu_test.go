@@ -3,10 +3,13 @@ package diskcopy_test
 import (
 	"bytes"
 	"crypto/rand"
+	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -106,6 +109,81 @@ func TestZerosDoNotUseUpTheBandwidth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWrittenZerosAreNotSent with a real QEMU: a preallocated file of zeros has no holes, and is copied as one.
+func TestWrittenZerosAreNotSent(t *testing.T) {
+	const size = 64 << 20
+	for name, slice := range map[string]string{"a disk in the pod": "", "a disk that changes its claim": "ms-root"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			content := make([]byte, size)
+			_, _ = rand.Read(content[:1<<20])
+			here, there := filepath.Join(dir, "here"), filepath.Join(dir, "there")
+			writeSparse(t, here, size, 0, content)
+			if has := allocated(t, here); has < size {
+				t.Skipf("the file system makes holes of zeros: %d bytes of %d are allocated", has, size)
+			}
+			writeSparse(t, there, size, 0, bytes.Repeat([]byte{1}, size))
+			from, to := bootWithDisk(t, here), bootWithDisk(t, there, "-incoming", "defer")
+			disk := machine.Mirror{Volume: "root", Node: "n-root", Copy: "m-root", Whole: true, Slice: slice}
+			sockets := forSockets(t)
+			if err := to.Export(t.Context(), filepath.Join(sockets, "d.sock"), []machine.Mirror{disk}); err != nil {
+				t.Fatal(err)
+			}
+			sent := countSent(t, filepath.Join(sockets, "counted.sock"), filepath.Join(sockets, "d.sock"))
+			if err := from.Mirror(t.Context(), diskcopy.Mirroring{Migration: "m", Socket: filepath.Join(sockets, "counted.sock"), Disks: []machine.Mirror{disk}}); err != nil {
+				t.Fatal(err)
+			}
+			from.Await("a copy that is ready", func(f guest.Facts) bool { return len(f.Jobs) == 1 && f.Jobs[0].Status == "ready" })
+			if got := readAt(t, there, 0, size); !bytes.Equal(got, content) {
+				t.Error("the copy differs")
+			}
+			if n := sent.Load(); n < 1<<20 || n > 4<<20 {
+				t.Errorf("%d bytes were sent for a mebibyte and zeros", n)
+			}
+			if has := allocated(t, there); has > 16<<20 {
+				t.Errorf("the copy of a mebibyte and zeros occupies %d bytes", has)
+			}
+		})
+	}
+}
+
+// countSent forwards one connection to a socket, and counts the bytes to the server.
+func countSent(t *testing.T, socket, server string) *atomic.Int64 {
+	t.Helper()
+	listener, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := net.Dial("unix", server)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sent atomic.Int64
+	var forwarding sync.WaitGroup
+	forwarding.Go(func() {
+		client, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer client.Close()
+		forwarding.Go(func() { _, _ = io.Copy(io.MultiWriter(to, counter{&sent}), client) })
+		_, _ = io.Copy(client, to) // until the test ends
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		_ = to.Close()
+		forwarding.Wait()
+	})
+	return &sent
+}
+
+type counter struct{ n *atomic.Int64 }
+
+func (c counter) Write(p []byte) (int, error) {
+	c.n.Add(int64(len(p)))
+	return len(p), nil
 }
 
 func writeSparse(t *testing.T, path string, size, at int64, content []byte) {

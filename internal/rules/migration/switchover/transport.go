@@ -5,7 +5,7 @@ package switchover
 type Transport struct {
 	// Channels is the number of multifd connections; 0 sends memory on the main connection.
 	Channels int
-	// PostCopy means that the guest may move before its memory. QEMU 7.2 has no channels then, and does not report it.
+	// PostCopy means that the guest may move before its memory. QEMU 10.0 refuses channels then, and 7.2 does not use them.
 	PostCopy bool
 }
 
