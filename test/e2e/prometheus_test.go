@@ -15,7 +15,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -60,9 +59,9 @@ func TestPrometheusSeesTheCluster(t *testing.T) {
 	)
 }
 
-func (w *watched) podsAreScraped(t *testing.T) {
+func (s *monitoringStack) podsAreScraped(t *testing.T) {
 	eventually(t, "Prometheus to scrape all pods", func(ctx context.Context) error {
-		targets, err := w.targets(ctx)
+		targets, err := s.targets(ctx)
 		if err != nil {
 			return err
 		}
@@ -88,14 +87,14 @@ func (w *watched) podsAreScraped(t *testing.T) {
 	})
 }
 
-func (w *watched) rulesAreEvaluated(t *testing.T) {
+func (s *monitoringStack) rulesAreEvaluated(t *testing.T) {
 	eventually(t, "the evaluation of all rules", func(ctx context.Context) error {
 		var data struct {
 			Groups []struct {
 				Rules []struct{ Name, Health, LastError string }
 			}
 		}
-		if err := w.ask(ctx, "rules", nil, &data); err != nil {
+		if err := s.ask(ctx, "rules", nil, &data); err != nil {
 			return err
 		}
 		rules := 0
@@ -312,14 +311,7 @@ func (w *watched) nodeIsSilent(t *testing.T) {
 }
 
 func (w *watched) alertsEnd(t *testing.T) {
-	for _, one := range w.alerts.list() {
-		w.alerts.await(t, "resolved", one.Labels)
-	}
-	names := map[string]bool{}
-	for _, one := range w.alerts.list() {
-		names[one.Labels["alertname"]] = true
-	}
-	t.Logf("figure alerts: %d notifications of %v in %v", len(w.alerts.list()), names, time.Since(w.began).Round(time.Second))
+	w.allEnd(t)
 	// The console of before has ended with virt-handler.
 	if login(t, w.ns, "busy").bootID() != w.bootID {
 		t.Error("the guest was started again")

@@ -1,0 +1,179 @@
+//go:build e2e
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	v1 "kubevirt.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"drydock.dev/drydock/bench/proc"
+)
+
+// faulty makes faults and waits for their alerts.
+type faulty struct {
+	*monitoringStack
+	ns string
+}
+
+// TestFaultsFireTheirAlerts makes faults of guests, nodes and components, for which the shipped rules must fire, and cures them.
+// TestPrometheusSeesTheCluster has those of disks, virt-handler and silent nodes. It runs alone: it cordons all nodes, and kills components.
+func TestFaultsFireTheirAlerts(t *testing.T) {
+	onlyInTestAll(t)
+	// These need not wait as long as in the shipped rules. Their expressions are the shipped ones.
+	f := &faulty{monitoringStack: startMonitoring(t, []string{
+		"GuestFilesystemAlmostOutOfSpace", "KubeVirtNoAvailableNodesToRunVMs", "KubeVirtVMGuestMemoryAvailableLow", "KubeVirtVMGuestMemoryPressure",
+		"LowKVMNodesCount", "LowReadyVirtAPICount", "LowReadyVirtControllersCount", "LowVirtAPICount", "LowVirtControllersCount",
+		"OutdatedVirtualMachineInstanceWorkloads", "VMCannotBeEvicted", "VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
+	}), ns: newNamespace(t)}
+	inTurn(t,
+		chapter{"every pod is scraped, with a token", f.podsAreScraped},
+		chapter{"somebody uses a deprecated version", f.deprecatedIsUsed},
+		chapter{"VMs don't get on", f.machinesAreStuck},
+		chapter{"a guest has no room left", f.guestIsFull},
+		chapter{"no node takes guests", f.nodesTakeNoGuests},
+		chapter{"guests stay in old pods", f.guestsAreOutdated},
+		chapter{"one pod of two is dead", f.onePodIsDead},
+		chapter{"every alert has ended", f.allEnd},
+	)
+}
+
+func (f *faulty) deprecatedIsUsed(t *testing.T) {
+	eventuallyWithin(t, 2*patience, "the alert about a deprecated version", func(ctx context.Context) error {
+		// Nothing has this name; the alert is about requests.
+		out, err := kubectl(ctx, "get", "--raw", "/apis/clone.kubevirt.io/v1alpha1/namespaces/"+f.ns+"/virtualmachineclones/nothing")
+		if err == nil || !strings.Contains(out, "not found") {
+			return fmt.Errorf("asking for nothing is answered %q", out)
+		}
+		for _, one := range f.alerts.list() {
+			if one.Labels["alertname"] == "KubeVirtDeprecatedAPIRequested" && one.Labels["version"] == "v1alpha1" {
+				return nil
+			}
+		}
+		return fmt.Errorf("Alertmanager has sent %v", f.alerts.list())
+	})
+}
+
+// machinesAreStuck has a guest that can't migrate, a VM without a node, and one whose guest does not end.
+func (f *faulty) machinesAreStuck(t *testing.T) {
+	create(t, evictable(newVM(onPodBridge(newVMI(f.ns, "immovable")), v1.RunStrategyAlways)))
+	nowhere := newVMI(f.ns, "nowhere")
+	nowhere.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "nowhere"}
+	create(t, newVM(nowhere, v1.RunStrategyAlways))
+	slow := newVMI(f.ns, "hangs")
+	slow.Spec.TerminationGracePeriodSeconds = new(int64(3600))
+	bootVM(t, newVM(slow, v1.RunStrategyAlways))
+	thaw := freeze(t, qemuOf(t, awaitRunning(t, f.ns, "hangs")))
+	do(t, f.ns, "stop", "hangs")
+
+	f.fires(t, "VMCannotBeEvicted", "namespace", f.ns, "name", "immovable")
+	f.fires(t, "VirtualMachineStuckInUnhealthyState", "namespace", f.ns, "name", "nowhere")
+	f.fires(t, "VirtualMachineStuckOnNode", "namespace", f.ns, "name", "hangs")
+	thaw()
+	for _, name := range []string{"immovable", "nowhere", "hangs"} {
+		removeVM(t, f.ns, name)
+	}
+}
+
+func qemuOf(t *testing.T, vmi *v1.VirtualMachineInstance) int {
+	t.Helper()
+	all, err := proc.OfPod(string(launcherPod(t, vmi).UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range all {
+		if strings.HasPrefix(p.Name(), "qemu-system-") {
+			return p.PID
+		}
+	}
+	t.Fatalf("of the processes %v of %s none is QEMU", all, vmi.Name)
+	return 0
+}
+
+// guestIsFull fills a guest's file system and its memory. The guest goes on in the next chapters.
+func (f *faulty) guestIsFull(t *testing.T) {
+	vmi := newVMI(f.ns, "full")
+	vmi.Spec.Domain.Memory.Guest = new(resource.MustParse("256Mi"))
+	addDisk(vmi, v1.Disk{Name: "data", Serial: "DATA", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+		v1.VolumeSource{EmptyDisk: &v1.EmptyDiskSource{Capacity: resource.MustParse("64Mi")}})
+	g := bootVM(t, newVM(vmi, v1.RunStrategyAlways))
+	disk := g.device("DATA")
+	g.run("mkfs.ext4 -q -F -m 0 -b 1024 " + disk + " && mkdir -p /mnt/data && mount -t ext4 " + disk + " /mnt/data && cp $(readlink -f $(which busybox)) /mnt/data/busybox")
+	g.run("dd if=/dev/zero of=/mnt/data/most bs=1k conv=fsync count=$(df -kP /mnt/data | awk 'NR==2 {print int($2*0.9)-$3}') 2>/dev/null")
+	f.fires(t, "GuestFilesystemAlmostOutOfSpace", "namespace", f.ns, "name", "full", "severity", "warning")
+	g.run("dd if=/dev/zero of=/mnt/data/rest bs=1k conv=fsync 2>/dev/null; sync")
+	f.fires(t, "GuestFilesystemAlmostOutOfSpace", "namespace", f.ns, "name", "full", "severity", "critical")
+	g.run("rm /mnt/data/most /mnt/data/rest && sync")
+
+	available := "$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)"
+	g.run("mkdir -p /mnt/memory && mount -t tmpfs -o size=100% tmpfs /mnt/memory && dd if=/dev/zero of=/mnt/memory/most bs=1k count=$((" + available + "-20000)) 2>/dev/null")
+	g.run("while [ " + available + " -gt 5000 ]; do dd if=/dev/zero bs=64k count=4 2>/dev/null >>/mnt/memory/rest; done")
+	f.fires(t, "KubeVirtVMGuestMemoryAvailableLow", "namespace", f.ns, "name", "full")
+	// A program's pages that the kernel has dropped are read from the disk again and again.
+	g.run("(until [ -e /run/enough ]; do echo 3 >/proc/sys/vm/drop_caches; /mnt/data/busybox true; done) >/dev/null 2>&1 &")
+	f.fires(t, "KubeVirtVMGuestMemoryPressure", "namespace", f.ns, "name", "full")
+	g.run("umount /mnt/memory && touch /run/enough")
+}
+
+func (f *faulty) nodesTakeNoGuests(t *testing.T) {
+	uncordon := []func(){cordon(t, node1), cordon(t, node2)}
+	f.fires(t, "KubeVirtNoAvailableNodesToRunVMs")
+	for _, back := range uncordon {
+		back()
+	}
+	kvm, err := f.query(t.Context(), `max(drydock_nodes_with_kvm) >= 2`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(kvm) > 0 {
+		t.Log("LowKVMNodesCount can't fire here: all nodes have KVM")
+		return
+	}
+	configure(t, `{"spec":{"configuration":{"developerConfiguration":{"useEmulation":false}}}}`, `{"spec":{"configuration":{"developerConfiguration":{"useEmulation":true}}}}`)
+	f.fires(t, "LowKVMNodesCount")
+}
+
+func (f *faulty) guestsAreOutdated(t *testing.T) {
+	awaitRunning(t, f.ns, "full")
+	loadAs(t, filepath.Join("..", "..", "build", "images", "virt-launcher.tar"), launcherImage, newerLauncher)
+	configure(t, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":[]}}}`, `{"spec":{"workloadUpdateStrategy":{"workloadUpdateMethods":["LiveMigrate"]}}}`)
+	launchWith(t, newerLauncher)
+	f.fires(t, "OutdatedVirtualMachineInstanceWorkloads")
+}
+
+func componentPods(t *testing.T, name string) []corev1.Pod {
+	t.Helper()
+	var pods corev1.PodList
+	if err := cluster.client.List(t.Context(), &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: name}); err != nil || len(pods.Items) == 0 {
+		t.Fatalf("%d pods of %s (%v)", len(pods.Items), name, err)
+	}
+	return pods.Items
+}
+
+// replaced ends a pod whose containers wait long for their next start.
+func replaced(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	deleteObject(t, pod)
+	awaitGone(t, pod)
+}
+
+func (f *faulty) onePodIsDead(t *testing.T) {
+	for _, c := range []struct{ name, lowReady, few string }{
+		{"virt-api", "LowReadyVirtAPICount", "LowVirtAPICount"},
+		{"virt-controller", "LowReadyVirtControllersCount", "LowVirtControllersCount"},
+	} {
+		pod := &componentPods(t, c.name)[0]
+		revive := keepDead(t, string(pod.UID))
+		f.fires(t, c.lowReady, "pod", pod.Name)
+		f.fires(t, c.few)
+		revive()
+		replaced(t, pod)
+	}
+}
