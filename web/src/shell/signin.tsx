@@ -1,5 +1,5 @@
 // Signing in with a token, where the console runs in a cluster, and signing out.
-import { useState, type FormEvent, type ReactElement } from 'react';
+import { useState, type SyntheticEvent, type ReactElement } from 'react';
 import { Alert, Button, Content, Form, FormGroup, PageSection, TextInput, Title } from '@patternfly/react-core';
 import { asFailure } from '../kube/failure';
 import { Foreign } from '../parts/basics';
@@ -10,7 +10,7 @@ export function SignIn({ done }: { done: () => void }): ReactElement {
   const [token, setToken] = useState('');
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState('');
-  const submit = (event: FormEvent): void => {
+  const submit = (event: SyntheticEvent): void => {
     event.preventDefault();
     setBusy(true);
     signIn(token).then(done, (error: unknown) => {
