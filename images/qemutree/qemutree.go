@@ -104,7 +104,7 @@ func gather(tree debian.Tree, patterns []string) (*rootfs.FS, error) {
 	for _, file := range files {
 		folder, name := path.Split(file)
 		folder = path.Clean(folder)
-		if folder != "/usr/bin" && folder != "/usr/sbin" {
+		if folder != "/usr/bin" && folder != "/usr/sbin" && folder != "/usr/libexec" {
 			continue
 		}
 		root.File("/bin/"+name, 0o755, fmt.Appendf(nil, command, folder, name, search, first[name]))

@@ -92,7 +92,7 @@ func everyProgramRuns(t *testing.T, tree string) {
 			t.Errorf("%s: %v; it says %s", program.Name(), err, out)
 		}
 	}
-	if want := "qemu-ga qemu-img qemu-io qemu-system-x86_64 swtpm"; strings.Join(names, " ") != want {
+	if want := "qemu-ga qemu-img qemu-io qemu-system-x86_64 swtpm virtiofsd"; strings.Join(names, " ") != want {
 		t.Errorf("the programs are %s, want %s", names, want)
 	}
 }

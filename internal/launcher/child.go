@@ -10,7 +10,7 @@ import (
 	"drydock.dev/drydock/internal/launcher/stderrtail"
 )
 
-// child is QEMU or swtpm. It dies with the launcher.
+// child is QEMU or a companion. It dies with the launcher.
 type child struct {
 	pid     int
 	ended   <-chan syscall.WaitStatus

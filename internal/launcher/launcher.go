@@ -28,6 +28,7 @@ type Config struct {
 	Dir            string
 	QEMU           string
 	TPM            string
+	Share          string // virtiofsd
 	TerminationLog string // the file with the termination message for the kubelet
 	Log            io.Writer
 	ConsoleLog     string // the folder of the FIFO for the serial console, or ""
@@ -41,6 +42,7 @@ func DefaultConfig() Config {
 		Dir:            layout.PrivateDir,
 		QEMU:           layout.QEMUBinary,
 		TPM:            layout.TPMBinary,
+		Share:          layout.ShareBinary,
 		TerminationLog: layout.TerminationLog,
 		Log:            os.Stderr,
 	}
@@ -96,15 +98,7 @@ func Run(ctx context.Context, config Config) (int, error) {
 	defer probes.Close()
 	l.spawn(func() { l.serveProbes(probes) })
 	exit := l.drive(ctx, signals)
-	if l.tpm != nil {
-		// swtpm's state must be complete before the guest's end is reported. A QEMU that never answered may not be
-		// connected to swtpm, which does not notice its end then.
-		patience := tpmEndsWithin
-		if !l.guest.started {
-			patience = 0
-		}
-		l.tpm.end(patience)
-	}
+	l.endCompanions()
 	// The kubelet gets the end, too: virt-handler may not run.
 	l.logf("QEMU has ended: %s %s", exit.Reason, exit.Message)
 	l.state.Phase, l.state.Exit, l.state.ExitedAt = launch.PhaseExited, &exit, time.Now()
@@ -129,14 +123,15 @@ type launcher struct {
 	events   chan func()
 	ended    chan struct{}
 
-	state    launch.State
-	guest    guest
-	qemu     *process
-	tpm      *tpm
-	metrics  *metrics
-	console  *console
-	grace    time.Duration
-	starting []func(error) // replies to Start until QEMU's monitor answers
+	state launch.State
+	guest guest
+	qemu  *process
+	// companions are started before QEMU: swtpm, and virtiofsd for each share.
+	companions []*companion
+	metrics    *metrics
+	console    *console
+	grace      time.Duration
+	starting   []func(error) // replies to Start until QEMU's monitor answers
 	// deadline fires at end, the end of the grace period of a QEMU that was asked to end.
 	deadline <-chan time.Time
 	end      time.Time
@@ -245,8 +240,8 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 			ended: func(status exitStatus) {
 				l.post(func() {
 					exit := l.guest.exit(status)
-					if l.tpm != nil {
-						l.tpm.explain(&exit)
+					for _, c := range l.companions {
+						c.explain(&exit)
 					}
 					l.answerStart(fmt.Errorf("starting QEMU: %s", exit.Message))
 					l.exit = &exit
@@ -256,14 +251,17 @@ func (l *launcher) start(request *launch.Start, answer func(error)) {
 	})
 }
 
-// swtpm and the metrics disk must exist before QEMU.
+// The companions and the metrics disk must exist before QEMU.
 func (l *launcher) startProcesses(request *launch.Start) (*process, error) {
 	if request.TPM != nil {
-		var err error
-		if l.tpm, err = startTPM(l.config, request.TPM, l.children); err != nil {
+		if err := l.accompany(startTPM(l.config, request.TPM, l.children)); err != nil {
 			return nil, err
 		}
-		l.spawn(func() { l.watchTPM(l.tpm) })
+	}
+	for _, share := range request.Shares {
+		if err := l.accompany(startShare(l.config, share, l.children)); err != nil {
+			return nil, err
+		}
 	}
 	if request.DownwardMetrics != nil {
 		var err error

@@ -46,6 +46,7 @@ func serveMain(ctx context.Context, args []string) (int, error) {
 	flags.StringVar(&config.Dir, "dir", config.Dir, "folder of the launcher's socket")
 	flags.StringVar(&config.QEMU, "qemu", config.QEMU, "QEMU's program")
 	flags.StringVar(&config.TPM, "tpm", config.TPM, "the program that emulates a TPM")
+	flags.StringVar(&config.Share, "share", config.Share, "the program that shares a folder with the guest")
 	flags.StringVar(&config.ConsoleLog, "console-log", "", "folder of the FIFO for the guest's serial console; empty if it is not logged")
 	flags.Var(&config.LogFormat, logline.Flag, logline.Usage)
 	flags.Var(&config.VMI, logline.VMI, "the guest's VMI, for the log: NAMESPACE/NAME/UID")

@@ -94,7 +94,7 @@ func launchProcess(t *testing.T, program string, more ...string) *running {
 		t.Fatal(err)
 	}
 	r := &running{t: t, dir: dir, log: &lockedBuffer{}, ended: make(chan struct{})}
-	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-tpm", shipped.Program(t, "swtpm"), "-termination-log", termination)
+	r.cmd = exec.Command(program, "-dir", dir, "-qemu", qemuBinary(t), "-tpm", shipped.Program(t, "swtpm"), "-share", shipped.Program(t, "virtiofsd"), "-termination-log", termination)
 	r.cmd.Args = append(r.cmd.Args, more...)
 	r.cmd.Env = append(os.Environ(), asLauncher+"=1")
 	r.cmd.Stderr = r.log

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
@@ -117,7 +118,8 @@ func newPod(t *testing.T) *pod {
 		}
 	}
 	p.program = exec.Command(launcherProgram, "-dir", p.path(layout.PrivateDir),
-		"-qemu", shipped.Program(t, "qemu-system-x86_64"), "-tpm", shipped.Program(t, "swtpm"))
+		"-qemu", shipped.Program(t, "qemu-system-x86_64"), "-tpm", shipped.Program(t, "swtpm"),
+		"-share", shipped.Program(t, "virtiofsd"))
 	p.program.Stderr = os.Stderr
 	if err := p.program.Start(); err != nil {
 		t.Fatal(err)
@@ -207,8 +209,14 @@ const grace = int64(2 * life / time.Second)
 // own, so that the test needs no rights.
 func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 	p.t.Helper()
+	p.start(vmi, "")
+}
+
+// start starts a guest, or a machine that waits for the guest of a migration.
+func (p *pod) start(vmi *v1.VirtualMachineInstance, incoming types.UID) {
+	p.t.Helper()
 	in := machine.Input{VMI: vmi, Images: make(map[string]launch.PreparedImage), NICs: make(map[string]machine.NIC), Now: time.Now(),
-		KVM: accelerator.Of(p.t) == bootprobe.KVM}
+		KVM: accelerator.Of(p.t) == bootprobe.KVM, Incoming: incoming}
 	p.makeDisks(vmi)
 	for _, image := range p.ask(launch.Request{Prepare: &launch.Prepare{Images: machine.Images(vmi)}}).Images {
 		in.Images[image.Name] = image
@@ -225,7 +233,8 @@ func (p *pod) boot(vmi *v1.VirtualMachineInstance) {
 	}
 	began := time.Now()
 	reply := p.ask(launch.Request{Start: &launch.Start{Args: m.Args(), GracePeriodSeconds: grace,
-		TPM: machine.TPM(&vmi.Spec, layout.FirstTPM, ""), DownwardMetrics: machine.DownwardMetrics(&vmi.Spec, nodeName)}})
+		Incoming: incoming != "", TPM: machine.TPM(&vmi.Spec, layout.FirstTPM, ""), Shares: machine.Shares(vmi),
+		DownwardMetrics: machine.DownwardMetrics(&vmi.Spec, nodeName)}})
 	if reply.State.Phase != launch.PhaseRunning {
 		p.t.Fatalf("QEMU is %s", reply.State.Phase)
 	}

@@ -174,6 +174,13 @@ type Start struct {
 	Incoming        bool             `json:"incoming,omitempty"`
 	TPM             *TPM             `json:"tpm,omitempty"` // started before QEMU, which connects to layout.TPMSocket
 	DownwardMetrics *DownwardMetrics `json:"downwardMetrics,omitempty"`
+	Shares          []Share          `json:"shares,omitempty"` // served before QEMU starts, which connects to layout.ShareSocket
+}
+
+// Share is a folder of the container that the guest mounts by its name. The program virtiofsd serves it, and ends with QEMU.
+type Share struct {
+	Name   string `json:"name"`
+	Folder string `json:"folder"`
 }
 
 // DownwardMetrics configures the metrics of host and guest for the guest (decision 603).

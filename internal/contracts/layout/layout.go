@@ -106,6 +106,7 @@ const (
 	QEMUBinary    = "/usr/bin/qemu-system-x86_64"
 	QEMUImgBinary = "/usr/bin/qemu-img"
 	TPMBinary     = "/usr/bin/swtpm"
+	ShareBinary   = "/usr/libexec/virtiofsd"
 )
 
 // ArgumentsVerb is virt-launcher's verb, for a user who may exec in the pod, that prints the arguments of its QEMU, each as a
@@ -154,6 +155,9 @@ func KeptTPMDir(name string) string { return path.Join(StateDir, StateFolder, na
 
 // IncomingTPM names the folder of an incoming migration's TPM.
 func IncomingTPM(migration string) string { return FirstTPM + "-" + migration }
+
+// ShareSocket returns the socket, in PrivateDir, of the program that serves a folder to the guest.
+func ShareSocket(volume string) string { return "share-" + volume + ".sock" }
 
 // Socket returns the path of a socket in the container.
 func Socket(name string) string { return path.Join(PrivateDir, name) }

@@ -102,8 +102,8 @@ func NewPlan(vmi *v1.VirtualMachineInstance) (Plan, error) {
 	}
 	for i := range vmi.Spec.Volumes {
 		volume := &vmi.Spec.Volumes[i]
-		if machine.Hotpluggable(volume) {
-			continue // not in the launcher pod
+		if machine.Hotpluggable(volume) || machine.IsShare(&vmi.Spec, volume.Name) {
+			continue // not in the launcher pod, or no disk
 		}
 		if image, ok, err := isoOf(vmi, volume); err != nil {
 			errs = append(errs, err)

@@ -210,7 +210,7 @@ func (p *Pod) Start(ctx context.Context, instance *v1.VirtualMachineInstance, at
 	defer cancel()
 	p.Env.Log.Info("starting the guest", "kvm", in.KVM, "migration", in.Incoming)
 	start := launch.Start{Args: m.Args(), GracePeriodSeconds: vmihandler.GracePeriod(instance), Incoming: in.Incoming != "",
-		DownwardMetrics: machine.DownwardMetrics(&instance.Spec, p.Env.Node)}
+		DownwardMetrics: machine.DownwardMetrics(&instance.Spec, p.Env.Node), Shares: machine.Shares(instance)}
 	if start.TPM, err = p.tpm(&instance.Spec, in.Incoming); err != nil {
 		return nil, err
 	}

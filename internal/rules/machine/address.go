@@ -26,7 +26,9 @@ const (
 	slotFirstPort = 0x0c
 	slotLastPort  = 0x1e
 	portsPerSlot  = 8
-	maxPorts      = (slotLastPort - slotFirstPort + 1) * portsPerSlot
+	// slotShares is the last slot, where a machine with shares has no ports.
+	slotShares = slotLastPort
+	maxPorts   = (slotLastPort - slotFirstPort + 1) * portsPerSlot
 
 	// minPorts has eight root ports for interfaces and eight for virtio disks. A port costs half a millisecond of QEMU's
 	// start and half a mebibyte of its memory.
@@ -161,6 +163,9 @@ func (b *builder) ports() {
 	var errs []error
 	b.placement, errs = place(nics, disks)
 	b.errs = append(b.errs, errs...)
+	if HasShares(&b.vmi.Spec) && b.placement.count > maxPorts-portsPerSlot {
+		b.refuse("devices.filesystems", "a machine with so many interfaces and virtio disks has no room for them: at most %d PCI ports are left", maxPorts-portsPerSlot)
+	}
 	for port := range b.placement.count {
 		b.device(Properties{
 			"driver": "pcie-root-port", "id": PortID(port), "bus": rootBus,

@@ -16,6 +16,12 @@ func TestWhatAMachineIsGivenForItsSpec(t *testing.T) {
 		kvm      bool
 		has, not []string
 	}{
+		"shares": {domain: "memory: {guest: 64Mi, maxGuest: 128Mi}\ndevices: {filesystems: [{name: data, virtiofs: {}}, {name: more, virtiofs: {}}]}", kvm: true, has: []string{
+			"-chardev socket,id=char-share-data,path=/var/run/kubevirt/share-data.sock\n", `"driver":"vhost-user-fs-pci","id":"share-data","multifunction":true`, `"tag":"data"`,
+			`"addr":"0x1e.1"`, `"tag":"more"`, `"id":"ram0","qom-type":"memory-backend-memfd","share":true`, `"id":"ram1","qom-type":"memory-backend-memfd","reserve":false,"share":true`,
+		}, not: []string{"memory-backend-ram"}},
+		"shares and hugepages": {domain: "memory: {guest: 4Mi, hugepages: {pageSize: 2Mi}}\ndevices: {filesystems: [{name: data, virtiofs: {}}]}",
+			has: []string{`"qom-type":"memory-backend-file","share":true`}},
 		"a mebibyte of memory":        {domain: "memory: {guest: 1Mi}", kvm: true, has: []string{"-m size=1024k", `"size":1048576`}},
 		"a byte more":                 {domain: `memory: {guest: "1048577"}`, kvm: true, has: []string{"-m size=2048k", `"size":2097152`}},
 		"a mebibyte, emulated":        {domain: "memory: {guest: 1Mi}", has: []string{"-m size=1032k", `"size":1056768`}},

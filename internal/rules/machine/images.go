@@ -21,7 +21,7 @@ func Images(vmi *v1.VirtualMachineInstance) []launch.Image {
 	var images []launch.Image
 	for i := range vmi.Spec.Volumes {
 		image, ok := volumeImage(&vmi.Spec.Volumes[i])
-		if !ok || Hotpluggable(&vmi.Spec.Volumes[i]) {
+		if !ok || Hotpluggable(&vmi.Spec.Volumes[i]) || IsShare(&vmi.Spec, image.Name) {
 			continue
 		}
 		// A read-only image needs no overlay.

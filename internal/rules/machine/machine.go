@@ -74,7 +74,7 @@ func Build(in Input) (*Machine, error) {
 		(*builder).basics, (*builder).memory, (*builder).cpu, (*builder).clock,
 		(*builder).features, (*builder).firmware, (*builder).ioThreads, (*builder).ports,
 		(*builder).controllers, (*builder).channels, (*builder).display, (*builder).disks,
-		(*builder).nics, (*builder).peripherals, (*builder).tpm, (*builder).platform,
+		(*builder).nics, (*builder).shares, (*builder).peripherals, (*builder).tpm, (*builder).platform,
 	} {
 		part(b)
 	}

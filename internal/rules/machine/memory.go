@@ -76,11 +76,11 @@ func (b *builder) memory() {
 	} else {
 		b.option("m", fmt.Sprintf("size=%dk,maxmem=%dk", size/kibibyte, (size+room)/kibibyte))
 	}
-	ram := Properties{"qom-type": "memory-backend-ram", "id": ramID, "size": size}
+	ram := b.backend(ramID, size)
 	if hugepages {
 		ram["qom-type"] = "memory-backend-file"
 		ram["mem-path"] = layout.HugepagesDir
-		ram["share"] = false
+		ram["share"] = HasShares(&b.vmi.Spec)
 		ram["prealloc"] = true
 		ram["prealloc-threads"] = min(VCPUs(b.topology), 8)
 	}
@@ -90,9 +90,19 @@ func (b *builder) memory() {
 	}
 }
 
+// backend returns anonymous memory, or memory that the programs of the guest's shares can map.
+func (b *builder) backend(id string, size int64) Properties {
+	if HasShares(&b.vmi.Spec) {
+		return Properties{"qom-type": "memory-backend-memfd", "id": id, "size": size, "share": true}
+	}
+	return Properties{"qom-type": "memory-backend-ram", "id": id, "size": size}
+}
+
 // room adds an empty device, whose memory is neither allocated nor reserved before the guest uses it.
 func (b *builder) room(size int64) {
-	b.object(Properties{"qom-type": "memory-backend-ram", "id": roomID, "size": size, "reserve": false})
+	ram := b.backend(roomID, size)
+	ram["reserve"] = false
+	b.object(ram)
 	b.device(onRootBus(Properties{
 		"driver": "virtio-mem-pci", "id": MemoryDevice, "memdev": roomID, "block-size": MemoryBlock, "requested-size": 0,
 	}, slotMemory))

@@ -36,6 +36,8 @@ func TestRefusalsNameTheField(t *testing.T) {
 			"spec.domain.clock.timer.hpet.tickPolicy: QEMU's HPET knows the policy delay only"},
 		"a PIT policy": {"clock: {timer: {pit: {tickPolicy: catchup}}}",
 			`spec.domain.clock.timer.pit.tickPolicy: "catchup" is none of delay, discard`},
+		"a share with a name of options": {"devices: {filesystems: [{name: \"a,b\", virtiofs: {}}]}",
+			`spec.domain.devices.filesystems[0].name: "a,b" must be of letters, digits, '-', '.' and '_'`},
 		"an I/O thread policy": {"ioThreadsPolicy: many",
 			`spec.domain.ioThreadsPolicy: "many" is none of shared, auto, supplementalPool`},
 		"a thread for a SATA disk": {"devices: {disks: [{name: vol, disk: {}, dedicatedIOThread: true}]}",

@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/hotplug"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/pod/podstatus"
@@ -62,10 +63,10 @@ func Claims(m lock.Machine, pod *corev1.Pod) []string {
 func disksOf(m lock.Machine) (volumes []v1.Volume, state string) {
 	switch m := m.(type) {
 	case *v1.VirtualMachineInstance:
-		return m.Spec.Volumes, stateclaim.ClaimName(m)
+		return machine.DiskVolumes(&m.Spec), stateclaim.ClaimName(m)
 	case *v1.VirtualMachine:
 		if m.Spec.Template != nil {
-			return m.Spec.Template.Spec.Volumes, stateclaim.ClaimOf(m)
+			return machine.DiskVolumes(&m.Spec.Template.Spec), stateclaim.ClaimOf(m)
 		}
 	}
 	return nil, ""

@@ -26,6 +26,7 @@ const (
 func ValidateStorage(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.ErrorList {
 	errs := volumes(spec.Volumes, path.Child("volumes"))
 	errs = append(errs, disks(spec, path.Child("domain", "devices", "disks"))...)
+	errs = append(errs, shares(spec, path.Child("domain", "devices", "filesystems"))...)
 	return append(errs, hotplugspec.Judge(spec, path)...)
 }
 

@@ -24,7 +24,6 @@ import (
 	"drydock.dev/drydock/internal/qemu/qmp"
 	"drydock.dev/drydock/internal/rules/hotplug"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
@@ -199,8 +198,10 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 	for name, image := range r.Images {
 		p.Volumes[name] = vmihandler.Volume{Size: image.VirtualSize, Grown: seen.growing.sizes[name], Claim: r.Claims[name]}
 	}
-	if state := r.Claims[stateclaim.Volume]; state != nil {
-		p.Volumes[stateclaim.Volume] = vmihandler.Volume{Claim: state}
+	for name, claim := range r.Claims {
+		if _, disk := r.Images[name]; !disk {
+			p.Volumes[name] = vmihandler.Volume{Claim: claim} // the VM's state, or a shared folder
+		}
 	}
 	switch {
 	case ending(&r), frozen(&r):

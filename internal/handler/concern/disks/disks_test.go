@@ -456,3 +456,17 @@ func TestNoAnswerIsAwaitedForEver(t *testing.T) {
 		}
 	}
 }
+
+// A migration asks for the claims of all volumes, also of those that are no disks.
+func TestTheClaimOfEachVolumeIsReported(t *testing.T) {
+	claim := func(name string) *v1.PersistentVolumeClaimInfo { return &v1.PersistentVolumeClaimInfo{ClaimName: name} }
+	round := concern.Round{
+		VMI:    &v1.VirtualMachineInstance{},
+		Images: map[string]launch.PreparedImage{"root": {VirtualSize: claimSize}, "image": {VirtualSize: 1}},
+		Claims: map[string]*v1.PersistentVolumeClaimInfo{"root": claim("r"), "folder": claim("f")},
+	}
+	got := (&Concern{}).Decide(round, Seen{}).Volumes
+	if len(got) != 3 || got["root"].Size != claimSize || got["root"].Claim.ClaimName != "r" || got["folder"].Claim.ClaimName != "f" || got["image"].Claim != nil {
+		t.Errorf("got %+v", got)
+	}
+}

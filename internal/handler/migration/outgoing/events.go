@@ -44,7 +44,11 @@ func (m *Migration) notConvergingMessage(vmi *v1.VirtualMachineInstance) string 
 	state, source := vmi.Status.MigrationState, m.source
 	said := fmt.Sprintf("The memory of the guest could not be sent to node %s in time while it ran: it is stopped until it has arrived there", state.TargetNode)
 	if switchover.LimitsOf(state.VMIMConfigurationOptions, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
-		said += ". Post-copy is allowed, but QEMU there cannot do with it: its launcher pod has no userfaultfd"
+		why := "QEMU there cannot do with it: its launcher pod has no userfaultfd"
+		if machine.HasShares(&vmi.Spec) {
+			why = "the guest shares folders (spec.domain.devices.filesystems), whose programs cannot do with it"
+		}
+		said += ". Post-copy is allowed, but " + why
 	}
 	return said
 }

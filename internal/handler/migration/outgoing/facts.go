@@ -54,7 +54,10 @@ func limitsOf(vmi *v1.VirtualMachineInstance, images map[string]launch.PreparedI
 			size += max(0, min(cmp.Or(images[disk.Volume].VirtualSize, volumemigration.SizeOf(vmi, disk.Volume)), maxDisk))
 		}
 	}
-	return switchover.LimitsOf(vmi.Status.MigrationState.VMIMConfigurationOptions, size)
+	limits := switchover.LimitsOf(vmi.Status.MigrationState.VMIMConfigurationOptions, size)
+	// The programs of shares can't wait for memory.
+	limits.PostCopy = limits.PostCopy && !machine.HasShares(&vmi.Spec)
+	return limits
 }
 
 // Seen is the result of one Observe.

@@ -11,6 +11,7 @@ import (
 
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/contracts/maintenance"
+	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
@@ -53,6 +54,8 @@ func disksOf(vm *v1.VirtualMachine, r *maintenance.Request) ([]disk, error) {
 			continue
 		case len(r.Disks) == 0 && claim.Backing:
 			continue // Many guests may share a backing image, so it must be named.
+		case len(r.Disks) == 0 && machine.IsShare(spec, v.Name):
+			continue // Other pods may use a shared folder, so it must be named.
 		}
 		disks = append(disks, disk{
 			volume: layout.PodVolume(v.Name), path: layout.MaintenanceDisk(v.Name), claim: claim.Name,

@@ -47,7 +47,7 @@ volumes:
 - {name: init, cloudInitNoCloud: {userData: x}}
 `
 
-func machine(t *testing.T, spec string) *v1.VirtualMachine {
+func aMachine(t *testing.T, spec string) *v1.VirtualMachine {
 	t.Helper()
 	vm := &v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Namespace: "lab", Name: "db", UID: "u1"}}
 	vm.Spec.Template = &v1.VirtualMachineInstanceTemplateSpec{}
@@ -76,7 +76,7 @@ func bound(names ...string) map[string]*corev1.PersistentVolumeClaim {
 func input(t *testing.T, spec string, r maintenance.Request) Input {
 	t.Helper()
 	return Input{
-		VM: machine(t, spec), Request: &r, Image: "tools:1", Token: "t1",
+		VM: aMachine(t, spec), Request: &r, Image: "tools:1", Token: "t1",
 		Settings: clusterconfig.Settings{ImagePullPolicy: corev1.PullIfNotPresent, UseEmulation: true},
 		Claims:   bound("db-root*", "db-data", "db-cd", "db-lun*", "db-more", "db-given", "db-base"),
 	}
@@ -346,11 +346,11 @@ func TestNamesFit(t *testing.T) {
 
 func TestTheClaimsOfARequest(t *testing.T) {
 	const twice = "volumes: [{name: b, persistentVolumeClaim: {claimName: k2}}, {name: a, dataVolume: {name: k1}}, {name: c, persistentVolumeClaim: {claimName: k2}}]"
-	got, err := Claims(machine(t, twice), &maintenance.Request{})
+	got, err := Claims(aMachine(t, twice), &maintenance.Request{})
 	if err != nil || !cmp.Equal(got, []string{"k1", "k2"}) {
 		t.Errorf("got %v, %v", got, err)
 	}
-	if _, err := Claims(machine(t, twice), &maintenance.Request{Disks: []string{"z"}}); err == nil {
+	if _, err := Claims(aMachine(t, twice), &maintenance.Request{Disks: []string{"z"}}); err == nil {
 		t.Error("a disk that is not there was accepted")
 	}
 }

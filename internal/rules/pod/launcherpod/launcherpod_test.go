@@ -240,6 +240,7 @@ func TestOverheadOfKnownGuests(t *testing.T) {
 		"emulated":                            {`domain: {memory: {guest: 128Mi}, devices: {}}`, emulated, 205},
 		"without a screen":                    {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 77},
 		"with a TPM":                          {`domain: {memory: {guest: 128Mi}, devices: {tpm: {}}}`, hardware, 121},
+		"with two shared folders":             {`domain: {memory: {guest: 128Mi}, devices: {filesystems: [{name: a, virtiofs: {}}, {name: b, virtiofs: {}}]}}`, hardware, 157},
 		"with a TPM that is switched off":     {`domain: {memory: {guest: 128Mi}, devices: {tpm: {enabled: false}}}`, hardware, 109},
 		"large":                               {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 424},
 		"CPUs asked for by the request":       {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 121},
@@ -273,6 +274,8 @@ func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 		"no memory": {`domain: {devices: {}}`, hardware, "spec.domain.memory.guest: the guest's memory must be set"},
 		"a volume without a source": {`{domain: {memory: {guest: 1Gi}, devices: {}}, volumes: [{name: x}]}`, hardware,
 			`spec.volumes[0]: the source of volume "x" is not supported by Drydock`},
+		"a folder of a block device": {`{domain: {memory: {guest: 1Gi}, devices: {filesystems: [{name: x, virtiofs: {}}]}}, volumes: [{name: x, dataVolume: {name: device}}]}`, hardware,
+			"spec.volumes[0]: PVC device is a block device (volumeMode Block): a folder to share needs a claim with volumeMode Filesystem"},
 		"a probe without a handler": {`{domain: {memory: {guest: 1Gi}, devices: {}}, readinessProbe: {periodSeconds: 1}}`, hardware,
 			"spec.readinessProbe: one of tcpSocket, httpGet, exec and guestAgentPing must be set"},
 		"a ratio below nothing": {`domain: {memory: {guest: 1Gi}, devices: {}}`, negative,
@@ -282,7 +285,7 @@ func TestWhatCannotBeRenderedNamesItsField(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, err := Render(vmiWith(test.spec), test.settings, "image", Facts{})
+			_, err := Render(vmiWith(test.spec), test.settings, "image", Facts{BlockClaims: map[string]bool{"device": true}})
 			if err == nil || err.Error() != test.want {
 				t.Errorf("got %v, want %s", err, test.want)
 			}

@@ -36,6 +36,8 @@ const (
 	overheadVideo = 32 * mebibyte
 	// overheadTPM is swtpm (7 MiB measured, most of it shared libraries).
 	overheadTPM = 12 * mebibyte
+	// overheadShare is virtiofsd, and what it keeps of each file that its guest knows.
+	overheadShare = 24 * mebibyte
 	// overheadTranslation is the maximum of emulation's translation cache.
 	overheadTranslation = machine.TranslationCacheMi * mebibyte
 )
@@ -52,6 +54,7 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 	if machine.HasTPM(&vmi.Spec) {
 		bytes += overheadTPM
 	}
+	bytes += int64(len(vmi.Spec.Domain.Devices.Filesystems)) * overheadShare
 	if machine.HasDevices(&vmi.Spec) {
 		bytes += machine.DeviceMemory
 	}

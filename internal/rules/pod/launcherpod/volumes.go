@@ -43,7 +43,11 @@ func podStorage(vmi *v1.VirtualMachineInstance, facts Facts) (*storage, error) {
 		if machine.Hotpluggable(&vmi.Spec.Volumes[i]) {
 			continue // An attachment pod has it.
 		}
-		if err := s.add(&vmi.Spec.Volumes[i], facts); err != nil {
+		v := &vmi.Spec.Volumes[i]
+		if claim := volumeclaim.Name(&v.VolumeSource); facts.BlockClaims[claim] && machine.IsShare(&vmi.Spec, v.Name) {
+			return nil, fmt.Errorf("spec.volumes[%d]: PVC %s is a block device (volumeMode Block): a folder to share needs a claim with volumeMode Filesystem", i, claim)
+		}
+		if err := s.add(v, facts); err != nil {
 			return nil, fmt.Errorf("spec.volumes[%d]: %w", i, err)
 		}
 	}

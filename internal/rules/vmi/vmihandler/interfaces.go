@@ -192,7 +192,7 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 		if machine.ChangesClaim(vmi, v) {
 			continue // it is copied to a claim that the target can reach
 		}
-		if message := migrationObstacle(v, known); message != "" {
+		if message := migrationObstacle(&vmi.Spec, v, known); message != "" {
 			add(v1.VirtualMachineInstanceReasonDisksNotMigratable, message, volumemigration.Copyable(&vmi.Spec, v) == "")
 		}
 	}
@@ -232,7 +232,7 @@ func onItsWay(v *v1.Volume, status []v1.VolumeStatus) bool {
 	})
 }
 
-func migrationObstacle(v *v1.Volume, known map[string]Volume) string {
+func migrationObstacle(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume, known map[string]Volume) string {
 	claim := volumeclaim.Name(&v.VolumeSource)
 	switch {
 	case v.HostDisk != nil && (v.HostDisk.Shared == nil || !*v.HostDisk.Shared):
@@ -246,6 +246,7 @@ func migrationObstacle(v *v1.Volume, known map[string]Volume) string {
 		return fmt.Sprintf("PVC %s of volume %s is not known yet", claim, v.Name)
 	case v.Ephemeral != nil && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
 		// The guest's changes are in its pod and are sent along (machine.Mirrors).
+	case machine.IsShare(spec, v.Name) && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
 	case !slices.Contains(info.AccessModes, corev1.ReadWriteMany):
 		return fmt.Sprintf("PVC %s is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)", claim)
 	}
@@ -284,8 +285,8 @@ func onPodNetwork(vmi *v1.VirtualMachineInstance, name string) bool {
 func migrationMethod(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, known map[string]Volume) v1.VirtualMachineInstanceMigrationMethod {
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]
-		ofThePod := volumeclaim.Disk(&v.VolumeSource) == "" && !machine.ReadOnly(&vmi.Spec, v.Name)
-		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || ofThePod || migrationObstacle(v, known) != "") {
+		ofThePod := volumeclaim.Disk(&v.VolumeSource) == "" && !machine.ReadOnly(&vmi.Spec, v.Name) && !machine.IsShare(&vmi.Spec, v.Name)
+		if !onItsWay(v, status) && (machine.ChangesClaim(vmi, v) || ofThePod || migrationObstacle(&vmi.Spec, v, known) != "") {
 			return v1.BlockMigration
 		}
 	}

@@ -35,6 +35,10 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 			vmi.Spec.Domain.Devices.Disks = append(vmi.Spec.Domain.Devices.Disks, v1.Disk{Name: "image", DiskDevice: device})
 		}
 	}
+	share := func(vmi *v1.VirtualMachineInstance) {
+		vmi.Spec.Domain.Devices.Disks = nil
+		vmi.Spec.Domain.Devices.Filesystems = []v1.Filesystem{{Name: "root", Virtiofs: &v1.FilesystemVirtiofs{}}}
+	}
 	const (
 		disks, unshared = "DisksNotLiveMigratable", "PVC data is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)"
 		local           = "volume root is a file on this node (hostDisk without shared)"
@@ -77,6 +81,13 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		"an image on a disk that is written to, beside a claim": {[]func(*v1.VirtualMachineInstance){beside(v1.DiskDevice{Disk: &v1.DiskTarget{}})}, shared, vmistatus.Obstacle{}, v1.BlockMigration},
 		"an image on a CD-ROM beside a claim for one node": {[]func(*v1.VirtualMachineInstance){beside(v1.DiskDevice{CDRom: &v1.CDRomTarget{}})}, alone,
 			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
+		"a folder on a shared claim":                {[]func(*v1.VirtualMachineInstance){share}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a folder on a claim that every node reads": {[]func(*v1.VirtualMachineInstance){share}, readable, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a folder on a claim for one node": {[]func(*v1.VirtualMachineInstance){share}, alone,
+			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
+		"a folder of a ConfigMap": {[]func(*v1.VirtualMachineInstance){share, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{ConfigMap: &v1.ConfigMapVolumeSource{}}
+		}}, nil, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a volume that is on its way": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumePending) }}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a volume that was plugged": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) { plugging(vmi, v1.VolumeReady) }}, shared,
 			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC new of volume plugged is not known yet"}, v1.BlockMigration},
@@ -134,8 +145,12 @@ func TestWhatKeepsAGuestWhoseDisksAreCopied(t *testing.T) {
 		edit   func(*v1.VirtualMachineInstance)
 		want   string
 	}{
-		"a disk on a claim of one node":   {claim, disk, nil, ""},
-		"a cdrom on a claim of one node":  {claim, v1.DiskDevice{CDRom: &v1.CDRomTarget{}}, nil, unshared},
+		"a disk on a claim of one node":  {claim, disk, nil, ""},
+		"a cdrom on a claim of one node": {claim, v1.DiskDevice{CDRom: &v1.CDRomTarget{}}, nil, unshared},
+		"a folder on a claim of one node": {claim, v1.DiskDevice{}, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.Disks = nil
+			vmi.Spec.Domain.Devices.Filesystems = []v1.Filesystem{{Name: "root"}}
+		}, unshared},
 		"a LUN on a claim of one node":    {claim, v1.DiskDevice{LUN: &v1.LunTarget{}}, nil, unshared},
 		"a file of the node":              {v1.VolumeSource{HostDisk: &v1.HostDisk{}}, disk, nil, "volume root is a file on this node (hostDisk without shared)"},
 		"the pod's own address":           {claim, disk, bridge, "interface default gives the guest the pod's own address (bridge on the pod network)"},

@@ -1,0 +1,148 @@
+package machine_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/qemu/migrationstatus"
+	"drydock.dev/drydock/test/guest"
+)
+
+// sharesVMI starts by its kernel, so that nothing of it but the share is on a disk.
+const sharesVMI = `
+metadata: {name: shares, namespace: default}
+spec:
+  domain:
+    firmware:
+      uuid: ` + uuid + `
+      kernelBoot:
+        kernelArgs: console=ttyS0 quiet no_timer_check cryptomgr.notests
+        container: {image: test-guest-kernel, kernelPath: /boot/vmlinuz, initrdPath: /boot/initrd.img}
+    memory: {guest: 160Mi}
+    devices:
+      autoattachGraphicsDevice: false
+      filesystems:
+      - {name: data, virtiofs: {}}
+      - {name: settings, virtiofs: {}}
+  volumes:
+  - {name: data, persistentVolumeClaim: {claimName: data}}
+  - {name: settings, configMap: {name: settings}}
+`
+
+// TestAGuestSharesFoldersWithItsPod: the guest and others see each other's changes, no link leads out of the folder, and
+// open files go on after a migration to a pod with the same claim.
+func TestAGuestSharesFoldersWithItsPod(t *testing.T) {
+	t.Parallel()
+	files, vmi := buildGuest(t, guest.Lean), parse(t, sharesVMI)
+	claim, settings, outside := t.TempDir(), t.TempDir(), t.TempDir()
+	write := func(folder, name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pod := func() *pod {
+		p := newPod(t)
+		p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")
+		p.place(files.Initrd, "/var/run/kubevirt-kernel-boot/boot/initrd.img")
+		for name, folder := range map[string]string{"data": claim, "settings": settings} {
+			at := p.path(layout.VolumeDir(name))
+			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Symlink(folder, at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return p
+	}
+	write(claim, "greeting", "from the pod\n")
+	write(outside, "secret", "of the node\n")
+	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(claim, "link")); err != nil {
+		t.Fatal(err)
+	}
+	// As the kubelet mounts a ConfigMap.
+	if err := os.Symlink("first", filepath.Join(settings, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	for i, version := range []string{"first", "second"} {
+		if err := os.Mkdir(filepath.Join(settings, version), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		write(filepath.Join(settings, version), "level", fmt.Sprintln(i+1))
+	}
+	if err := os.Symlink("..data/level", filepath.Join(settings, "level")); err != nil {
+		t.Fatal(err)
+	}
+
+	source := pod()
+	source.boot(vmi)
+	source.login()
+	source.prints("mkdir /data /settings && mount -t virtiofs data /data && mount -t virtiofs settings /settings && cat /data/greeting", "from the pod")
+	source.prints("echo from the guest > /data/answer; sync; echo so", "so")
+	if text, err := os.ReadFile(filepath.Join(claim, "answer")); err != nil || string(text) != "from the guest\n" {
+		t.Errorf("others read %q, %v", text, err)
+	}
+	source.prints("cat /data/link 2>&1 | grep -c 'of the node'; ls /data/.. | grep -c '^secret'; true", "0\n0")
+	source.prints("cat /settings/level", "1")
+	if err := os.Symlink("second", filepath.Join(settings, "next")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(filepath.Join(settings, "next"), filepath.Join(settings, "..data")); err != nil {
+		t.Fatal(err)
+	}
+	source.prints("cat /settings/level", "2")
+	source.prints("exec 7>>/data/journal; echo before >&7; echo so", "so")
+
+	target := pod()
+	target.start(vmi, "a-migration")
+	source.migrateTo(target)
+	target.prints("echo after >&7; cat /data/journal", "before\nafter")
+	write(claim, "greeting", "again\n")
+	target.prints("cat /data/greeting", "again")
+	if text, err := os.ReadFile(filepath.Join(claim, "journal")); err != nil || strings.Count(string(text), "\n") != 2 {
+		t.Errorf("others read the journal %q, %v", text, err)
+	}
+	target.powersOff()
+}
+
+// migrateTo sends the guest to a pod that waits for it.
+func (p *pod) migrateTo(target *pod) {
+	p.t.Helper()
+	to := map[string]any{"uri": "unix:" + target.path(layout.Socket(layout.MigrationSocket))}
+	execute := func(on *pod, command string, arguments, answer any) {
+		p.t.Helper()
+		if err := on.monitor.Execute(p.ctx, command, arguments, answer); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	execute(target, "migrate-incoming", to, nil)
+	execute(p, "migrate", to, nil)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		var is struct {
+			Status    migrationstatus.Status `json:"status"`
+			ErrorDesc string                 `json:"error-desc"`
+		}
+		execute(p, "query-migrate", nil, &is)
+		switch is.Status {
+		case migrationstatus.Completed:
+			execute(target, "cont", nil, nil)
+			target.login()
+			return
+		case migrationstatus.Failed:
+			p.t.Fatalf("the migration failed: %s", is.ErrorDesc)
+		}
+		select {
+		case <-tick.C:
+		case <-p.ctx.Done():
+			p.t.Fatalf("the migration is %s", is.Status)
+		}
+	}
+}
