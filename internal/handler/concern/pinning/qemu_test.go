@@ -1,7 +1,6 @@
 package pinning
 
 import (
-	"os"
 	"slices"
 	"testing"
 
@@ -17,7 +16,7 @@ func TestTheThreadsOfQEMUArePinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = monitor.Close() }()
-	node := Process{Launcher: os.Getpid(), QEMU: func() int { return pid }}
+	node := here(pid)
 	has, err := node.CPUs()
 	if err != nil {
 		t.Fatal(err)
