@@ -98,6 +98,12 @@ func dedicated(isolate bool) concern.Round {
 	return concern.Round{VMI: vmi, Now: time.Date(2026, 12, 1, 12, 0, 0, 0, time.UTC)}
 }
 
+// podOf returns a pod that has asked for CPUs.
+func podOf(cpus int) *vmihandler.Pod {
+	limits := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}
+	return &vmihandler.Pod{Resources: &corev1.ResourceRequirements{Limits: limits}}
+}
+
 func round(t *testing.T, c *Concern, q *qemu, r concern.Round) Plan {
 	t.Helper()
 	seen, err := c.Observe(t.Context(), concern.QueryOf(q), r)
@@ -124,6 +130,7 @@ func TestThreadsArePinned(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := started()
 			c, r := New(q), dedicated(test.isolate)
+			r.Pod = podOf(3)
 			round(t, c, q, r)
 			want := map[int][]int{110: test.others, 111: {2}, 112: {3}, 113: test.others}
 			if diff := cmp.Diff(want, q.cpus); diff != "" {
@@ -184,7 +191,7 @@ func TestAGuestThatCantBePinnedSaysWhy(t *testing.T) {
 func TestAGuestWithEverybodysCPUsIsNotPinned(t *testing.T) {
 	q := started()
 	c, r := New(q), dedicated(true)
-	r.Pod = &vmihandler.Pod{Resources: &corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("3")}}}
+	r.Pod = podOf(3)
 	round(t, c, q, r)
 	q.has = []int{1, 2, 3, 4} // its node's kubelet has lost the policy
 	plan := round(t, c, q, r)

@@ -25,6 +25,7 @@ func TestTheThreadsOfQEMUArePinned(t *testing.T) {
 		t.Skip("the machine has one CPU")
 	}
 	c, r := New(node), dedicated(false)
+	r.Pod = podOf(len(has))
 	seen, err := c.Observe(t.Context(), concern.QueryOf(monitor), r)
 	if err != nil {
 		t.Fatal(err)
