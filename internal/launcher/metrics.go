@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/launcher/downwardmetrics"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/vcpus"
 )
 
 const (
@@ -199,12 +200,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-type virtualCPU struct {
-	Thread int `json:"thread-id"`
-}
-
 // threadsOf returns each thread once: emulated CPUs share one.
-func threadsOf(cpus []virtualCPU) []int {
+func threadsOf(cpus vcpus.List) []int {
 	var threads []int
 	for _, cpu := range cpus {
 		threads = append(threads, cpu.Thread)
@@ -222,11 +219,11 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 		Base    uint64 `json:"base-memory"`
 		Plugged uint64 `json:"plugged-memory"`
 	}
-	var cpus []virtualCPU
+	var cpus vcpus.List
 	err := monitor.ExecuteAll(ctx,
 		qmp.Command{Name: "query-version", Result: &version},
 		qmp.Command{Name: "query-memory-size-summary", Result: &memory},
-		qmp.Command{Name: "query-cpus-fast", Result: &cpus})
+		qmp.Command{Name: vcpus.Query, Result: &cpus})
 	if err != nil {
 		return nil, fmt.Errorf("asking QEMU: %w", err)
 	}

@@ -17,6 +17,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/launcher/downwardmetrics/metricstest"
+	"drydock.dev/drydock/internal/qemu/vcpus"
 )
 
 const (
@@ -141,7 +142,7 @@ func TestWithoutFiguresTheChannelIsMadeAnew(t *testing.T) {
 }
 
 func TestAThreadOfSeveralCPUsCountsOnce(t *testing.T) {
-	if got, want := threadsOf([]virtualCPU{{7}, {9}, {7}}), []int{7, 9}; !slices.Equal(got, want) {
+	if got, want := threadsOf(vcpus.List{{Thread: 7}, {Thread: 9}, {Thread: 7}}), []int{7, 9}; !slices.Equal(got, want) {
 		t.Errorf("the threads are %v, want %v", got, want)
 	}
 }

@@ -62,7 +62,7 @@ func TestAnnotationsWithoutEffectAreToldWhenTheyAreNew(t *testing.T) {
 			},
 		},
 		"the KubeVirt object": {
-			v1.EmulatorThreadCompleteToEvenParity, "no vCPU is pinned, so no thread of QEMU's has a CPU of its own",
+			layout.SkipBackupHooksAnnotation, "it is read of each VMI; set it in the templates of VMs",
 			func(now, before map[string]string, created bool) []string {
 				return KubeVirtWarnings(&v1.KubeVirt{ObjectMeta: annotated(now)}, unless(created, &v1.KubeVirt{ObjectMeta: annotated(before)}))
 			},

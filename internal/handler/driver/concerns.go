@@ -49,7 +49,7 @@ func (d *Driver) addConcerns(a *attached) {
 	a.plugs = concern.New(vmihandler.Plug, a.disks).ForArrivals()
 	a.concerns = concern.List{
 		concern.New(vmihandler.SwitchLinks, links.New()),
-		concern.New(vmihandler.PinCPUs, pinning.New(pinning.Process{Launcher: a.link.Peer.PID, QEMU: func() int { return a.guest.PID() }})),
+		concern.New(vmihandler.PinCPUs, pinning.New(pinning.Process{Launcher: a.link.Peer.PID, Alive: a.link.Peer.Alive, QEMU: func() int { return a.guest.PID() }})),
 		a.plugs,
 		concern.New(vmihandler.PlugNICs, a.nics),
 		concern.New(vmihandler.ChangeCPUs, cpus.New(cpus.Env{

@@ -41,7 +41,7 @@ type Env struct {
 type Guest struct {
 	env     Env
 	monitor *qmp.Client
-	pid     int // for figures only, never to act on the process
+	pid     int // for figures, and for package pinning, which checks whose it is; another process may get it
 	kvm     bool
 	// machineType is QEMU's own, without an alias.
 	machineType string

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/qemu/vcpus"
 )
 
 // Values of spec.domain.cpu.features[].policy.
@@ -17,8 +19,8 @@ const (
 	policyForbid   = "forbid"
 )
 
-// MaxVCPUs is the maximum of a q35 machine without hardware virtualization.
-const MaxVCPUs = 255
+// MaxVCPUs bounds sockets × cores × threads.
+const MaxVCPUs = vcpus.Max
 
 // Topology returns the guest's CPU topology at boot. Without one in spec.domain.cpu, the number of sockets is the CPU
 // limit, or else the CPU request, rounded up.

@@ -2,8 +2,9 @@
 // concern).
 //
 // cpupinning.Place is the rule. The kubelet alone decides which CPUs the container has; it may change them while the guest
-// runs, so the package looks again now and then. QEMU is not believed: only its own threads are pinned, and only to CPUs of
-// its container, which the kernel enforces.
+// runs, so each round compares them, and once a minute all threads. QEMU is not believed: only threads of the process at its
+// monitor are pinned, only if it is in virt-launcher's PID namespace, and only to CPUs of their container, which the kernel
+// enforces.
 package pinning
 
 import (
@@ -14,34 +15,38 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/vcpus"
 	"drydock.dev/drydock/internal/rules/vmi/cpupinning"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
-const (
-	// again is the time between two looks at CPUs that the kubelet may have changed.
-	again = time.Minute
-	// maxVCPUs bounds QEMU's answer.
-	maxVCPUs = 512
-)
+// again is the time between two looks at all threads.
+const again = time.Minute
 
 // Node is QEMU's process on its node.
 type Node interface {
-	// CPUs returns the CPUs of virt-launcher, which nobody pins: those of the container.
-	CPUs() ([]cpupinning.HostCPU, error)
+	// CPUs returns the sorted CPUs of virt-launcher, which nobody pins: those of the container.
+	CPUs() ([]int, error)
+	// Locate returns the places of CPUs.
+	Locate(cpus []int) []cpupinning.HostCPU
 	// Threads returns QEMU's threads on the node by their numbers in its own PID namespace.
 	Threads() map[int]int
 	// Affinity returns the sorted CPUs of a thread.
 	Affinity(thread int) ([]int, error)
+	// SetAffinity fails if the thread is not QEMU's, and does nothing if it has ended.
 	SetAffinity(thread int, cpus []int) error
 }
 
 // Seen is the last look at the guest's threads.
 type Seen struct {
-	vcpus   []cpupinning.VCPU // with the threads' numbers on the node
-	missing int               // virtual CPUs without a thread of QEMU's
+	at      time.Time  // zero before the first look
+	vcpus   vcpus.List // with the threads' numbers on the node
+	missing int        // virtual CPUs without a thread of QEMU's
+	numbers []int      // of cpus
 	cpus    []cpupinning.HostCPU
 	threads map[int][]int // the CPUs of each of QEMU's threads
 }
@@ -57,7 +62,10 @@ type Concern struct {
 	node Node
 	mu   sync.Mutex
 	// vcpus is QEMU's answer: a guest with dedicated CPUs keeps its virtual CPUs.
-	vcpus []cpupinning.VCPU
+	vcpus vcpus.List
+	seen  Seen
+	// changed is set if the threads have been pinned since.
+	changed bool
 }
 
 // New returns the threads of a guest about which nothing is known yet.
@@ -66,19 +74,48 @@ func New(node Node) *Concern { return &Concern{node: node} }
 // HandleEvent implements concern.Concern.
 func (*Concern) HandleEvent(qmp.Event) bool { return false }
 
-// Observe implements concern.Concern. It asks QEMU once.
+// Observe implements concern.Concern. It asks QEMU until each virtual CPU has a thread.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !cpupinning.Dedicated(&r.VMI.Spec.Domain) {
 		return Seen{}, nil
 	}
-	if err := c.ask(ctx, q); err != nil {
-		return Seen{}, err
-	}
-	cpus, err := c.node.CPUs()
+	numbers, err := c.node.CPUs()
 	if err != nil {
-		return Seen{}, err
+		return c.seen, err
 	}
-	s := Seen{cpus: cpus, threads: map[int][]int{}}
+	if !c.outdated(numbers, r.Now) {
+		return c.seen, nil
+	}
+	if err := c.ask(ctx, q); err != nil {
+		return c.seen, err
+	}
+	c.seen, c.changed = c.look(numbers, r.Now), false
+	if c.seen.missing > 0 {
+		c.vcpus = nil
+	}
+	return c.seen, nil
+}
+
+func (c *Concern) outdated(numbers []int, now time.Time) bool {
+	return c.changed || c.seen.at.IsZero() || now.Sub(c.seen.at) >= again || !slices.Equal(numbers, c.seen.numbers)
+}
+
+func (c *Concern) ask(ctx context.Context, q concern.Query) error {
+	if len(c.vcpus) > 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
+	defer cancel()
+	if err := q.Execute(ctx, vcpus.Query, nil, &c.vcpus); err != nil {
+		return fmt.Errorf("asking for the threads of virtual CPUs: %w", err)
+	}
+	return nil
+}
+
+func (c *Concern) look(numbers []int, now time.Time) Seen {
+	s := Seen{at: now, numbers: numbers, cpus: c.node.Locate(numbers), threads: map[int][]int{}}
 	outer := c.node.Threads()
 	for _, v := range c.vcpus {
 		thread, has := outer[v.Thread]
@@ -86,53 +123,36 @@ func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round)
 			s.missing++
 			continue
 		}
-		s.vcpus = append(s.vcpus, cpupinning.VCPU{Index: v.Index, Thread: thread})
+		s.vcpus = append(s.vcpus, vcpus.VCPU{Index: v.Index, Thread: thread})
 	}
 	for _, thread := range outer {
-		if s.threads[thread], err = c.node.Affinity(thread); err != nil {
-			delete(s.threads, thread) // it has ended
+		if cpus, err := c.node.Affinity(thread); err == nil { // otherwise it has ended
+			s.threads[thread] = cpus
 		}
 	}
-	return s, nil
-}
-
-func (c *Concern) ask(ctx context.Context, q concern.Query) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.vcpus != nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
-	defer cancel()
-	var answer []struct {
-		Index  int `json:"cpu-index"`
-		Thread int `json:"thread-id"`
-	}
-	if err := q.Execute(ctx, "query-cpus-fast", nil, &answer); err != nil {
-		return fmt.Errorf("asking for the threads of virtual CPUs: %w", err)
-	}
-	if len(answer) == 0 || len(answer) > maxVCPUs {
-		return fmt.Errorf("QEMU has %d virtual CPUs", len(answer))
-	}
-	for _, v := range answer {
-		c.vcpus = append(c.vcpus, cpupinning.VCPU{Index: v.Index, Thread: v.Thread})
-	}
-	return nil
+	return s
 }
 
 // Decide implements concern.Concern.
 func (*Concern) Decide(r concern.Round, seen Seen) Plan {
-	if len(seen.vcpus) == 0 {
+	if !cpupinning.Dedicated(&r.VMI.Spec.Domain) {
 		return Plan{}
 	}
-	if seen.missing > 0 {
-		return Plan{Next: concern.Next{After: again, Problem: fmt.Sprintf("%d virtual CPUs have no thread: they are not pinned", seen.missing)}}
+	// Without a look, the next one is not urgent: QEMU did not answer.
+	p := Plan{Next: concern.Next{After: again}, Pin: map[int][]int{}}
+	switch {
+	case seen.at.IsZero():
+		return p
+	case seen.missing > 0 || len(seen.vcpus) == 0:
+		p.Problem = fmt.Sprintf("%d of QEMU's virtual CPUs have no thread, and %d have one: they are not pinned", seen.missing, len(seen.vcpus))
+		return p
 	}
-	placed, err := cpupinning.Place(seen.vcpus, seen.cpus, r.VMI.Spec.Domain.CPU.IsolateEmulatorThread)
+	p.After = max(seen.at.Add(again).Sub(r.Now), time.Second)
+	guest := cpupinning.Guest{VCPUs: seen.vcpus, Own: own(r), Isolate: r.VMI.Spec.Domain.CPU.IsolateEmulatorThread}
+	placed, err := cpupinning.Place(guest, seen.cpus)
 	if err != nil {
-		return Plan{Next: concern.Next{After: again, Problem: err.Error()}}
+		p.Problem = err.Error()
 	}
-	p := Plan{Pin: map[int][]int{}}
 	for thread, has := range seen.threads {
 		want, isVCPU := placed.Threads[thread]
 		if !isVCPU {
@@ -142,18 +162,30 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 			p.Pin[thread] = want
 		}
 	}
-	p.Next = concern.Next{Due: len(p.Pin) > 0, After: again, Settled: len(p.Pin) == 0}
+	p.Due, p.Settled = len(p.Pin) > 0, len(p.Pin) == 0
 	return p
+}
+
+// own returns how many CPUs the guest's pod has asked for, or may have.
+func own(r concern.Round) int64 {
+	if r.Pod != nil && r.Pod.Resources != nil {
+		if limit, limited := r.Pod.Resources.Limits[corev1.ResourceCPU]; limited {
+			return limit.Value()
+		}
+	}
+	return cpupinning.CPUs(&r.VMI.Spec, true)
 }
 
 // Report implements concern.Concern.
 func (*Concern) Report(Plan, *vmihandler.Guest) {}
 
-// Act implements concern.Concern. A thread that ends meanwhile is no fault.
+// Act implements concern.Concern.
 func (c *Concern) Act(_ context.Context, _ concern.Monitor, _ concern.Round, plan Plan) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.changed = true
 	for _, thread := range slices.Sorted(maps.Keys(plan.Pin)) {
-		err := c.node.SetAffinity(thread, plan.Pin[thread])
-		if _, ended := c.node.Affinity(thread); err != nil && ended == nil {
+		if err := c.node.SetAffinity(thread, plan.Pin[thread]); err != nil {
 			return fmt.Errorf("pinning QEMU's thread %d to the CPUs %v: %w", thread, plan.Pin[thread], err)
 		}
 	}

@@ -1,7 +1,6 @@
 package pinning
 
 import (
-	"os"
 	"slices"
 	"testing"
 
@@ -17,7 +16,7 @@ func TestTheThreadsOfQEMUArePinned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = monitor.Close() }()
-	node := Process{Launcher: os.Getpid(), QEMU: func() int { return pid }}
+	node := here(pid)
 	has, err := node.CPUs()
 	if err != nil {
 		t.Fatal(err)
@@ -26,6 +25,7 @@ func TestTheThreadsOfQEMUArePinned(t *testing.T) {
 		t.Skip("the machine has one CPU")
 	}
 	c, r := New(node), dedicated(false)
+	r.Pod = podOf(len(has))
 	seen, err := c.Observe(t.Context(), concern.QueryOf(monitor), r)
 	if err != nil {
 		t.Fatal(err)

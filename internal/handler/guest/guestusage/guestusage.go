@@ -19,6 +19,7 @@ import (
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/qemu/qmp"
+	"drydock.dev/drydock/internal/qemu/vcpus"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -99,7 +100,7 @@ func (m *Meter) usage(s Subject) metrics.Usage {
 // answers are QEMU's, zero if it did not answer.
 type answers struct {
 	drives  []blockStats
-	cpus    []vcpuThread
+	cpus    vcpus.List
 	balloon struct {
 		Actual metrics.Figure `json:"actual"`
 	}
@@ -119,7 +120,7 @@ func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpe
 	var a answers
 	commands := []qmp.Command{
 		{Name: "query-blockstats", Result: &a.drives},
-		{Name: "query-cpus-fast", Result: &a.cpus},
+		{Name: vcpus.Query, Result: &a.cpus},
 	}
 	if machine.HasBalloon(spec) {
 		every := func(seconds int) map[string]any {

@@ -11,20 +11,11 @@ import (
 
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/handler/podpath"
+	"drydock.dev/drydock/internal/qemu/vcpus"
 )
 
-const (
-	// maxVCPUs bounds QEMU's answers.
-	maxVCPUs = 512
-	// findPause bounds the searches for threads: a hostile QEMU may name others.
-	findPause = time.Minute
-)
-
-// vcpuThread is a virtual CPU and its thread's number in QEMU's container.
-type vcpuThread struct {
-	Index  int `json:"cpu-index"`
-	Thread int `json:"thread-id"`
-}
+// findPause bounds the searches for threads: a hostile QEMU may name others.
+const findPause = time.Minute
 
 // threads maps the numbers of QEMU's threads in the container to those on the node.
 type threads struct {
@@ -32,10 +23,10 @@ type threads struct {
 	found time.Time
 }
 
-// usage returns the figures of the virtual CPUs, each once, and adds their affinity. CPUs that share a thread, as emulated
+// usage returns the figures of the virtual CPUs and adds their affinity. CPUs that share a thread, as emulated
 // ones do, have equal parts of its figures.
-func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.Time) []metrics.VCPU {
-	if len(cpus) == 0 || len(cpus) > maxVCPUs {
+func (t *threads) usage(pid int, cpus vcpus.List, u *metrics.Guest, now time.Time) []metrics.VCPU {
+	if len(cpus) == 0 {
 		return nil
 	}
 	process := filepath.Join("/proc", strconv.Itoa(pid), "task")
@@ -43,11 +34,11 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 		t.outer, t.found = podpath.ThreadsOf(pid), now
 	}
 	list := make([]metrics.VCPU, 0, len(cpus))
-	seen, affinity := map[int]bool{}, 0
+	affinity := 0
 	shared, of := map[int]float64{}, make([]int, 0, len(cpus))
 	for _, c := range cpus {
 		thread, known := t.outer[c.Thread]
-		if !known || c.Index < 0 || c.Index >= maxVCPUs || seen[c.Index] {
+		if !known {
 			continue
 		}
 		text, err := os.ReadFile(filepath.Join(process, strconv.Itoa(thread), "schedstat"))
@@ -55,7 +46,6 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 			delete(t.outer, c.Thread) // it has ended, and another may get its number
 			continue
 		}
-		seen[c.Index] = true
 		v := metrics.VCPU{ID: c.Index}
 		v.Seconds, v.Delay = schedule(text)
 		list, of = append(list, v), append(of, thread)
@@ -75,7 +65,7 @@ func (t *threads) usage(pid int, cpus []vcpuThread, u *metrics.Guest, now time.T
 	return list
 }
 
-func (t *threads) have(cpus []vcpuThread) bool {
+func (t *threads) have(cpus vcpus.List) bool {
 	for _, c := range cpus {
 		if _, known := t.outer[c.Thread]; !known {
 			return false

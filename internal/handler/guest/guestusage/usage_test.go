@@ -21,6 +21,7 @@ import (
 	"drydock.dev/drydock/internal/handler/metrics"
 	"drydock.dev/drydock/internal/qemu/qmptest"
 	"drydock.dev/drydock/internal/qemu/runstate"
+	"drydock.dev/drydock/internal/qemu/vcpus"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -343,19 +344,15 @@ func TestTheTimesOfVirtualCPUs(t *testing.T) {
 	if seconds, delay := schedule([]byte("7")); seconds != (metrics.Figure{}) || delay != (metrics.Figure{}) {
 		t.Errorf("of a line cut short: %+v, %+v", seconds, delay)
 	}
-	many := make([]vcpuThread, maxVCPUs+1)
-	if list := (&threads{}).usage(os.Getpid(), many, &metrics.Guest{}, start); list != nil {
-		t.Errorf("%d virtual CPUs are believed", len(list))
-	}
 }
 
 // Emulated CPUs share one thread. The sum of their times must be the thread's.
 func TestCPUsOfOneThreadShareItsTimes(t *testing.T) {
 	var known threads
 	total := func(indexes ...int) (sum float64) {
-		var cpus []vcpuThread
+		var cpus vcpus.List
 		for _, i := range indexes {
-			cpus = append(cpus, vcpuThread{Index: i, Thread: os.Getpid()})
+			cpus = append(cpus, vcpus.VCPU{Index: i, Thread: os.Getpid()})
 		}
 		list := known.usage(os.Getpid(), cpus, &metrics.Guest{}, start)
 		if len(list) != len(indexes) {
@@ -377,7 +374,7 @@ func TestCPUsOfOneThreadShareItsTimes(t *testing.T) {
 // A QEMU that names threads that it does not have must not cause a search each time, nor show another process's.
 func TestThreadsAreSearchedOnceAMinute(t *testing.T) {
 	var known threads
-	other := []vcpuThread{{Index: 0, Thread: 1 << 30}}
+	other := vcpus.List{{Index: 0, Thread: 1 << 30}}
 	for _, step := range []struct {
 		after time.Duration
 		found time.Duration
@@ -389,7 +386,7 @@ func TestThreadsAreSearchedOnceAMinute(t *testing.T) {
 			t.Errorf("after %s the last search was after %s, want %s", step.after, got, step.found)
 		}
 	}
-	own := []vcpuThread{{Index: 0, Thread: os.Getpid()}}
+	own := vcpus.List{{Index: 0, Thread: os.Getpid()}}
 	if list := known.usage(os.Getpid(), own, &metrics.Guest{}, start.Add(91*time.Second)); len(list) != 1 || !known.found.Equal(start.Add(time.Minute)) {
 		t.Errorf("a thread that is known: %+v, searched after %s", list, known.found.Sub(start))
 	}

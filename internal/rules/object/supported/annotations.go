@@ -60,7 +60,7 @@ var migrationAnnotationTable = table{
 
 var kubeVirtAnnotationTable = table{
 	v1.VGADisplayForEFIGuestsX86Annotation: off().because("guests with UEFI have a bochs display; name `domain.devices.video.type: vga` in the VMs that need one"),
-	v1.EmulatorThreadCompleteToEvenParity:  idle("no vCPU is pinned, so no thread of QEMU's has a CPU of its own"),
+	v1.EmulatorThreadCompleteToEvenParity:  noted("guests with `isolateEmulatorThread` have an even number of [CPUs of their own](cpu-pinning.md)"),
 	layout.SkipBackupHooksAnnotation:       idle("it is read of each VMI; set it in the templates of VMs"),
 }
 

@@ -278,7 +278,6 @@ func TestAnnotationsAreServedToldOrRefused(t *testing.T) {
 			"metadata.annotations[kubevirt.io/vga-display-efi-x86]: Forbidden: not supported by Drydock: guests with UEFI have a bochs display; name `domain.devices.video.type: vga` in the VMs that need one",
 		}},
 		"told of the KubeVirt object": {KubeVirtAnnotationWarnings(set, at), []string{
-			"metadata.annotations[alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity] has no effect: no vCPU is pinned, so no thread of QEMU's has a CPU of its own",
 			"metadata.annotations[kubevirt.io/skip-backup-hooks] has no effect: it is read of each VMI; set it in the templates of VMs",
 		}},
 	} {

@@ -9,6 +9,7 @@ import (
 
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/qemu/vcpus"
 	"drydock.dev/drydock/internal/rules/machine"
 )
 
@@ -31,11 +32,16 @@ func CPUs(spec *v1.VirtualMachineInstanceSpec, even bool) int64 {
 	return cpus
 }
 
-// VCPU is a virtual CPU and the number of its thread. Several may share one thread.
-type VCPU struct{ Index, Thread int }
-
 // HostCPU is a CPU of the node with the number of its package and of its core in the package.
 type HostCPU struct{ Number, Package, Core int }
+
+// Guest has the facts about a guest with dedicated CPUs.
+type Guest struct {
+	VCPUs vcpus.List // with the threads' numbers on the node
+	// Own is how many CPUs its pod has asked for.
+	Own     int64
+	Isolate bool
+}
 
 // Placement is the result of Place: the sorted CPUs of each virtual CPU's thread, and those of QEMU's other threads.
 type Placement struct {
@@ -43,35 +49,69 @@ type Placement struct {
 	Others  []int
 }
 
-// Place gives each virtual CPU one of the container's CPUs, in the order of their numbers. Threads of one core follow
-// each other in both orders, so that the guest's siblings are siblings on the node. With isolate, the other threads get the
-// CPUs that are left, and otherwise all. It fails if the container has too few CPUs.
-func Place(vcpus []VCPU, has []HostCPU, isolate bool) (Placement, error) {
-	need := len(vcpus)
-	if isolate {
-		need++
+// Place gives each virtual CPU one of the container's CPUs. Threads of one core follow each other, so that the guest's
+// siblings are siblings on the node, and the cores of which the container has most come first: a virtual CPU and QEMU's
+// other threads share one only if there is no other way. If the guest isolates the other threads, they get the CPUs that are
+// left, and otherwise all.
+//
+// With an error, all threads get all CPUs of the container. It has too few, or more than its pod has asked for. Then they
+// are those that all containers of the node share, and two guests would have the same ones to themselves.
+func Place(guest Guest, has []HostCPU) (Placement, error) {
+	if err := guest.check(len(has)); err != nil {
+		return Placement{Others: numbers(has)}, err
 	}
-	if len(has) < need {
-		return Placement{}, fmt.Errorf("the pod has %d CPUs of its node, but the guest needs %d for itself: they are not pinned", len(has), need)
-	}
-	vcpus, has = slices.Clone(vcpus), slices.Clone(has)
-	slices.SortFunc(vcpus, func(a, b VCPU) int { return cmp.Compare(a.Index, b.Index) })
-	slices.SortFunc(has, func(a, b HostCPU) int {
-		return cmp.Or(cmp.Compare(a.Package, b.Package), cmp.Compare(a.Core, b.Core), cmp.Compare(a.Number, b.Number))
-	})
+	list := slices.Clone(guest.VCPUs)
+	slices.SortFunc(list, func(a, b vcpus.VCPU) int { return cmp.Compare(a.Index, b.Index) })
+	has = byCore(has)
 	p := Placement{Threads: map[int][]int{}}
-	for i, v := range vcpus {
+	for i, v := range list {
 		p.Threads[v.Thread] = append(p.Threads[v.Thread], has[i].Number)
 	}
-	if isolate {
-		has = has[len(vcpus):]
+	for _, cpus := range p.Threads {
+		slices.Sort(cpus)
 	}
-	for _, c := range has {
-		p.Others = append(p.Others, c.Number)
+	if guest.Isolate {
+		has = has[len(list):]
 	}
-	slices.Sort(p.Others)
-	for _, list := range p.Threads {
-		slices.Sort(list)
-	}
+	p.Others = numbers(has)
 	return p, nil
+}
+
+func (g *Guest) check(has int) error {
+	need := len(g.VCPUs)
+	if g.Isolate {
+		need++
+	}
+	switch {
+	case has < need:
+		return fmt.Errorf("the pod has %d CPUs of its node, but the guest needs %d for itself: they are not pinned", has, need)
+	case int64(has) > g.Own:
+		return fmt.Errorf("the pod has %d CPUs of its node, but has asked for %d, so others use them, too: they are not pinned. "+
+			"Check that the node's kubelet has cpuManagerPolicy: static, and restart or migrate the guest", has, g.Own)
+	}
+	return nil
+}
+
+// byCore sorts CPUs by the number of those on the same core, the most first, and then by their places.
+func byCore(cpus []HostCPU) []HostCPU {
+	type core struct{ pkg, number int }
+	on := map[core]int{}
+	for _, c := range cpus {
+		on[core{c.Package, c.Core}]++
+	}
+	cpus = slices.Clone(cpus)
+	slices.SortFunc(cpus, func(a, b HostCPU) int {
+		return cmp.Or(cmp.Compare(on[core{b.Package, b.Core}], on[core{a.Package, a.Core}]),
+			cmp.Compare(a.Package, b.Package), cmp.Compare(a.Core, b.Core), cmp.Compare(a.Number, b.Number))
+	})
+	return cpus
+}
+
+func numbers(cpus []HostCPU) []int {
+	var list []int
+	for _, c := range cpus {
+		list = append(list, c.Number)
+	}
+	slices.Sort(list)
+	return list
 }
