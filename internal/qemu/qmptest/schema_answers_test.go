@@ -68,7 +68,7 @@ var notEvents = []string{"BIOS", "DRYDOCK_ACCEL", "EPYC", "INFO", "NODE_NAME", "
 
 var capitals = regexp.MustCompile(`^[A-Z][A-Z_]{3,}$`)
 
-// mentions are what the source says of QEMU, beside the commands that it executes by name.
+// mentions are the parts of QEMU that the source names, beside the commands.
 type mentions struct {
 	answered map[string]bool // commands with an answer that is read
 	capitals map[string]bool
