@@ -41,19 +41,24 @@ func manifests(t *testing.T) map[string][]byte {
 	}
 }
 
-func TestVirtWebHasNoRights(t *testing.T) {
-	all := manifests(t)
+func on(set *bool) bool { return set != nil && *set }
+
+func off(set *bool) bool { return set != nil && !*set }
+
+func read(t *testing.T, kind string, into any) {
+	t.Helper()
+	text := manifests(t)[kind]
+	if err := yaml.UnmarshalStrict(text, into); err != nil || text == nil {
+		t.Fatalf("%s: %v", kind, err)
+	}
+}
+
+func TestThePodOfVirtWebHasNoToken(t *testing.T) {
 	var deployment appsv1.Deployment
 	var account corev1.ServiceAccount
-	var policy networkingv1.NetworkPolicy
-	for kind, object := range map[string]any{"Deployment": &deployment, "ServiceAccount": &account, "NetworkPolicy": &policy} {
-		if err := yaml.UnmarshalStrict(all[kind], object); err != nil || all[kind] == nil {
-			t.Fatalf("%s: %v", kind, err)
-		}
-	}
+	read(t, "Deployment", &deployment)
+	read(t, "ServiceAccount", &account)
 	pod := deployment.Spec.Template.Spec
-	on := func(set *bool) bool { return set != nil && *set }
-	off := func(mount *bool) bool { return mount != nil && !*mount }
 	if pod.ServiceAccountName != account.Name || !off(account.AutomountServiceAccountToken) || !off(pod.AutomountServiceAccountToken) {
 		t.Errorf("a token of %s is in its pod", pod.ServiceAccountName)
 	}
@@ -62,6 +67,12 @@ func TestVirtWebHasNoRights(t *testing.T) {
 			t.Errorf("its pod has the volume %+v", volume)
 		}
 	}
+}
+
+func TestThePodOfVirtWebIsRestricted(t *testing.T) {
+	var deployment appsv1.Deployment
+	read(t, "Deployment", &deployment)
+	pod := deployment.Spec.Template.Spec
 	if pod.HostNetwork || pod.HostPID || pod.HostIPC || len(pod.Containers) != 1 || !on(pod.SecurityContext.RunAsNonRoot) ||
 		pod.SecurityContext.SeccompProfile.Type != corev1.SeccompProfileTypeRuntimeDefault {
 		t.Errorf("its pod is not of the restricted standard: %+v", pod.SecurityContext)
@@ -70,12 +81,21 @@ func TestVirtWebHasNoRights(t *testing.T) {
 	if !on(limits.ReadOnlyRootFilesystem) || !off(limits.AllowPrivilegeEscalation) || !slices.Equal(limits.Capabilities.Drop, []corev1.Capability{"ALL"}) || limits.Capabilities.Add != nil {
 		t.Errorf("its container is not of the restricted standard: %+v", limits)
 	}
+}
+
+func TestOnlyTheIngressReachesVirtWeb(t *testing.T) {
+	var deployment appsv1.Deployment
+	var policy networkingv1.NetworkPolicy
+	read(t, "Deployment", &deployment)
+	read(t, "NetworkPolicy", &policy)
 	from := policy.Spec.Ingress
 	if len(from) != 1 || len(from[0].From) != 1 || from[0].From[0].NamespaceSelector == nil || from[0].From[0].NamespaceSelector.MatchLabels["drydock.dev/ingress"] != "true" ||
 		policy.Spec.PodSelector.MatchLabels["kubevirt.io"] != deployment.Spec.Template.Labels["kubevirt.io"] {
 		t.Errorf("others than the Ingress reach it: %+v", policy.Spec)
 	}
-	// Nothing anywhere in the manifests binds its account.
+}
+
+func TestNothingBindsTheAccountOfVirtWeb(t *testing.T) {
 	named := regexp.MustCompile(`\bkubevirt-web\b`)
 	files, err := filepath.Glob("../../config/*/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -1,7 +1,6 @@
 package machine_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,37 +47,30 @@ func TestAGuestSharesFoldersWithItsPod(t *testing.T) {
 	}
 	pod := func() *pod {
 		p := newPod(t)
-		p.place(files.Kernel, "/var/run/kubevirt-kernel-boot/boot/vmlinuz")
-		p.place(files.Initrd, "/var/run/kubevirt-kernel-boot/boot/initrd.img")
+		p.place(files.Kernel, layout.KernelBootDir+"/boot/vmlinuz")
+		p.place(files.Initrd, layout.KernelBootDir+"/boot/initrd.img")
 		for name, folder := range map[string]string{"data": claim, "settings": settings} {
 			at := p.path(layout.VolumeDir(name))
 			if err := os.MkdirAll(filepath.Dir(at), 0o755); err != nil {
 				t.Fatal(err)
 			}
-			if err := os.Symlink(folder, at); err != nil {
-				t.Fatal(err)
-			}
+			link(t, folder, at)
 		}
 		return p
 	}
 	write(claim, "greeting", "from the pod\n")
 	write(outside, "secret", "of the node\n")
-	if err := os.Symlink(filepath.Join(outside, "secret"), filepath.Join(claim, "link")); err != nil {
-		t.Fatal(err)
-	}
+	link(t, filepath.Join(outside, "secret"), filepath.Join(claim, "link"))
 	// As the kubelet mounts a ConfigMap.
-	if err := os.Symlink("first", filepath.Join(settings, "..data")); err != nil {
-		t.Fatal(err)
-	}
-	for i, version := range []string{"first", "second"} {
-		if err := os.Mkdir(filepath.Join(settings, version), 0o755); err != nil {
+	for version, level := range map[string]string{"first": "1\n", "second": "2\n"} {
+		folder := filepath.Join(settings, version)
+		if err := os.Mkdir(folder, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		write(filepath.Join(settings, version), "level", fmt.Sprintln(i+1))
+		write(folder, "level", level)
 	}
-	if err := os.Symlink("..data/level", filepath.Join(settings, "level")); err != nil {
-		t.Fatal(err)
-	}
+	link(t, "first", filepath.Join(settings, "..data"))
+	link(t, "..data/level", filepath.Join(settings, "level"))
 
 	source := pod()
 	source.boot(vmi)
@@ -90,9 +82,7 @@ func TestAGuestSharesFoldersWithItsPod(t *testing.T) {
 	}
 	source.prints("cat /data/link 2>&1 | grep -c 'of the node'; ls /data/.. | grep -c '^secret'; true", "0\n0")
 	source.prints("cat /settings/level", "1")
-	if err := os.Symlink("second", filepath.Join(settings, "next")); err != nil {
-		t.Fatal(err)
-	}
+	link(t, "second", filepath.Join(settings, "next"))
 	if err := os.Rename(filepath.Join(settings, "next"), filepath.Join(settings, "..data")); err != nil {
 		t.Fatal(err)
 	}
@@ -109,6 +99,13 @@ func TestAGuestSharesFoldersWithItsPod(t *testing.T) {
 		t.Errorf("others read the journal %q, %v", text, err)
 	}
 	target.powersOff()
+}
+
+func link(t *testing.T, to, at string) {
+	t.Helper()
+	if err := os.Symlink(to, at); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // migrateTo sends the guest to a pod that waits for it.
