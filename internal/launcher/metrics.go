@@ -223,7 +223,7 @@ func (m *metrics) document(ctx context.Context, monitor *qmp.Client, pid int) ([
 	err := monitor.ExecuteAll(ctx,
 		qmp.Command{Name: "query-version", Result: &version},
 		qmp.Command{Name: "query-memory-size-summary", Result: &memory},
-		qmp.Command{Name: vcpus.Query, Result: &cpus})
+		qmp.Command{Name: "query-cpus-fast", Result: &cpus})
 	if err != nil {
 		return nil, fmt.Errorf("asking QEMU: %w", err)
 	}

@@ -7,12 +7,8 @@ import (
 	"fmt"
 )
 
-const (
-	// Query is the command whose result is a List.
-	Query = "query-cpus-fast"
-	// Max is the maximum of a q35 machine without hardware virtualization.
-	Max = 255
-)
+// Max is the maximum of a q35 machine without hardware virtualization.
+const Max = 255
 
 // VCPU is a virtual CPU and the number of its thread in QEMU's PID namespace. Several may share one thread.
 type VCPU struct {
@@ -20,7 +16,7 @@ type VCPU struct {
 	Thread int `json:"thread-id"`
 }
 
-// List has each virtual CPU once.
+// List is the result of query-cpus-fast, with each virtual CPU once.
 type List []VCPU
 
 // UnmarshalJSON implements json.Unmarshaler. It leaves out CPUs that no machine has, and those that appear again.

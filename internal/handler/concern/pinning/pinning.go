@@ -108,7 +108,7 @@ func (c *Concern) ask(ctx context.Context, q concern.Query) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, concern.CommandTimeout)
 	defer cancel()
-	if err := q.Execute(ctx, vcpus.Query, nil, &c.vcpus); err != nil {
+	if err := q.Execute(ctx, "query-cpus-fast", nil, &c.vcpus); err != nil {
 		return fmt.Errorf("asking for the threads of virtual CPUs: %w", err)
 	}
 	return nil

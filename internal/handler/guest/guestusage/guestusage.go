@@ -120,7 +120,7 @@ func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpe
 	var a answers
 	commands := []qmp.Command{
 		{Name: "query-blockstats", Result: &a.drives},
-		{Name: vcpus.Query, Result: &a.cpus},
+		{Name: "query-cpus-fast", Result: &a.cpus},
 	}
 	if machine.HasBalloon(spec) {
 		every := func(seconds int) map[string]any {
