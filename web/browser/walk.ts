@@ -108,7 +108,7 @@ async function importsWithTwoFaults(): Promise<void> {
   await form.locator('#import-url').fill('docker://drydock.dev/no-such-image:devel');
   await form.getByRole('button', { name: 'Import', exact: true }).click();
   await form.waitFor({ state: 'detached' });
-  const row = page.getByRole('table', { name: 'DataVolumes' }).getByRole('row').filter({ hasText: made });
+  const row = page.getByRole('grid', { name: 'DataVolumes' }).getByRole('row').filter({ hasText: made });
   await until('the volume says something', async () => !(await row.innerText()).includes('Not begun'));
   await row.getByRole('button', { name: `Delete ${made}` }).click();
   await page.getByRole('dialog').getByRole('textbox').fill(made);
@@ -118,7 +118,7 @@ async function importsWithTwoFaults(): Promise<void> {
 
 async function showsTypes(): Promise<void> {
   await open('#/types');
-  const types = page.getByRole('table', { name: 'Instance types' });
+  const types = page.getByRole('grid', { name: 'Instance types' });
   await types.getByRole('row').filter({ hasText: 'u1.medium' }).waitFor();
   await page.getByLabel('Find types and preferences by name').fill('u1.medium');
   await until('one type is left', async () => (await types.getByRole('row').count()) === 2);
