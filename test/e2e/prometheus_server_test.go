@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -62,6 +63,23 @@ func asDocumented(t *testing.T) map[string]any {
 	return config
 }
 
+// apiServer is the job for kube-apiserver, which the alert about deprecated versions needs.
+func (s *monitoringStack) apiServer(token string) map[string]any {
+	s.t.Helper()
+	at, err := url.Parse(cluster.config.Host)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return map[string]any{
+		"job_name": "apiserver", "scheme": "https", "scrape_interval": "30s", "scrape_timeout": "30s",
+		"authorization":  map[string]any{"credentials_file": s.file("apiserver-token", []byte(token))},
+		"tls_config":     map[string]any{"ca_file": s.file("apiserver-ca.crt", cluster.config.CAData)},
+		"static_configs": []any{map[string]any{"targets": []string{at.Host}}},
+		// It has many.
+		"metric_relabel_configs": []any{map[string]any{"source_labels": []string{"__name__"}, "regex": "apiserver_request_total|apiserver_requested_deprecated_apis", "action": "keep"}},
+	}
+}
+
 func (s *monitoringStack) file(name string, content []byte) string {
 	s.t.Helper()
 	path := filepath.Join(s.folder, name)
@@ -103,12 +121,12 @@ func startMonitoring(t *testing.T, soon []string) *monitoringStack {
 	job["authorization"] = map[string]any{"credentials_file": s.file("token", []byte(token))}
 	job["tls_config"].(map[string]any)["ca_file"] = s.file("ca.crt", []byte(trusted.Data["kubevirt-metrics-certs.crt"]))
 	delete(job, "kubernetes_sd_configs")
-	job["static_configs"] = discovered(t)
+	job["file_sd_configs"] = []any{map[string]any{"files": []string{s.discover()}, "refresh_interval": scrapeEvery.String()}}
 	// The same pods, as somebody asks who has no token.
 	stranger := maps.Clone(job)
 	delete(stranger, "authorization")
 	stranger["job_name"] = "stranger"
-	config["scrape_configs"] = []any{job, stranger}
+	config["scrape_configs"] = []any{job, stranger, s.apiServer(token)}
 
 	manager := freeAddress(t)
 	config["alerting"] = map[string]any{"alertmanagers": []any{map[string]any{"static_configs": []any{map[string]any{"targets": []string{manager}}}}}}
@@ -154,15 +172,60 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// discovered is what Prometheus's discovery by EndpointSlices finds in Drydock's namespace: Debian's Prometheus lacks it. The
-// documented configuration selects the targets and gives them their labels.
-func discovered(t *testing.T) []any {
-	t.Helper()
-	var slices discoveryv1.EndpointSliceList
-	if err := cluster.client.List(t.Context(), &slices, client.InNamespace("kubevirt")); err != nil {
-		t.Fatal(err)
+// discover keeps a file for Prometheus's file_sd_configs up to date until the test ends. Discovery by EndpointSlices, which
+// Debian's Prometheus lacks, would find the same. The documented configuration selects the targets and gives them their labels.
+func (s *monitoringStack) discover() string {
+	s.t.Helper()
+	path := filepath.Join(s.folder, "targets.json")
+	write := func(ctx context.Context) error {
+		targets, err := endpoints(ctx)
+		if err != nil {
+			return err
+		}
+		text, err := json.Marshal(targets)
+		if err != nil {
+			return err
+		}
+		return errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path))
 	}
-	var targets []any
+	if err := write(s.t.Context()); err != nil {
+		s.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(s.t.Context())
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		tick := time.NewTicker(scrapeEvery / 2)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				// While the API server does not answer, the targets stay, as with Prometheus's own discovery.
+				_ = write(ctx)
+			}
+		}
+	})
+	s.t.Cleanup(func() {
+		cancel()
+		writing.Wait()
+	})
+	return path
+}
+
+// targetGroup is one of a file of file_sd_configs.
+type targetGroup struct {
+	Targets []string          `json:"targets"`
+	Labels  map[string]string `json:"labels"`
+}
+
+// endpoints returns Drydock's, with the labels of Prometheus's discovery.
+func endpoints(ctx context.Context) ([]targetGroup, error) {
+	var slices discoveryv1.EndpointSliceList
+	if err := cluster.client.List(ctx, &slices, client.InNamespace("kubevirt")); err != nil {
+		return nil, fmt.Errorf("listing the endpoints of Drydock: %w", err)
+	}
+	groups := []targetGroup{}
 	const meta = "__meta_kubernetes_"
 	for _, slice := range slices.Items {
 		for _, port := range slice.Ports {
@@ -173,12 +236,11 @@ func discovered(t *testing.T) []any {
 				if pod := endpoint.TargetRef; pod != nil {
 					labels[meta+"pod_name"] = pod.Name
 				}
-				address := net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port)))
-				targets = append(targets, map[string]any{"targets": []string{address}, "labels": labels})
+				groups = append(groups, targetGroup{[]string{net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port)))}, labels})
 			}
 		}
 	}
-	return targets
+	return groups, nil
 }
 
 const shippedRules = "../../config/monitoring/rules.yaml"
@@ -339,4 +401,35 @@ func (n *notifications) await(t *testing.T, status string, labels map[string]str
 		}
 		return fmt.Errorf("Alertmanager has sent %v", n.list())
 	})
+}
+
+// fires waits for an alert with pairs of label and value.
+func (s *monitoringStack) fires(t *testing.T, alert string, pairs ...string) {
+	t.Helper()
+	labels := map[string]string{"alertname": alert}
+	for i := 0; i < len(pairs); i += 2 {
+		labels[pairs[i]] = pairs[i+1]
+	}
+	s.alerts.await(t, "firing", labels)
+}
+
+// allEnd waits until no alert is active, and until Alertmanager has said so of each that it had sent.
+func (s *monitoringStack) allEnd(t *testing.T) {
+	for _, one := range s.alerts.list() {
+		s.alerts.await(t, "resolved", one.Labels)
+	}
+	eventuallyWithin(t, 2*patience, "the end of all alerts", func(ctx context.Context) error {
+		active, err := s.query(ctx, `ALERTS{alertstate="firing"}`)
+		if err == nil && len(active) > 0 {
+			err = fmt.Errorf("%v are active", active)
+		}
+		return err
+	})
+	names := map[string]int{}
+	for _, one := range s.alerts.list() {
+		if one.Status == "firing" {
+			names[one.Labels["alertname"]]++
+		}
+	}
+	t.Logf("figure alerts: %d alerts fired and ended: %v", len(names), names)
 }
