@@ -14,7 +14,7 @@ type figure struct {
 	others float64
 	// time means that least and most are seconds after the test's beginning, and after now.
 	time bool
-	// unlabeled are labels that Prometheus drops because they are empty.
+	// unlabeled are labels that Prometheus drops because they are empty: the status of a new VM, too, for a moment.
 	unlabeled map[string]bool
 	// absent is why the metric has no value here.
 	absent string
@@ -138,7 +138,7 @@ var figures = map[string]figure{
 	"kubevirt_configuration_emulation_enabled":                           is(1),
 	"kubevirt_vmi_phase_count":                                           some(1, 100, "node"),
 	"kubevirt_number_of_vms":                                             is(2),
-	"kubevirt_vm_info":                                                   is(1, "os", "workload", "flavor", "instance_type", "preference", "machine_type"),
+	"kubevirt_vm_info":                                                   is(1, "status", "os", "workload", "flavor", "instance_type", "preference", "machine_type"),
 	"kubevirt_vm_create_date_timestamp_seconds":                          lately,
 	"kubevirt_vm_starting_status_last_transition_timestamp_seconds":      once,
 	"kubevirt_vm_running_status_last_transition_timestamp_seconds":       once,
