@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -56,6 +57,59 @@ func TestPrometheusSeesTheCluster(t *testing.T) {
 		chapter{"a node goes silent", w.nodeIsSilent},
 		chapter{"every alert has ended", w.alertsEnd},
 	)
+}
+
+func (s *monitoringStack) podsAreScraped(t *testing.T) {
+	eventually(t, "Prometheus to scrape all pods", func(ctx context.Context) error {
+		targets, err := s.targets(ctx)
+		if err != nil {
+			return err
+		}
+		of := map[string]int{}
+		for _, target := range targets["drydock"] {
+			if target.Health != "up" {
+				return fmt.Errorf("%s: %s %s", target.Labels["pod"], target.Health, target.LastError)
+			}
+			of[regexp.MustCompile("^virt-[a-z]+").FindString(target.Labels["pod"])]++
+		}
+		if of["virt-api"] < 1 || of["virt-controller"] < 1 || of["virt-handler"] != 2 {
+			return fmt.Errorf("the targets are %v", of)
+		}
+		if len(targets["stranger"]) != len(targets["drydock"]) {
+			return fmt.Errorf("without a token there are %d targets, with one %d", len(targets["stranger"]), len(targets["drydock"]))
+		}
+		for _, target := range targets["stranger"] {
+			if target.Health != "down" || !strings.Contains(target.LastError, "401") {
+				return fmt.Errorf("without a token %s is %s: %s", target.Labels["pod"], target.Health, target.LastError)
+			}
+		}
+		return nil
+	})
+}
+
+func (s *monitoringStack) rulesAreEvaluated(t *testing.T) {
+	eventually(t, "the evaluation of all rules", func(ctx context.Context) error {
+		var data struct {
+			Groups []struct {
+				Rules []struct{ Name, Health, LastError string }
+			}
+		}
+		if err := s.ask(ctx, "rules", nil, &data); err != nil {
+			return err
+		}
+		rules := 0
+		for _, group := range data.Groups {
+			for _, rule := range group.Rules {
+				if rules++; rule.Health != "ok" {
+					return fmt.Errorf("the rule %s is %s: %s", rule.Name, rule.Health, rule.LastError)
+				}
+			}
+		}
+		if rules < 50 {
+			return fmt.Errorf("there are only %d rules", rules)
+		}
+		return nil
+	})
 }
 
 // guestsWork boots the guests. One writes and reads a disk and sends packets, is snapshotted, and migrates slowly.
