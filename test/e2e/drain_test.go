@@ -157,7 +157,7 @@ func drainsWithoutVirtAPI(t *testing.T, s *staying) {
 	}
 
 	cordon(t, vmi.Status.NodeName) // and uncordon at the end
-	back := scaleAPI(t, 0)
+	back := scale(t, "virt-api", 0)
 	drainUntil(t, vmi.Status.NodeName, own, untilItSays(t, "disruption budget"))
 	evict(t, users)
 	awaitGone(t, users)
@@ -181,24 +181,24 @@ func withLabels(pod *corev1.Pod, labels map[string]string) *corev1.Pod {
 	return out
 }
 
-// scaleAPI scales virt-api. back restores the old number; so does the end of the test.
-func scaleAPI(t *testing.T, replicas int32) (back func()) {
+// scale scales virt-api or virt-controller. back restores the old number; so does the end of the test.
+func scale(t *testing.T, name string, replicas int32) (back func()) {
 	t.Helper()
-	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: "virt-api"}}
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "kubevirt", Name: name}}
 	if err := cluster.client.Get(t.Context(), client.ObjectKeyFromObject(deployment), deployment); err != nil {
-		t.Fatalf("reading virt-api: %v", err)
+		t.Fatalf("reading %s: %v", name, err)
 	}
 	before := *deployment.Spec.Replicas
 	set := func(n int32) {
 		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, n))
 		if err := cluster.client.Patch(context.WithoutCancel(t.Context()), deployment, patch); err != nil {
-			t.Fatalf("having %d virt-api: %v", n, err)
+			t.Fatalf("having %d %s: %v", n, name, err)
 		}
 	}
 	await := func(n int) {
-		eventually(t, fmt.Sprintf("%d virt-api", n), func(ctx context.Context) error {
+		eventually(t, fmt.Sprintf("%d %s", n, name), func(ctx context.Context) error {
 			var pods corev1.PodList
-			if err := cluster.client.List(ctx, &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: "virt-api"}); err != nil {
+			if err := cluster.client.List(ctx, &pods, client.InNamespace("kubevirt"), client.MatchingLabels{v1.AppLabel: name}); err != nil {
 				return err
 			}
 			ready := 0

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -15,23 +16,51 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/proc"
+	"drydock.dev/drydock/internal/ruletable"
 )
 
 // faulty makes faults and waits for their alerts.
 type faulty struct {
 	*monitoringStack
 	ns string
+	// allHaveKVM means that LowKVMNodesCount can't fire.
+	allHaveKVM bool
 }
 
-// TestFaultsFireTheirAlerts makes faults of guests, nodes and components, for which the shipped rules must fire, and cures them.
-// TestPrometheusSeesTheCluster has those of disks, virt-handler and silent nodes. It runs alone: it cordons all nodes, and kills components.
+const (
+	sees       = "TestPrometheusSeesTheCluster has its fault"
+	longEnd    = "it looks back for a day, so that no test sees its end"
+	lostRights = "a component that can't use the API server does not become ready, and without the API server nobody may read its metrics"
+)
+
+// withoutFault says why this test has no fault for an alert. test/monitoring fires all of them by the series of a fault.
+var withoutFault = map[string]string{
+	"DrydockDiskNotWritable":         sees,
+	"DrydockNodeSilentWithGuests":    sees,
+	"LowReadyVirtHandlerCount":       sees,
+	"DrydockCertificateNearEnd":      "no certificate may end sooner than after 40 minutes, of which 30 must have passed without a renewal",
+	"DrydockGuestStopped":            "no VMI can ask for a watchdog or a debugger that stops its guest",
+	"GuestVCPUQueueHighCritical":     noAgent,
+	"GuestVCPUQueueHighWarning":      noAgent,
+	"KubeVirtVMIExcessiveMigrations": longEnd,
+	"VMNonRecoverableOSPanic":        longEnd,
+	"VirtApiRESTErrorsBurst":         lostRights,
+	"VirtControllerRESTErrorsBurst":  lostRights,
+	"VirtHandlerRESTErrorsBurst":     lostRights,
+	"VirtLauncherPodsStuckFailed":    "it needs 200 launcher pods, which only virt-controller may create",
+}
+
+// TestFaultsFireTheirAlerts makes faults of guests, nodes and components, for which the shipped rules must fire, and cures
+// them. TestPrometheusSeesTheCluster has those of disks and of silent nodes. It runs alone: it takes each component away.
 func TestFaultsFireTheirAlerts(t *testing.T) {
 	onlyInTestAll(t)
 	// These need not wait as long as in the shipped rules. Their expressions are the shipped ones.
 	f := &faulty{monitoringStack: startMonitoring(t, []string{
 		"GuestFilesystemAlmostOutOfSpace", "KubeVirtNoAvailableNodesToRunVMs", "KubeVirtVMGuestMemoryAvailableLow", "KubeVirtVMGuestMemoryPressure",
 		"LowKVMNodesCount", "LowReadyVirtAPICount", "LowReadyVirtControllersCount", "LowVirtAPICount", "LowVirtControllersCount",
-		"OutdatedVirtualMachineInstanceWorkloads", "VMCannotBeEvicted", "VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
+		"NoReadyVirtAPI", "NoReadyVirtController", "NoReadyVirtHandler", "OrphanedVirtualMachineInstances", "OutdatedVirtualMachineInstanceWorkloads",
+		"VMCannotBeEvicted", "VirtAPIDown", "VirtControllerDown", "VirtHandlerDaemonSetRolloutFailing", "VirtHandlerDown",
+		"VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
 	}), ns: newNamespace(t)}
 	inTurn(t,
 		chapter{"every pod is scraped, with a token", f.podsAreScraped},
@@ -41,7 +70,11 @@ func TestFaultsFireTheirAlerts(t *testing.T) {
 		chapter{"no node takes guests", f.nodesTakeNoGuests},
 		chapter{"guests stay in old pods", f.guestsAreOutdated},
 		chapter{"one pod of two is dead", f.onePodIsDead},
+		chapter{"virt-api and virt-controller are gone", f.deploymentsAreGone},
+		chapter{"a node has no virt-handler", f.nodeHasNoHandler},
+		chapter{"virt-handler is gone", f.handlersAreGone},
 		chapter{"every alert has ended", f.allEnd},
+		chapter{"no alert was forgotten", f.noneIsForgotten},
 	)
 }
 
@@ -49,8 +82,8 @@ func (f *faulty) deprecatedIsUsed(t *testing.T) {
 	eventuallyWithin(t, 2*patience, "the alert about a deprecated version", func(ctx context.Context) error {
 		// Nothing has this name; the alert is about requests.
 		out, err := kubectl(ctx, "get", "--raw", "/apis/clone.kubevirt.io/v1alpha1/namespaces/"+f.ns+"/virtualmachineclones/nothing")
-		if err == nil || !strings.Contains(out, "not found") {
-			return fmt.Errorf("asking for nothing is answered %q", out)
+		if !strings.Contains(out, "not found") {
+			return fmt.Errorf("asking for nothing: %v\n%s", err, out)
 		}
 		for _, one := range f.alerts.list() {
 			if one.Labels["alertname"] == "KubeVirtDeprecatedAPIRequested" && one.Labels["version"] == "v1alpha1" {
@@ -132,8 +165,7 @@ func (f *faulty) nodesTakeNoGuests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(kvm) > 0 {
-		t.Log("LowKVMNodesCount can't fire here: all nodes have KVM")
+	if f.allHaveKVM = len(kvm) > 0; f.allHaveKVM {
 		return
 	}
 	configure(t, `{"spec":{"configuration":{"developerConfiguration":{"useEmulation":false}}}}`, `{"spec":{"configuration":{"developerConfiguration":{"useEmulation":true}}}}`)
@@ -175,5 +207,66 @@ func (f *faulty) onePodIsDead(t *testing.T) {
 		f.fires(t, c.few)
 		revive()
 		replaced(t, pod)
+	}
+}
+
+func (f *faulty) deploymentsAreGone(t *testing.T) {
+	for _, c := range []struct{ name, down, none string }{
+		{"virt-api", "VirtAPIDown", "NoReadyVirtAPI"},
+		{"virt-controller", "VirtControllerDown", "NoReadyVirtController"},
+	} {
+		back := scale(t, c.name, 0)
+		f.fires(t, c.down)
+		f.fires(t, c.none)
+		back()
+	}
+}
+
+// nodeHasNoHandler waits until no virt-handler is new: the alert ignores a rollout.
+func (f *faulty) nodeHasNoHandler(t *testing.T) {
+	pod := handlerPod(t, node2)
+	revive := keepDead(t, string(pod.UID))
+	f.fires(t, "VirtHandlerDaemonSetRolloutFailing")
+	revive()
+	replaced(t, pod)
+}
+
+func (f *faulty) handlersAreGone(t *testing.T) {
+	node := awaitRunning(t, f.ns, "full").Status.NodeName
+	place := func(ctx context.Context, value string) error {
+		out, err := kubectl(ctx, "-n", "kubevirt", "patch", "daemonset/virt-handler", "--type=merge", "-p", `{"spec":{"template":{"spec":{"nodeSelector":{"drydock.dev/nowhere":`+value+`}}}}}`)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	}
+	t.Cleanup(func() {
+		if err := place(context.Background(), "null"); err != nil {
+			t.Errorf("having virt-handler on all nodes again: %v", err)
+		}
+	})
+	if err := place(t.Context(), `"true"`); err != nil {
+		t.Fatal(err)
+	}
+	f.fires(t, "VirtHandlerDown")
+	f.fires(t, "NoReadyVirtHandler")
+	f.fires(t, "OrphanedVirtualMachineInstances", "node", node)
+}
+
+// noneIsForgotten compares the table of alerts with those that have fired.
+func (f *faulty) noneIsForgotten(t *testing.T) {
+	fired := map[string]bool{}
+	for _, one := range f.alerts.list() {
+		fired[one.Labels["alertname"]] = true
+	}
+	for _, a := range ruletable.Alerts() {
+		if withoutFault[a.Name] == "" && !fired[a.Name] && !(a.Name == "LowKVMNodesCount" && f.allHaveKVM) {
+			t.Errorf("no fault has fired %s: enter why it has none", a.Name)
+		}
+	}
+	for name, why := range withoutFault {
+		if !slices.ContainsFunc(ruletable.Alerts(), func(a ruletable.Alert) bool { return a.Name == name }) {
+			t.Errorf("the rules have no alert %s (%s)", name, why)
+		}
 	}
 }
