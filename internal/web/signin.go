@@ -2,7 +2,6 @@ package web
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -78,8 +77,8 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 		return err
 	}
 	id, _ := newSecret()
-	sum := sha256.Sum256([]byte(user.Username + "\x00" + user.UID))
-	one := sealed{ID: id, User: base64.RawURLEncoding.EncodeToString(sum[:]), Name: shortened(user.Username), Until: i.now().Add(sessionLife), Token: token}
+	who := digestOf(user.Username + "\x00" + user.UID)
+	one := sealed{ID: id, User: base64.RawURLEncoding.EncodeToString(who[:]), Name: shortened(user.Username), Until: i.now().Add(sessionLife), Token: token}
 	cookie, err := i.seal.close(one)
 	if errors.Is(err, errTooLong) {
 		return tokenTooLong()

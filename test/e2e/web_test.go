@@ -47,7 +47,7 @@ func TestTheWebConsoleInTheCluster(t *testing.T) {
 	viewer := bearer(t, ns, "viewer", "kubevirt.io:view")
 	editor := bearer(t, ns, "editor", "kubevirt.io:edit")
 	nobody := bearer(t, ns, "nobody", "")
-	machines := "/apis/kubevirt.io/v1/namespaces/" + ns + "/virtualmachines"
+	machines := machinesOf(ns)
 
 	seen := openWeb(t, trusted)
 	seen.signsIn(viewer, "system:serviceaccount:"+ns+":viewer")
@@ -56,7 +56,7 @@ func TestTheWebConsoleInTheCluster(t *testing.T) {
 	if !strings.Contains(text, `:viewer\" cannot create resource \"virtualmachines\"`) {
 		t.Errorf("a viewer who creates a machine is told %s; want the API server's own sentence", text)
 	}
-	seen.answers(http.StatusForbidden, "GET", "/apis/kubevirt.io/v1/namespaces/kubevirt/virtualmachines", "")
+	seen.answers(http.StatusForbidden, "GET", machinesOf("kubevirt"), "")
 	seen.answers(http.StatusForbidden, "GET", "/api/v1/namespaces/"+ns+"/secrets", "")
 	if _, code, err := seen.stream("/apis/subresources.kubevirt.io/v1/namespaces/"+ns+"/virtualmachineinstances/machine/console", v1PlainStream, nil); err == nil || code != http.StatusForbidden {
 		t.Errorf("a viewer's console: %d, %v; want 403", code, err)
@@ -65,7 +65,7 @@ func TestTheWebConsoleInTheCluster(t *testing.T) {
 	writes := openWeb(t, trusted)
 	writes.signsIn(editor, "system:serviceaccount:"+ns+":editor")
 	writes.answers(http.StatusCreated, "POST", machines, halted(t, ns, "made"))
-	writes.answers(http.StatusForbidden, "POST", "/apis/kubevirt.io/v1/namespaces/kubevirt/virtualmachines", halted(t, "kubevirt", "made"))
+	writes.answers(http.StatusForbidden, "POST", machinesOf("kubevirt"), halted(t, "kubevirt", "made"))
 	writes.readsTheGuest(ns, "machine")
 
 	none := openWeb(t, trusted)
@@ -75,6 +75,10 @@ func TestTheWebConsoleInTheCluster(t *testing.T) {
 
 	isGuarded(t, writes, machines)
 	outlivesItsPods(t, writes, machines)
+}
+
+func machinesOf(namespace string) string {
+	return "/apis/" + v1.GroupVersion.String() + "/namespaces/" + namespace + "/virtualmachines"
 }
 
 const v1PlainStream = "plain.kubevirt.io"

@@ -199,7 +199,7 @@ func (*Concern) Decide(r concern.Round, seen Seen) Plan {
 		p.Volumes[name] = vmihandler.Volume{Size: image.VirtualSize, Grown: seen.growing.sizes[name], Claim: r.Claims[name]}
 	}
 	for name, claim := range r.Claims {
-		if _, disk := r.Images[name]; !disk {
+		if _, has := r.Images[name]; !has {
 			p.Volumes[name] = vmihandler.Volume{Claim: claim} // the VM's state, or a shared folder
 		}
 	}
