@@ -21,16 +21,23 @@ type child struct {
 
 const inheritedFD = 3
 
+// childProgram is a program and its arguments. writes is the only folder in which it may change anything, "" for no such limit.
+type childProgram struct {
+	name   string
+	argv   []string
+	writes string
+}
+
 // startChild starts a program without standard input. The inherited files, from inheritedFD on, remain the caller's.
-func startChild(name string, argv []string, log io.Writer, children *reaper, inherited ...*os.File) (*child, error) {
+func startChild(p childProgram, log io.Writer, children *reaper, inherited ...*os.File) (*child, error) {
 	null, err := os.Open(os.DevNull)
 	if err != nil {
-		return nil, fmt.Errorf("making %s's standard input: %w", name, err)
+		return nil, fmt.Errorf("making %s's standard input: %w", p.name, err)
 	}
 	defer null.Close()
 	read, write, err := os.Pipe()
 	if err != nil {
-		return nil, fmt.Errorf("making %s's standard error: %w", name, err)
+		return nil, fmt.Errorf("making %s's standard error: %w", p.name, err)
 	}
 	defer write.Close()
 	c := &child{stderr: &stderrtail.Tail{Also: log}, drained: make(chan struct{}), gone: make(chan struct{})}
@@ -38,7 +45,7 @@ func startChild(name string, argv []string, log io.Writer, children *reaper, inh
 	for _, f := range inherited {
 		files = append(files, f.Fd())
 	}
-	c.pid, c.ended, err = fork(argv, files, children, c.gone)
+	c.pid, c.ended, err = fork(p, files, children, c.gone)
 	if err != nil {
 		_ = read.Close()
 		return nil, err
@@ -53,20 +60,27 @@ func startChild(name string, argv []string, log io.Writer, children *reaper, inh
 
 // fork keeps its thread until the program has ended and gone is closed: the kernel sends Pdeathsig when the forking
 // thread dies.
-func fork(argv []string, files []uintptr, children *reaper, gone <-chan struct{}) (pid int, ended <-chan syscall.WaitStatus, err error) {
+func fork(p childProgram, files []uintptr, children *reaper, gone <-chan struct{}) (pid int, ended <-chan syscall.WaitStatus, err error) {
 	started := make(chan struct{})
 	go func() {
 		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
+		if p.writes == "" {
+			defer runtime.UnlockOSThread() // A confined thread ends with this goroutine.
+		}
 		pid, ended, err = children.start(func() (int, error) {
-			return syscall.ForkExec(argv[0], argv, &syscall.ProcAttr{
+			if p.writes != "" {
+				if err := confine(p.writes); err != nil {
+					return 0, err
+				}
+			}
+			return syscall.ForkExec(p.argv[0], p.argv, &syscall.ProcAttr{
 				Files: files, Env: []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C.UTF-8"},
 				Sys: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
 			})
 		})
 		failed := err != nil
 		if failed {
-			err = fmt.Errorf("starting %s: %w", argv[0], err)
+			err = fmt.Errorf("starting %s: %w", p.argv[0], err)
 		}
 		close(started)
 		if !failed {

@@ -21,13 +21,13 @@ type companion struct {
 }
 
 // startCompanion starts a program that inherits its socket as inheritedFD, which listens before QEMU starts.
-func startCompanion(name, subject, socket string, argv []string, config Config, children *reaper) (*companion, error) {
+func startCompanion(p childProgram, subject, socket string, config Config, children *reaper) (*companion, error) {
 	listener, err := companionSocket(socket)
 	if err != nil {
 		return nil, fmt.Errorf("making the socket of %s: %w", subject, err)
 	}
 	defer listener.Close()
-	c, err := startChild(name, argv, config.log().of(name), children, listener)
+	c, err := startChild(p, config.log().of(p.name), children, listener)
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ func startProcess(program string, args []string, log io.Writer, children *reaper
 	argv := append([]string{program}, args...)
 	argv = append(argv,
 		"-chardev", "socket,id=launcher0,fd="+strconv.Itoa(inheritedFD), "-mon", "chardev=launcher0,mode=control")
-	c, err := startChild("QEMU", argv, log, children, append([]*os.File{theirs}, inherited...)...)
+	c, err := startChild(childProgram{name: "QEMU", argv: argv}, log, children, append([]*os.File{theirs}, inherited...)...)
 	if err != nil {
 		_ = ours.Close()
 		return nil, err

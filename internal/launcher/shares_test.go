@@ -1,6 +1,9 @@
 package launcher
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -68,4 +71,49 @@ func TestAShareWithoutItsFolderFailsTheStart(t *testing.T) {
 		t.Errorf("exit %+v", exit)
 	}
 	r.finish(1, exit)
+}
+
+// A guest with a kernel of its own sends virtiofsd paths like "../x", which virtiofsd follows when it changes something.
+func TestTheProgramOfAShareChangesNothingElse(t *testing.T) {
+	if landlock() < leastLandlock {
+		t.Skip("the kernel has no Landlock")
+	}
+	parent := t.TempDir()
+	folder, program := filepath.Join(parent, "folder"), filepath.Join(parent, "virtiofsd")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for path, text := range map[string]string{
+		filepath.Join(parent, "private"): "outside\n",
+		program: fmt.Sprintf("#!/bin/sh\ncd %s\nmkdir ../made; ln -s x ../link; mv ../private stolen; rm -f ../private; echo x > ../written\n"+
+			"mkdir a b; echo in > a/file; mv a/file b/moved; : > b/moved; rmdir a\n", folder),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	children := newReaper()
+	go children.run(ctx)
+	c, err := startShare(Config{Dir: t.TempDir(), Share: program, Log: t.Output()}, launch.Share{Name: "data", Folder: folder}, children)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-c.ended
+	<-c.drained
+	close(c.gone)
+	for path, want := range map[string]string{parent: "folder private virtiofsd", folder: "b", filepath.Join(folder, "b"): "moved"} {
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range entries {
+			names = append(names, e.Name())
+		}
+		if got := strings.Join(names, " "); got != want {
+			t.Errorf("%s has %s, want %s", path, got, want)
+		}
+	}
 }

@@ -24,7 +24,7 @@ func startTPM(config Config, request *launch.TPM, children *reaper) (*companion,
 		"--tpmstate", "dir=" + state + ",mode=0600",
 		"--ctrl", fmt.Sprintf("type=unixio,fd=%d", inheritedFD),
 	}
-	return startCompanion("swtpm", "the guest's TPM (swtpm)", filepath.Join(config.Dir, layout.TPMSocket), argv, config, children)
+	return startCompanion(childProgram{name: "swtpm", argv: argv}, "the guest's TPM (swtpm)", filepath.Join(config.Dir, layout.TPMSocket), config, children)
 }
 
 // removeOldTPMs removes the folders of TPMs from before a migration, and of failed migrations.

@@ -87,11 +87,20 @@ func TestAGuestSharesFoldersWithItsPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	source.prints("cat /settings/level", "2")
-	source.prints("exec 7>>/data/journal; echo before >&7; echo so", "so")
+	source.prints("exec 7>>/data/journal; echo before >&7; exec 8>>/data/replaced; echo so", "so")
 
 	target := pod()
 	target.start(vmi, "a-migration")
-	source.migrateTo(target)
+	source.migrateTo(target, func() {
+		write(claim, "new", "of others\n")
+		if err := os.Rename(filepath.Join(claim, "new"), filepath.Join(claim, "replaced")); err != nil {
+			t.Error(err)
+		}
+	})
+	target.prints("(echo after >&8) 2>/dev/null || echo refused", "refused")
+	if text, err := os.ReadFile(filepath.Join(claim, "replaced")); err != nil || string(text) != "of others\n" {
+		t.Errorf("a file that replaced the guest's during its migration has %q, %v", text, err)
+	}
 	target.prints("echo after >&7; cat /data/journal", "before\nafter")
 	write(claim, "greeting", "again\n")
 	target.prints("cat /data/greeting", "again")
@@ -108,8 +117,8 @@ func link(t *testing.T, to, at string) {
 	}
 }
 
-// migrateTo sends the guest to a pod that waits for it.
-func (p *pod) migrateTo(target *pod) {
+// migrateTo sends the guest to a pod that waits for it. meanwhile is called when the guest's memory is on its way.
+func (p *pod) migrateTo(target *pod, meanwhile func()) {
 	p.t.Helper()
 	to := map[string]any{"uri": "unix:" + target.path(layout.Socket(layout.MigrationSocket))}
 	execute := func(on *pod, command string, arguments, answer any) {
@@ -118,7 +127,12 @@ func (p *pod) migrateTo(target *pod) {
 			p.t.Fatal(err)
 		}
 	}
+	bandwidth := func(bytes int) {
+		p.t.Helper()
+		execute(p, "migrate-set-parameters", map[string]any{"max-bandwidth": bytes}, nil)
+	}
 	execute(target, "migrate-incoming", to, nil)
+	bandwidth(1 << 20)
 	execute(p, "migrate", to, nil)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -126,8 +140,16 @@ func (p *pod) migrateTo(target *pod) {
 		var is struct {
 			Status    migrationstatus.Status `json:"status"`
 			ErrorDesc string                 `json:"error-desc"`
+			RAM       struct {
+				Transferred int64 `json:"transferred"`
+			} `json:"ram"`
 		}
 		execute(p, "query-migrate", nil, &is)
+		if meanwhile != nil && is.Status == migrationstatus.Active && is.RAM.Transferred > 1<<20 {
+			meanwhile()
+			meanwhile = nil
+			bandwidth(1 << 30)
+		}
 		switch is.Status {
 		case migrationstatus.Completed:
 			execute(target, "cont", nil, nil)

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
+	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
 )
 
 const (
@@ -27,6 +29,14 @@ func IsShare(spec *v1.VirtualMachineInstanceSpec, volume string) bool {
 // HasShares reports whether the guest shares folders. Programs beside QEMU read and write its memory then.
 func HasShares(spec *v1.VirtualMachineInstanceSpec) bool {
 	return len(spec.Domain.Devices.Filesystems) > 0
+}
+
+// OnlyRead reports whether the volume is a share of a claim with these access modes that many nodes can mount at the same
+// time because nobody writes to it.
+func OnlyRead(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume, modes []corev1.PersistentVolumeAccessMode) bool {
+	claim, _ := volumeclaim.Of(&v.VolumeSource)
+	writable := slices.Contains(modes, corev1.ReadWriteOnce) || slices.Contains(modes, corev1.ReadWriteOncePod)
+	return IsShare(spec, v.Name) && slices.Contains(modes, corev1.ReadOnlyMany) && (claim.ReadOnly || !writable)
 }
 
 // DiskVolumes returns the volumes that are no shares.

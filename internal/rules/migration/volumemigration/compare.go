@@ -46,6 +46,9 @@ func refusal(running, wanted *v1.VirtualMachineInstanceSpec, m Move) string {
 	if why := unfitSource(from, to); why != "" {
 		return why
 	}
+	if machine.IsShare(wanted, m.Volume) {
+		return "the guest is to share it as a folder (spec.domain.devices.filesystems)"
+	}
 	for i := range running.Volumes {
 		if v := &running.Volumes[i]; volumeclaim.Name(&v.VolumeSource) == m.To {
 			return fmt.Sprintf("volume %s is on the claim %s", v.Name, m.To)

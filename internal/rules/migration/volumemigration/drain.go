@@ -82,7 +82,7 @@ func judgeLocal(vmi *v1.VirtualMachineInstance, v *v1.Volume) (local bool, why s
 		return false, "" // it is being plugged or unplugged
 	case info == nil || info.ClaimName != claim.Name, machine.Hotpluggable(v) && len(info.AccessModes) == 0:
 		return false, fmt.Sprintf("what its claim %s is has not been reported yet", claim.Name)
-	case shared(claim, info):
+	case shared(claim, info), machine.OnlyRead(&vmi.Spec, v, info.AccessModes):
 		return false, ""
 	case claim.Backing || claim.ReadOnly:
 		return false, "its claim is only read"
@@ -107,7 +107,7 @@ func WhyStillLocal(vmi *v1.VirtualMachineInstance, moves []Move) string {
 		switch {
 		case !onClaim || slices.ContainsFunc(moves, func(m Move) bool { return m.Volume == v.Name }):
 		case info == nil || info.ClaimName != claim.Name || len(info.AccessModes) == 0: // It is not known.
-		case !shared(claim, info):
+		case !shared(claim, info) && !machine.OnlyRead(&vmi.Spec, v, info.AccessModes):
 			return fmt.Sprintf("cannot migrate the VM. The volume %s is RWO and not included in the migration volumes", v.Name)
 		}
 	}

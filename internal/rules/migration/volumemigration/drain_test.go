@@ -38,6 +38,11 @@ func leaving(root, data v1.VolumeSource, edits ...func(*v1.VirtualMachineInstanc
 	return vmi
 }
 
+// folder makes the disk of that index a folder that the guest shares.
+func folder(i int) func(*v1.VirtualMachineInstance) {
+	return func(vmi *v1.VirtualMachineInstance) { shareFolder(&vmi.Spec, i) }
+}
+
 // said formats moves without the suffixes of their names, which come from digests.
 func said(moves []Move) string {
 	var words []string
@@ -56,16 +61,18 @@ func TestADiskThatStaysOnItsNode(t *testing.T) {
 		moves []Move
 		want  string
 	}{
-		"it is not moved":         {leaving(pvc("a"), dv("b"), reported("root", "a", once), reported("data", "b", once)), root, left},
-		"it is":                   {leaving(pvc("a"), dv("b"), reported("root", "a", once), reported("data", "b", once)), both, ""},
-		"nothing is":              {leaving(pvc("a"), dv("b"), reported("data", "b", once)), nil, ""},
-		"it is shared":            {leaving(pvc("a"), dv("b"), reported("data", "b", once, everyone)), root, ""},
-		"it is below an overlay":  {leaving(pvc("a"), below("b"), reported("data", "b", readers)), root, ""},
-		"it can only be read":     {leaving(pvc("a"), dv("b"), reported("data", "b", readers)), root, left},
-		"it is on no claim":       {leaving(pvc("a"), empty), root, ""},
-		"it is not known":         {leaving(pvc("a"), dv("b")), root, ""},
-		"it was on another claim": {leaving(pvc("a"), dv("b"), reported("data", "z", once)), root, ""},
-		"its modes are not known": {leaving(pvc("a"), dv("b"), reported("data", "b")), root, ""},
+		"it is not moved":                          {leaving(pvc("a"), dv("b"), reported("root", "a", once), reported("data", "b", once)), root, left},
+		"it is":                                    {leaving(pvc("a"), dv("b"), reported("root", "a", once), reported("data", "b", once)), both, ""},
+		"nothing is":                               {leaving(pvc("a"), dv("b"), reported("data", "b", once)), nil, ""},
+		"it is shared":                             {leaving(pvc("a"), dv("b"), reported("data", "b", once, everyone)), root, ""},
+		"it is below an overlay":                   {leaving(pvc("a"), below("b"), reported("data", "b", readers)), root, ""},
+		"it can only be read":                      {leaving(pvc("a"), dv("b"), reported("data", "b", readers)), root, left},
+		"it is a folder that can only be read":     {leaving(pvc("a"), dv("b"), folder(1), reported("data", "b", readers)), root, ""},
+		"it is a folder for one writer or readers": {leaving(pvc("a"), dv("b"), folder(1), reported("data", "b", once, readers)), root, left},
+		"it is on no claim":                        {leaving(pvc("a"), empty), root, ""},
+		"it is not known":                          {leaving(pvc("a"), dv("b")), root, ""},
+		"it was on another claim":                  {leaving(pvc("a"), dv("b"), reported("data", "z", once)), root, ""},
+		"its modes are not known":                  {leaving(pvc("a"), dv("b"), reported("data", "b")), root, ""},
 	} {
 		if got := WhyStillLocal(test.vmi, test.moves); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
@@ -104,13 +111,16 @@ func TestWhichDisksADrainMoves(t *testing.T) {
 		"one is only read":               {leaving(readOnly(pvc("a")), dv("b"), local), "volume root can't be migrated: its claim is only read"},
 		"one that all may read": {leaving(readOnly(pvc("a")), dv("b"), reported("root", "a", readers), dataOnly),
 			"volume root can't be migrated: its claim is only read"},
-		"an overlay over one":             {leaving(below("a"), dv("b"), local), "volume root can't be migrated: its claim is only read"},
-		"an overlay over one for readers": {leaving(below("a"), dv("b"), reported("root", "a", readers), dataOnly), "data from b to web-data-"},
-		"a file of the node":              {leaving(file(nil), dv("b"), dataOnly), "volume root can't be migrated: it is a file on this node"},
-		"a file that is not shared":       {leaving(file(new(false)), dv("b"), dataOnly), "volume root can't be migrated: it is a file on this node"},
-		"a file that is":                  {leaving(file(new(true)), dv("b"), dataOnly), "data from b to web-data-"},
-		"a cdrom":                         {leaving(pvc("a"), dv("b"), local, disk(func(d *v1.Disk) { d.CDRom, d.Disk = &v1.CDRomTarget{}, nil })), "volume root can't be migrated: it is in a cdrom"},
-		"a shareable disk":                {leaving(pvc("a"), dv("b"), local, disk(func(d *v1.Disk) { d.Shareable = new(true) })), "volume root can't be migrated: its disk is shareable, and other guests may write to it"},
+		"a folder that all may read":         {leaving(pvc("a"), dv("b"), folder(0), reported("root", "a", readers), dataOnly), "data from b to web-data-"},
+		"a folder that is only read":         {leaving(readOnly(pvc("a")), dv("b"), folder(0), reported("root", "a", once, readers), dataOnly), "data from b to web-data-"},
+		"a folder for one writer or readers": {leaving(pvc("a"), dv("b"), folder(0), reported("root", "a", once, readers), dataOnly), "volume root can't be migrated: it has no disk"},
+		"an overlay over one":                {leaving(below("a"), dv("b"), local), "volume root can't be migrated: its claim is only read"},
+		"an overlay over one for readers":    {leaving(below("a"), dv("b"), reported("root", "a", readers), dataOnly), "data from b to web-data-"},
+		"a file of the node":                 {leaving(file(nil), dv("b"), dataOnly), "volume root can't be migrated: it is a file on this node"},
+		"a file that is not shared":          {leaving(file(new(false)), dv("b"), dataOnly), "volume root can't be migrated: it is a file on this node"},
+		"a file that is":                     {leaving(file(new(true)), dv("b"), dataOnly), "data from b to web-data-"},
+		"a cdrom":                            {leaving(pvc("a"), dv("b"), local, disk(func(d *v1.Disk) { d.CDRom, d.Disk = &v1.CDRomTarget{}, nil })), "volume root can't be migrated: it is in a cdrom"},
+		"a shareable disk":                   {leaving(pvc("a"), dv("b"), local, disk(func(d *v1.Disk) { d.Shareable = new(true) })), "volume root can't be migrated: its disk is shareable, and other guests may write to it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			moves, refusals := Local(test.vmi)

@@ -52,11 +52,19 @@ func spec(root, data v1.VolumeSource) *v1.VirtualMachineInstanceSpec {
 	return s
 }
 
+// shareFolder makes the disk of that index a folder that the guest shares.
+func shareFolder(s *v1.VirtualMachineInstanceSpec, i int) {
+	s.Domain.Devices.Filesystems = []v1.Filesystem{{Name: s.Domain.Devices.Disks[i].Name, Virtiofs: &v1.FilesystemVirtiofs{}}}
+	s.Domain.Devices.Disks = slices.Delete(s.Domain.Devices.Disks, i, i+1)
+}
+
 func TestWhichChangesAreMigrations(t *testing.T) {
 	disk := func(edit func(*v1.Disk)) func(*v1.VirtualMachineInstanceSpec) {
 		return func(s *v1.VirtualMachineInstanceSpec) { edit(&s.Domain.Devices.Disks[0]) }
 	}
 	without := func(s *v1.VirtualMachineInstanceSpec) { s.Domain.Devices.Disks = s.Domain.Devices.Disks[1:] }
+	toFolder := spec(pvc("c"), dv("b"))
+	shareFolder(toFolder, 0)
 	for name, test := range map[string]struct {
 		from, to *v1.VirtualMachineInstanceSpec
 		edit     func(*v1.VirtualMachineInstanceSpec)
@@ -95,6 +103,8 @@ func TestWhichChangesAreMigrations(t *testing.T) {
 		"a disk without a target": {from: spec(pvc("a"), dv("b")), to: spec(pvc("c"), dv("b")), edit: disk(func(d *v1.Disk) { d.Disk = nil }), want: "root from a to c"},
 		"a read-only disk": {from: spec(pvc("a"), dv("b")), to: spec(pvc("c"), dv("b")), edit: disk(func(d *v1.Disk) { d.Disk.ReadOnly = true }),
 			want: "volume root can't be migrated: its disk is read-only"},
+		"to a folder": {from: spec(pvc("a"), dv("b")), to: toFolder,
+			want: "volume root can't be migrated: the guest is to share it as a folder (spec.domain.devices.filesystems)"},
 		"no disk": {from: spec(pvc("a"), dv("b")), to: spec(pvc("c"), dv("b")), edit: without, want: "volume root can't be migrated: it has no disk"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -241,6 +241,7 @@ func TestOverheadOfKnownGuests(t *testing.T) {
 		"without a screen":                    {`domain: {memory: {guest: 128Mi}, devices: {autoattachGraphicsDevice: false}}`, hardware, 77},
 		"with a TPM":                          {`domain: {memory: {guest: 128Mi}, devices: {tpm: {}}}`, hardware, 121},
 		"with two shared folders":             {`domain: {memory: {guest: 128Mi}, devices: {filesystems: [{name: a, virtiofs: {}}, {name: b, virtiofs: {}}]}}`, hardware, 157},
+		"large, with two shared folders":      {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {filesystems: [{name: a, virtiofs: {}}, {name: b, virtiofs: {}}]}}`, hardware, 424 + 48 + 256},
 		"with a TPM that is switched off":     {`domain: {memory: {guest: 128Mi}, devices: {tpm: {enabled: false}}}`, hardware, 109},
 		"large":                               {`domain: {memory: {guest: 64Gi}, cpu: {sockets: 2, cores: 8}, devices: {}}`, hardware, 424},
 		"CPUs asked for by the request":       {`domain: {memory: {guest: 128Mi}, resources: {requests: {cpu: 3500m}}, devices: {}}`, hardware, 121},

@@ -39,6 +39,8 @@ const (
 	// overheadShare is virtiofsd (3 MiB measured) and its 0.4 KiB for each of some ten thousand files that the guest knows,
 	// which are also open files of the kernel's.
 	overheadShare = 24 * mebibyte
+	// overheadShareTables is the share of the guest's RAM for virtiofsd's page tables (8 bytes per 4 KiB).
+	overheadShareTables = 512
 	// overheadTranslation is the maximum of emulation's translation cache.
 	overheadTranslation = machine.TranslationCacheMi * mebibyte
 )
@@ -55,7 +57,7 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 	if machine.HasTPM(&vmi.Spec) {
 		bytes += overheadTPM
 	}
-	bytes += int64(len(vmi.Spec.Domain.Devices.Filesystems)) * overheadShare
+	bytes += sharesOverhead(vmi, guest)
 	if machine.HasDevices(&vmi.Spec) {
 		bytes += machine.DeviceMemory
 	}
@@ -78,6 +80,15 @@ func Overhead(vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) (
 	}
 	bytes += bindings
 	return (bytes + mebibyte - 1) / mebibyte * mebibyte, nil
+}
+
+// sharesOverhead counts page tables for each virtiofsd, too: in time the guest reads files into all of its memory.
+func sharesOverhead(vmi *v1.VirtualMachineInstance, guest int64) int64 {
+	each := int64(overheadShare)
+	if hugepages(vmi) == nil {
+		each += guest / overheadShareTables
+	}
+	return int64(len(vmi.Spec.Domain.Devices.Filesystems)) * each
 }
 
 func vcpus(vmi *v1.VirtualMachineInstance) int64 {

@@ -246,7 +246,7 @@ func migrationObstacle(spec *v1.VirtualMachineInstanceSpec, v *v1.Volume, known 
 		return fmt.Sprintf("PVC %s of volume %s is not known yet", claim, v.Name)
 	case v.Ephemeral != nil && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
 		// The guest's changes are in its pod and are sent along (machine.Mirrors).
-	case machine.IsShare(spec, v.Name) && slices.Contains(info.AccessModes, corev1.ReadOnlyMany):
+	case machine.OnlyRead(spec, v, info.AccessModes):
 	case !slices.Contains(info.AccessModes, corev1.ReadWriteMany):
 		return fmt.Sprintf("PVC %s is not shared, live migration requires that all PVCs must be shared (using ReadWriteMany access mode)", claim)
 	}

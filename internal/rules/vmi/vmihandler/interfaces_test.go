@@ -21,6 +21,7 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 		}
 	}
 	readable := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadOnlyMany}}}}
+	either := map[string]Volume{"root": {Claim: &v1.PersistentVolumeClaimInfo{AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadOnlyMany}}}}
 	ephemeral := func(vmi *v1.VirtualMachineInstance) {
 		vmi.Spec.Volumes[0].VolumeSource = v1.VolumeSource{Ephemeral: &v1.EphemeralVolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"},
@@ -83,6 +84,11 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
 		"a folder on a shared claim":                {[]func(*v1.VirtualMachineInstance){share}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a folder on a claim that every node reads": {[]func(*v1.VirtualMachineInstance){share}, readable, vmistatus.Obstacle{}, v1.LiveMigration},
+		"a folder on a claim for one writer or readers": {[]func(*v1.VirtualMachineInstance){share}, either,
+			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
+		"a folder that is only read on such a claim": {[]func(*v1.VirtualMachineInstance){share, func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Volumes[0].PersistentVolumeClaim.ReadOnly = true
+		}}, either, vmistatus.Obstacle{}, v1.LiveMigration},
 		"a folder on a claim for one node": {[]func(*v1.VirtualMachineInstance){share}, alone,
 			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: " + unshared}, v1.BlockMigration},
 		"a folder of a ConfigMap": {[]func(*v1.VirtualMachineInstance){share, func(vmi *v1.VirtualMachineInstance) {
