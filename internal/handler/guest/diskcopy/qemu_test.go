@@ -6,20 +6,16 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"drydock.dev/drydock/internal/handler/guest"
 	"drydock.dev/drydock/internal/handler/guest/diskcopy"
 	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/rules/machine"
-	"drydock.dev/drydock/test/accelerator"
-	"drydock.dev/drydock/test/shipped"
 )
 
 // sparseDisk is the size of a disk that is zeros but for its content.
@@ -39,28 +35,10 @@ func forSockets(t *testing.T) string {
 // bootWithDisk starts QEMU with a disk, and connects to it.
 func bootWithDisk(t *testing.T, disk string, more ...string) *guesttest.Guest {
 	t.Helper()
-	socket := filepath.Join(forSockets(t), "qmp.sock")
-	process := exec.Command(shipped.Program(t, "qemu-system-x86_64"), append([]string{"-nodefaults", "-no-user-config", "-machine", "q35", "-accel", accelerator.Of(t),
-		"-m", "64", "-display", "none", "-S", "-qmp", "unix:" + socket + ",server=on,wait=off",
+	conn, _ := guesttest.StartQEMU(t, append([]string{
 		"-blockdev", "driver=file,node-name=f-root,discard=unmap,filename=" + disk,
 		"-blockdev", "driver=raw,node-name=n-root,discard=unmap,file=f-root"}, more...)...)
-	process.Stderr = os.Stderr
-	if err := process.Start(); err != nil {
-		t.Fatalf("starting QEMU: %v", err)
-	}
-	t.Cleanup(func() {
-		_ = process.Process.Kill()
-		_ = process.Wait()
-	})
-	for deadline, tick := time.Now().Add(guesttest.Patience), time.Tick(5*time.Millisecond); ; <-tick {
-		conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
-		if err == nil {
-			return guesttest.Watch(t, conn)
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("QEMU does not answer: %v", err)
-		}
-	}
+	return guesttest.Watch(t, conn)
 }
 
 // TestZerosDoNotUseUpTheBandwidth with a real QEMU: at a mebibyte a second, this disk's zeros alone would take an hour.
