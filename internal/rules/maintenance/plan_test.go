@@ -1,6 +1,7 @@
 package maintenance
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -234,6 +235,15 @@ func TestWhichClaimsCount(t *testing.T) {
 	got := Claims(vm, newPod("a", onClaim("data", "root", "data")))
 	if len(got) != 3 || got[0] != "root" || got[2] != "data" {
 		t.Errorf("these count: %v", got)
+	}
+	// Other pods may use a folder meanwhile.
+	vm.Spec.Template.Spec.Volumes = append(vm.Spec.Template.Spec.Volumes, v1.Volume{Name: "folder", VolumeSource: v1.VolumeSource{DataVolume: &v1.DataVolumeSource{Name: "shared"}}})
+	vm.Spec.Template.Spec.Domain.Devices.Filesystems = []v1.Filesystem{{Name: "folder"}}
+	if got := Claims(vm, newPod("a")); slices.Contains(got, "shared") {
+		t.Errorf("with a shared folder these count: %v", got)
+	}
+	if got := Claims(vm, newPod("a", onClaim("shared"))); !slices.Contains(got, "shared") {
+		t.Errorf("for a pod with that folder these count: %v", got)
 	}
 	if got := Claims(&v1.VirtualMachine{}, newPod("a")); len(got) != 0 {
 		t.Errorf("of a VM without a template these count: %v", got)

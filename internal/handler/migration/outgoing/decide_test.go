@@ -192,3 +192,16 @@ func TestARefusalIsAboutAQEMUThatRuns(t *testing.T) {
 		}
 	}
 }
+
+// virtiofsd can't wait for memory.
+func TestAGuestWithSharedFoldersDoesNotGoByPostCopy(t *testing.T) {
+	vmi := &v1.VirtualMachineInstance{}
+	vmi.Status.MigrationState = &v1.VirtualMachineInstanceMigrationState{VMIMConfigurationOptions: &v1.VMIMConfigurationOptions{AllowPostCopy: new(true)}}
+	if limits := limitsOf(vmi, nil, true); !limits.PostCopy {
+		t.Errorf("a guest without folders has the limits %+v", limits)
+	}
+	vmi.Spec.Domain.Devices.Filesystems = []v1.Filesystem{{Name: "data"}}
+	if limits := limitsOf(vmi, nil, true); limits.PostCopy || !limits.Pause {
+		t.Errorf("a guest with folders has the limits %+v", limits)
+	}
+}

@@ -46,7 +46,7 @@ func (m *Migration) notConvergingMessage(vmi *v1.VirtualMachineInstance) string 
 	if switchover.LimitsOf(state.VMIMConfigurationOptions, machine.GuestMemory(&vmi.Spec)).PostCopy && source != nil && !source.Transport().PostCopy {
 		why := "QEMU there cannot do with it: its launcher pod has no userfaultfd"
 		if machine.HasShares(&vmi.Spec) {
-			why = "the guest shares folders (spec.domain.devices.filesystems), whose programs cannot do with it"
+			why = "the guest shares folders (spec.domain.devices.filesystems), whose programs cannot wait for memory"
 		}
 		said += ". Post-copy is allowed, but " + why
 	}

@@ -116,6 +116,7 @@ func seen(pod *corev1.Pod) []string {
 
 func TestAPodHasTheDisksThatAreAskedFor(t *testing.T) {
 	const uefi = "domain: {firmware: {bootloader: {efi: {persistent: true}}}, devices: {}}\nvolumes: [{name: image, containerDisk: {image: i}}]"
+	const folder = "domain: {devices: {filesystems: [{name: given, virtiofs: {}}]}}\nvolumes: [{name: data, persistentVolumeClaim: {claimName: db-data}}, {name: given, persistentVolumeClaim: {claimName: db-given}}]"
 	state := layout.StateClaimName("db", "u1")
 	for name, test := range map[string]struct {
 		spec    string
@@ -130,6 +131,8 @@ func TestAPodHasTheDisksThatAreAskedFor(t *testing.T) {
 			"db-root at /disks/root device ro", "db-more at /disks/more folder ro ro",
 		}},
 		"a base by its name, never to be written to": {request: maintenance.Request{Disks: []string{"base", "base"}}, want: []string{"db-base at /disks/base folder ro ro"}},
+		"no shared folder":                           {spec: folder, want: []string{"db-data at /disks/data folder"}},
+		"a shared folder by its name":                {spec: folder, request: maintenance.Request{Disks: []string{"given"}}, want: []string{"db-given at /disks/given folder"}},
 		"state beside disks":                         {spec: uefi + "\n", request: maintenance.Request{BackendStorage: true}, want: []string{state + " at /backend-storage folder"}},
 		"state for reading":                          {spec: uefi, request: maintenance.Request{BackendStorage: true, ReadOnly: true}, want: []string{state + " at /backend-storage folder ro ro"}},
 	} {
