@@ -39,7 +39,11 @@ const webHost, webOrigin = "vms.example.com", "https://vms.example.com"
 func TestTheWebConsoleInTheCluster(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("../../internal/web/assets/dist/index.html"); err != nil {
-		t.Skip("the image has no pages of the web console: `make web images` (npm) makes them")
+		const missing = "the image has no pages of the web console: `make web images` (npm) makes them"
+		if !testing.Short() {
+			t.Fatal(missing)
+		}
+		t.Skip(missing)
 	}
 	ns := newNamespace(t)
 	create(t, newVMI(ns, "machine"))
@@ -83,7 +87,7 @@ func machinesOf(namespace string) string {
 
 const v1PlainStream = "plain.kubevirt.io"
 
-// installWeb applies config/web with what an administrator adds, and returns the certificate that it serves.
+// installWeb applies config/web with an administrator's additions, and returns the certificate that it serves.
 func installWeb(t *testing.T) *x509.CertPool {
 	t.Helper()
 	certificate, key := webCertificate(t)
