@@ -9,7 +9,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
-// startShare starts virtiofsd, which gives the guest what its own user may do in the folder. The guest resolves links itself,
+// startShare starts virtiofsd, which gives the guest the rights of its own user in the folder. The guest resolves links itself,
 // and the kernel lets virtiofsd open nothing above the folder. But virtiofsd removes, makes and renames whatever path a guest
 // with a kernel of its own sends, also "../x": Landlock keeps it in the folder.
 //

@@ -31,7 +31,7 @@ func newCrowd() *crowd {
 	return &crowd{all: map[string]int{}, users: map[string]map[string]int{}, open: map[string]map[*session]int{}}
 }
 
-// enter counts what a request of a session opens until leave is called. The session has a context meanwhile, which ends
+// enter counts a stream or a request of a session until leave is called. The session has a context meanwhile, which ends
 // when no time is left.
 func (c *crowd) enter(ctx context.Context, one *session, left time.Duration, which string) (leave func(), err error) {
 	c.mu.Lock()

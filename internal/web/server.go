@@ -141,7 +141,7 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 		DisableGeneralOptionsHandler: true, // it would answer before the guard
 	}
 	if s.signIn != nil {
-		// What handshakes of strangers fail of would fill the log.
+		// The errors of strangers' handshakes would fill the log.
 		server.ErrorLog = log.New(io.Discard, "", 0)
 	}
 	stop := context.AfterFunc(s.ctx, func() { _ = server.Close() })

@@ -40,7 +40,7 @@ type session struct {
 	enter func(which string) (leave func(), err error)
 }
 
-// room counts what one session of virtctl web has open.
+// room counts the open streams and requests of one session of virtctl web.
 type room struct {
 	mu   sync.Mutex
 	open map[string]int

@@ -30,14 +30,14 @@ const (
 	maxShownName  = 128
 	// signInCookie is given by a browser to this host alone, over TLS, and can't be set by another host.
 	signInCookie = "__Host-drydock-web"
-	// ofThePage is what a page of this origin says instead of a secret: a page of another one can't set the header.
+	// ofThePage is the header of a page of this origin, instead of a secret: a page of another one can't set it.
 	ofThePage  = "cluster"
 	signInPath = "/signin"
 	reviewPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 )
 
 // signIn gives sessions to people who show a token. A session is in its cookie, encrypted, so that any replica, also one
-// that was started later, serves it. A server keeps only what is open now.
+// that was started later, serves it. A server keeps nothing but the open streams and requests.
 type signIn struct {
 	server   *Server
 	seal     *seal

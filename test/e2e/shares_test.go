@@ -14,7 +14,7 @@ import (
 )
 
 // Given a guest that shares a folder of a claim with a pod, and one of a ConfigMap: both see each other's files, the guest
-// sees a change of the ConfigMap, and what it has open goes on after a migration. Only the kubelet's mounts, their owners
+// sees a change of the ConfigMap, and its open files go on after a migration. Only the kubelet's mounts, their owners
 // and a confined virtiofsd show that.
 func TestAGuestSharesFoldersWithPods(t *testing.T) {
 	t.Parallel()

@@ -1,4 +1,4 @@
-// What an instance type has besides CPUs and memory, and what a preference sets.
+// The facts of an instance type besides CPUs and memory, and those that a preference sets.
 import type { InstanceType, KubeObject, Preference } from '../kube/types';
 
 export type Fact =

@@ -28,7 +28,7 @@ export function Field({ id, label, faults, help = '', required = false, children
   );
 }
 
-// What an input of the field needs, so that it is marked and described.
+// The attributes by which an input of the field is marked and described.
 export function fieldProps(id: string, bad: boolean): { id: string; validated: 'error' | 'default'; 'aria-describedby': string; 'aria-invalid': boolean } {
   return { id, validated: bad ? 'error' : 'default', 'aria-describedby': `${id}-help`, 'aria-invalid': bad };
 }

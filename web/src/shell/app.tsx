@@ -58,7 +58,7 @@ function titleOf(route: Route): string {
   }
 }
 
-// What a fault belongs to: words in a filter are no other place.
+// The place that a fault belongs to: words in a filter are no other place.
 function placeOf(route: Route): string {
   return route.page === 'machine' ? `${route.namespace}/${route.name}` : route.page;
 }

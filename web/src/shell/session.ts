@@ -114,7 +114,7 @@ export async function openSession(code: string | undefined, ended: (foreign: boo
       const { secret, key, answer } = await exchange(code);
       return begin(secret, key, answer, over);
     }
-    // Nobody else serves a cluster's address, so that what was typed may stay for the next signing in.
+    // Nobody else serves a cluster's address, so that a form's draft may stay for the next signing in.
     if (await signsIn()) return await openInCluster(ended);
     const found = await keptOrShared();
     if (!found) return { failure: undefined };

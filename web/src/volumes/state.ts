@@ -16,7 +16,7 @@ export function volumePercent(volume: DataVolume): number | undefined {
   return found ? Math.min(100, Number(found[1])) : undefined;
 }
 
-// volumeSays returns what a volume waits for, or why its last try failed; '' when it is complete.
+// volumeSays returns the reason for which a volume waits or its last try failed; '' when it is complete.
 export function volumeSays(volume: DataVolume): string {
   if (volume.status?.phase === 'Succeeded') return '';
   const [bound, running, ready] = ['Bound', 'Running', 'Ready'].map((type) => condition(volume, type));
