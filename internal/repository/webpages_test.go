@@ -10,7 +10,7 @@ import (
 
 // The bundle is made by npm, which most builds don't need; so nothing else notices that it is old.
 func TestABundleThatIsOlderThanItsSourcesIsNoticed(t *testing.T) {
-	folder := t.TempDir()
+	script, folder := filepath.Join(root, "hack/web-pages"), t.TempDir()
 	put := func(name, text string) {
 		t.Helper()
 		path := filepath.Join(folder, name)
@@ -26,7 +26,7 @@ func TestABundleThatIsOlderThanItsSourcesIsNoticed(t *testing.T) {
 	}
 	says := func(how string, fails bool, want string) {
 		t.Helper()
-		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "hack/web-pages"), how)
+		cmd := exec.CommandContext(t.Context(), script, how)
 		cmd.Env = append(os.Environ(), "DRYDOCK_WEB_ROOT="+folder)
 		out, err := cmd.CombinedOutput()
 		if (err != nil) != fails || !strings.Contains(string(out), want) || want == "" && len(out) > 0 {

@@ -33,6 +33,7 @@ var dynamic = map[string][]string{
 	"bench/imports/ways.go: b.program":                                           nil,
 	"bench/scale/nodes.go: filepath.Join(n.cluster.Programs, \"kwok\")":          nil,
 	"internal/importer/worker_test.go: program":                                  nil,
+	"internal/repository/webpages_test.go: script":                               nil,
 	"test/mutation/gocommand.go: r.Go":                                           {"go"},
 	"test/mutation/gocommand_test.go: self":                                      nil,
 	"internal/handler/network/tap.go: exe":                                       nil,
