@@ -214,6 +214,7 @@ func TestOldGuestsFindTheirDevices(t *testing.T) {
 	p.blank(filepath.Join(layout.VolumeDir("sata"), layout.DiskImage), 4<<20)
 	p.blank(filepath.Join(layout.VolumeDir("cd"), layout.DiskImage), 1<<20)
 	vmi := parse(t, fmt.Sprintf(kernelVMI, "", `
+      , sound: {name: card}
       , inputs: [{name: tablet, type: tablet, bus: usb}, {name: keys, type: keyboard, bus: virtio}]
       , interfaces: [{name: a, masquerade: {}, model: e1000}, {name: b, bridge: {}, model: e1000e}, {name: c, bridge: {}, model: rtl8139}]
       , disks: [{name: sata, disk: {}, serial: of-sata}, {name: stick, disk: {bus: usb}, serial: of-usb}, {name: cd, cdrom: {}}]`)+`
@@ -231,4 +232,5 @@ func TestOldGuestsFindTheirDevices(t *testing.T) {
 	}, "\n"))
 	p.prints("grep -h -o 'QEMU Virtio Keyboard' /proc/bus/input/devices", "QEMU Virtio Keyboard")
 	p.prints("cat /sys/bus/usb/devices/*/product | grep -o 'QEMU USB Tablet'", "QEMU USB Tablet")
+	p.prints("grep -h playback /proc/asound/card0/pcm0p/info /proc/asound/pcm | grep -o 'playback 1'", "playback 1")
 }

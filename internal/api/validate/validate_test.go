@@ -63,6 +63,7 @@ spec:
           rng: {}
           watchdog: {name: dog, i6300esb: {action: poweroff}}
           inputs: [{name: tablet, type: tablet}]
+          sound: {name: card}
           disks:
           - {name: root, disk: {bus: virtio}, bootOrder: 1, serial: root-disk, cache: none, io: native}
           - {name: data, lun: {}}

@@ -20,6 +20,8 @@ const (
 	agentID    = layout.AgentPort
 	monitorID  = "qmp0"
 	watchdogID = "watchdog0"
+	soundID    = "sound0"
+	audioID    = "audio0"
 )
 
 // AgentPort is the id of the guest agent's virtio-serial port in QEMU's events.
@@ -99,7 +101,11 @@ func (b *builder) display() {
 		}
 		return
 	}
-	b.option("vnc", "unix:"+layout.Socket(layout.VNCSocket)+",share=force-shared")
+	vnc := "unix:" + layout.Socket(layout.VNCSocket) + ",share=force-shared"
+	if b.spec.Devices.Sound != nil {
+		vnc += ",audiodev=" + audioID
+	}
+	b.option("vnc", vnc)
 	kind := "vga"
 	if efi(&b.vmi.Spec) != nil {
 		kind = "bochs"
@@ -163,6 +169,28 @@ func (b *builder) peripherals() {
 		}
 	}
 	b.inputs()
+	b.sound()
+}
+
+// The node plays nothing: viewers whose VNC client can take sound hear the guest.
+func (b *builder) sound() {
+	s := b.spec.Devices.Sound
+	if s == nil {
+		return
+	}
+	b.option("audiodev", "driver=none,id="+audioID)
+	card := Properties{"id": soundID, "bus": rootBus, "addr": addressSound}
+	switch s.Model {
+	case "", "ich9":
+		card["driver"] = "ich9-intel-hda"
+		b.device(card)
+		b.device(Properties{"driver": "hda-duplex", "id": soundID + "-codec", "bus": soundID + ".0", "cad": 0, "audiodev": audioID})
+	case "ac97":
+		card["driver"], card["audiodev"] = "AC97", audioID
+		b.device(card)
+	default:
+		b.refuse("devices.sound.model", "%q is none of ich9, ac97", s.Model)
+	}
 }
 
 func (b *builder) watchdogAction() string {

@@ -198,7 +198,7 @@ func TestAddingADeviceMovesNoOther(t *testing.T) {
 		before := whereabouts(mustBuild(t, vmi))
 		on := true
 		devices := &vmi.Spec.Domain.Devices
-		switch rapid.IntRange(0, 7).Draw(t, "what") {
+		switch rapid.IntRange(0, 8).Draw(t, "what") {
 		case 0:
 			addDisk(t, vmi, "new")
 		case 1:
@@ -219,6 +219,8 @@ func TestAddingADeviceMovesNoOther(t *testing.T) {
 			addDisk(t, vmi, "new1")
 			addDisk(t, vmi, "new2")
 			addInterface(t, vmi, "new3")
+		case 8:
+			devices.Sound = &v1.SoundDevice{Name: "new"}
 		}
 		after := whereabouts(mustBuild(t, vmi))
 		for id, place := range before {

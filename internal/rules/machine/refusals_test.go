@@ -86,6 +86,8 @@ func TestRefusalsNameTheField(t *testing.T) {
 			"spec.domain.devices.watchdog.diag288: this watchdog exists on s390x only; use i6300esb"},
 		"a watchdog action": {"devices: {watchdog: {name: dog, i6300esb: {action: bark}}}",
 			`spec.domain.devices.watchdog.i6300esb.action: "bark" is none of reset, shutdown, poweroff`},
+		"a sound card": {"devices: {sound: {name: a, model: sb16}}",
+			`spec.domain.devices.sound.model: "sb16" is none of ich9, ac97`},
 		"a panic device": {"devices: {panicDevices: [{model: siren}]}",
 			`spec.domain.devices.panicDevices[0].model: "siren" is none of isa, hyperv, pvpanic`},
 		"an input type": {"devices: {inputs: [{name: a, type: mouse}]}",

@@ -33,6 +33,12 @@ func peripherals(spec *v1.VirtualMachineInstanceSpec, at *field.Path) field.Erro
 			errs = append(errs, field.Required(at, "must say which watchdog it is: i6300esb"))
 		}
 	}
+	if s := devices.Sound; s != nil {
+		if s.Name == "" {
+			errs = append(errs, field.Required(at.Child("sound", "name"), "names the sound card"))
+		}
+		errs = append(errs, fieldcheck.OneOf(s.Model, at.Child("sound", "model"), "ich9", "ac97")...)
+	}
 	if v := devices.Video; v != nil {
 		errs = append(errs, fieldcheck.OneOf(v.Type, at.Child("video", "type"), "vga", "virtio", "bochs", "cirrus", "ramfb")...)
 		if attach := devices.AutoattachGraphicsDevice; attach != nil && !*attach {

@@ -196,10 +196,10 @@ func TestATemplateThatIsLeftOutIsNotJudged(t *testing.T) {
 		t.Errorf("a replica set without a template: %v", errs)
 	}
 	template := &v1.VirtualMachineInstanceTemplateSpec{}
-	template.Spec.Domain.Devices.Sound = &v1.SoundDevice{}
+	template.Spec.Domain.Devices.ClientPassthrough = &v1.ClientPassthroughDevices{}
 	errs := ReplicaSetSpec(&v1.VirtualMachineInstanceReplicaSetSpec{Template: template}, at)
-	if want := "spec.template.spec.domain.devices.sound: Forbidden: not supported by Drydock: guests have no sound"; len(errs) != 1 || errs[0].Error() != want {
-		t.Errorf("a replica set of machines with a sound card: %v, want %s", errs, want)
+	if want := "spec.template.spec.domain.devices.clientPassthrough: Forbidden: not supported by Drydock: USB devices of clients don't get to guests"; len(errs) != 1 || errs[0].Error() != want {
+		t.Errorf("a replica set of machines with redirected USB: %v, want %s", errs, want)
 	}
 }
 
