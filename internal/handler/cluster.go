@@ -44,14 +44,15 @@ func (c *cluster) Claim(ctx context.Context, namespace, name string) (*corev1.Pe
 	return claim, nil
 }
 
-func (c *cluster) PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
-	pod := &metav1.PartialObjectMetadata{}
-	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
-	err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod)
-	if apierrors.IsNotFound(err) {
-		return false, nil
+func (c *cluster) Pod(ctx context.Context, namespace, name string, uid types.UID) (*corev1.Pod, error) {
+	pod := &corev1.Pod{}
+	switch err := c.reader.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, pod); {
+	case apierrors.IsNotFound(err), err == nil && pod.UID != uid:
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return err == nil && pod.UID == uid, err
+	return pod, nil
 }
 
 func (c *cluster) PersistentVolume(ctx context.Context, name string) (*corev1.PersistentVolume, error) {

@@ -34,8 +34,8 @@ func (b boundedCluster) PatchVMI(ctx context.Context, vmi *v1.VirtualMachineInst
 	})
 }
 
-func (b boundedCluster) PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error) {
-	return bounded(ctx, func(ctx context.Context) (bool, error) { return b.Cluster.PodExists(ctx, namespace, name, uid) })
+func (b boundedCluster) Pod(ctx context.Context, namespace, name string, uid types.UID) (*corev1.Pod, error) {
+	return bounded(ctx, func(ctx context.Context) (*corev1.Pod, error) { return b.Cluster.Pod(ctx, namespace, name, uid) })
 }
 
 func (b boundedCluster) Claim(ctx context.Context, namespace, name string) (*corev1.PersistentVolumeClaim, error) {

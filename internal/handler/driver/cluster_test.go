@@ -30,9 +30,9 @@ func (hung) PatchVMI(ctx context.Context, _ *v1.VirtualMachineInstance, _ []byte
 	return nil, ctx.Err()
 }
 
-func (hung) PodExists(ctx context.Context, _, _ string, _ types.UID) (bool, error) {
+func (hung) Pod(ctx context.Context, _, _ string, _ types.UID) (*corev1.Pod, error) {
 	<-ctx.Done()
-	return false, ctx.Err()
+	return nil, ctx.Err()
 }
 
 func (hung) Claim(ctx context.Context, _, _ string) (*corev1.PersistentVolumeClaim, error) {
@@ -50,7 +50,7 @@ func TestNoCallOfADriverWaitsForEver(t *testing.T) {
 	calls := map[string]func(context.Context) error{
 		"VMI":              func(ctx context.Context) error { _, err := of.VMI(ctx, "shop", "web"); return err },
 		"PatchVMI":         func(ctx context.Context) error { _, err := of.PatchVMI(ctx, nil, nil); return err },
-		"PodExists":        func(ctx context.Context) error { _, err := of.PodExists(ctx, "shop", "pod", "u"); return err },
+		"Pod":              func(ctx context.Context) error { _, err := of.Pod(ctx, "shop", "pod", "u"); return err },
 		"Claim":            func(ctx context.Context) error { _, err := of.Claim(ctx, "shop", "data"); return err },
 		"PersistentVolume": func(ctx context.Context) error { _, err := of.PersistentVolume(ctx, "pv"); return err },
 	}

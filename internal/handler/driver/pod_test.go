@@ -587,13 +587,16 @@ func (a *api) VMI(context.Context, string, string) (*v1.VirtualMachineInstance, 
 	return a.vmi.DeepCopy(), nil
 }
 
-func (a *api) PodExists(context.Context, string, string, types.UID) (bool, error) {
+func (a *api) Pod(context.Context, string, string, types.UID) (*corev1.Pod, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.away {
-		return false, errors.New("connection refused")
+	switch {
+	case a.away:
+		return nil, errors.New("connection refused")
+	case a.podGone:
+		return nil, nil
 	}
-	return !a.podGone, nil
+	return &corev1.Pod{}, nil
 }
 
 // remove removes the VMI or its pod from the API server.

@@ -4,12 +4,15 @@ import (
 	"context"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/pod/launcherpod"
+	"drydock.dev/drydock/internal/rules/vmi/vmicontroller"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
+	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
 // QueryMissing queries the API server for objects that the caches lack. It returns the delay until the next query, 0 for
@@ -17,8 +20,12 @@ import (
 func (p *Presence) QueryMissing(ctx context.Context, l Launcher) (after time.Duration, hold bool) {
 	p.mu.Lock()
 	known := p.vmi
-	d := decide(known, p.absent, p.env.Node, launcherPod(known, p.pods) != nil, l, p.env.Now())
+	pod := launcherPod(known, p.pods)
+	d := decide(known, p.absent, p.env.Node, pod != nil, l, p.env.Now())
 	p.absent = d.absent
+	doubt := isInDoubt(known, pod)
+	p.nodeAnswers = p.nodeAnswers && doubt
+	doubt = doubt && !p.nodeAnswers
 	if d.question == dropVMI {
 		p.vmi = nil
 	}
@@ -30,7 +37,30 @@ func (p *Presence) QueryMissing(ctx context.Context, l Launcher) (after time.Dur
 	case thePod:
 		return p.askForPod(ctx, known, d.pod), false
 	}
+	if doubt {
+		return p.askForNode(ctx, known, pod), false
+	}
 	return d.after, false
+}
+
+// isInDoubt reports whether the VMI says that its node is lost, and the pod does not. Then the cache of pods has not
+// seen the mark yet, or the node answers again.
+func isInDoubt(known *v1.VirtualMachineInstance, pod *corev1.Pod) bool {
+	return known != nil && pod != nil && vmistatus.SaysNodeLost(known) && !vmicontroller.MarksNodeLost(pod)
+}
+
+func (p *Presence) askForNode(ctx context.Context, known *v1.VirtualMachineInstance, pod *corev1.Pod) time.Duration {
+	stored, err := p.env.Cluster.Pod(ctx, known.Namespace, pod.Name, pod.UID)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err != nil:
+		p.env.Log.Info("asking whether the node of a launcher pod answers again", "pod", pod.UID, "reason", err.Error())
+	case stored != nil && !vmicontroller.MarksNodeLost(stored):
+		p.nodeAnswers = true
+		return 0
+	}
+	return askPause
 }
 
 // askForVMI records whether a VMI that the cache lacks is gone, or has left this node.
@@ -76,14 +106,14 @@ func (p *Presence) podName(known *v1.VirtualMachineInstance) string {
 }
 
 func (p *Presence) askForPod(ctx context.Context, known *v1.VirtualMachineInstance, uid types.UID) time.Duration {
-	found, err := p.env.Cluster.PodExists(ctx, known.Namespace, p.podName(known), uid)
+	found, err := p.env.Cluster.Pod(ctx, known.Namespace, p.podName(known), uid)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.absent.next = p.env.Now().Add(askPause)
 	switch {
 	case err != nil:
 		p.env.Log.Info("asking for a launcher pod that is not seen", "pod", uid, "reason", err.Error())
-	case !found:
+	case found == nil:
 		p.env.Log.Info("the launcher pod does not exist any more", "pod", uid)
 		p.absent.pod = uid
 		return 0

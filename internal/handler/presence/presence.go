@@ -30,7 +30,8 @@ import (
 // Cluster is the used part of the API server. It is uncached.
 type Cluster interface {
 	VMI(ctx context.Context, namespace, name string) (*v1.VirtualMachineInstance, error)
-	PodExists(ctx context.Context, namespace, name string, uid types.UID) (bool, error)
+	// Pod returns nil without an error if there is no such pod.
+	Pod(ctx context.Context, namespace, name string, uid types.UID) (*corev1.Pod, error)
 }
 
 // Env has a Presence's dependencies.
@@ -52,6 +53,7 @@ type Presence struct {
 	// vmi is the newest known version, nil when it is no longer this node's.
 	vmi            *v1.VirtualMachineInstance
 	absent         absent
+	nodeAnswers    bool          // of a VMI that says NodeLost, according to the API server's pod
 	pods           []*corev1.Pod // in the VMI's namespace, with the labels of its launcher pods
 	attachmentPods []hotplug.Pod // on this node
 }
@@ -203,7 +205,11 @@ func launcherPod(instance *v1.VirtualMachineInstance, pods []*corev1.Pod) *corev
 // The caller holds p.mu.
 func (p *Presence) pod() *vmihandler.Pod {
 	if shown := launcherPod(p.vmi, p.pods); shown != nil || p.vmi == nil || p.absent.pod == "" {
-		return podOf(shown)
+		pod := podOf(shown)
+		if pod != nil && isInDoubt(p.vmi, shown) && !p.nodeAnswers {
+			pod.Interrupted = true
+		}
+		return pod
 	}
 	_, err := os.Lstat(filepath.Join(p.env.Pods, string(p.absent.pod)))
 	return &vmihandler.Pod{

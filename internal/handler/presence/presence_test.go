@@ -116,6 +116,7 @@ type api struct {
 	away    bool
 	vmi     *v1.VirtualMachineInstance
 	podGone bool
+	lost    bool // the pod is marked
 	asked   int
 }
 
@@ -130,15 +131,64 @@ func (a *api) VMI(_ context.Context, _, name string) (*v1.VirtualMachineInstance
 	return a.vmi, nil
 }
 
-func (a *api) PodExists(_ context.Context, namespace, name string, uid types.UID) (bool, error) {
+func (a *api) Pod(_ context.Context, namespace, name string, uid types.UID) (*corev1.Pod, error) {
 	a.asked++
 	if a.away {
-		return false, errors.New("connection refused")
+		return nil, errors.New("connection refused")
 	}
 	if namespace != "shop" || name == "" || uid != "p" {
-		return false, errors.New("another pod was asked for")
+		return nil, errors.New("another pod was asked for")
 	}
-	return !a.podGone, nil
+	if a.podGone {
+		return nil, nil
+	}
+	return podOnANode(a.lost), nil
+}
+
+func podOnANode(lost bool) *corev1.Pod {
+	pod := newPod("shop", "p")
+	pod.Status.Conditions = []corev1.PodCondition{
+		{Type: corev1.ContainersReady, Status: corev1.ConditionTrue}, {Type: corev1.PodReady, Status: corev1.ConditionTrue},
+	}
+	if lost {
+		pod.Status.Conditions[1].Status = corev1.ConditionFalse
+	}
+	return pod
+}
+
+// The cache of pods may lag behind that of VMIs: virt-handler must not take back what it has not seen yet.
+func TestANodeIsLostUntilTheAPIServerSaysOtherwise(t *testing.T) {
+	s := see(t)
+	lost := running()
+	lost.ResourceVersion = "6"
+	lost.Status.Conditions = []v1.VirtualMachineInstanceCondition{{
+		Type: v1.VirtualMachineInstanceReady, Status: corev1.ConditionFalse, Reason: vmistatus.ReasonNodeLost,
+	}}
+	s.SetPods([]*corev1.Pod{podOnANode(false)})
+	expect := func(when string, interrupted, again bool, asked int) {
+		t.Helper()
+		after, _ := s.QueryMissing(t.Context(), Launcher{Connected: true})
+		if got := s.Observe().Pod.Interrupted; got != interrupted || (after > 0) != again || s.api.asked != asked {
+			t.Errorf("%s: interrupted %v, again after %v, the API server was asked %d times; want %v, %v, %d",
+				when, got, after, s.api.asked, interrupted, again, asked)
+		}
+	}
+	expect("the node answers", false, false, 0)
+	s.SetVMI(lost)
+	s.api.lost = true
+	expect("the mark has not been seen yet", true, true, 1)
+	s.SetPods([]*corev1.Pod{podOnANode(true)})
+	expect("the mark has been seen", true, false, 1)
+	s.SetPods([]*corev1.Pod{podOnANode(false)})
+	s.api.away = true
+	expect("it is gone, and the API server is away", true, true, 2)
+	s.api.away, s.api.lost = false, false
+	expect("it is gone", false, false, 3)
+	expect("it is still gone", false, false, 3)
+	s.SetPods([]*corev1.Pod{podOnANode(true)})
+	expect("it is lost again", true, false, 3)
+	s.SetPods([]*corev1.Pod{podOnANode(false)})
+	expect("it is back again", false, false, 4)
 }
 
 type seen struct {

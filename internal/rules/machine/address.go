@@ -30,7 +30,7 @@ const (
 	slotShares = slotLastPort
 	// addressSound is a function of the chipset's slot, where the sound of real chipsets is.
 	addressSound = "0x1f.5"
-	maxPorts   = (slotLastPort - slotFirstPort + 1) * portsPerSlot
+	maxPorts     = (slotLastPort - slotFirstPort + 1) * portsPerSlot
 
 	// minPorts has eight root ports for interfaces and eight for virtio disks. A port costs half a millisecond of QEMU's
 	// start and half a mebibyte of its memory.

@@ -337,6 +337,12 @@ func Unanswered(vmi *v1.VirtualMachineInstance) bool {
 	return c != nil && StageOf(vmi.Status.Phase) != Ended && (c.Reason == ReasonNodeLost || c.Status == corev1.ConditionUnknown)
 }
 
+// SaysNodeLost reports whether virt-controller has said that the VMI's node does not answer.
+func SaysNodeLost(vmi *v1.VirtualMachineInstance) bool {
+	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
+	return c != nil && c.Reason == ReasonNodeLost
+}
+
 // MissedSince returns when the launcher pod was first found to be gone, or now.
 func MissedSince(vmi *v1.VirtualMachineInstance, now time.Time) time.Time {
 	c := condition.Find(vmi.Status.Conditions, v1.VirtualMachineInstanceReady)
