@@ -87,7 +87,9 @@ func TestScanReadsWhatTheKernelSays(t *testing.T) {
 	m.add("0000:04:00.0", "8086:1521", "igb", "8")
 	m.add("0000:05:00.0", "8086:1521", "", "")
 	m.add("usb1", "8086:1521", "vfio-pci", "9")
-	at := func(address, name string) string { return filepath.Join(m.root, "sys/devices/pci0000:00", address, name) }
+	at := func(address, name string) string {
+		return filepath.Join(m.root, "sys/devices/pci0000:00", address, name)
+	}
 	for path, text := range map[string]string{at("0000:04:00.0", "numa_node"): "-1\n", at("0000:05:00.0", "class"): "0x020000\n"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -128,7 +130,9 @@ func TestDevicesStayWhileNothingIsKnown(t *testing.T) {
 	m := newMachine(t)
 	m.add("0000:03:00.0", "10de:1eb8", "vfio-pci", "7")
 	p := &PCI{Sys: m.sys(), Dev: m.dev(), Dir: t.TempDir(), Log: testr.New(t),
-		Permitted: func() hostdevice.Permitted { return hostdevice.Permitted{{Name: cards, Selectors: []string{"10de:1eb8"}}} }}
+		Permitted: func() hostdevice.Permitted {
+			return hostdevice.Permitted{{Name: cards, Selectors: []string{"10de:1eb8"}}}
+		}}
 	ctx, cancel := context.WithCancel(t.Context())
 	group, ctx := errgroup.WithContext(ctx)
 	p.round(ctx, group)
