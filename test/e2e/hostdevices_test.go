@@ -44,7 +44,7 @@ type cards struct {
 // nodes that behave as /dev/null in place of VFIO's.
 func plugCards(t *testing.T) cards {
 	t.Helper()
-	root := fmt.Sprintf("/proc/%d/root", kubeletPID(t, node1))
+	root := fmt.Sprintf("/proc/%d/root", pidOf(t, node1, "containerd")) // the test kills the kubelet
 	const seen = "/var/lib/kubelet/drydock-test-pci" // a folder of the node that virt-handler sees
 	c := cards{t: t, dir: filepath.Join(root, seen)}
 	vfio := filepath.Join(root, layout.VFIODir)
