@@ -127,7 +127,7 @@ func (v virtualMachines) judge(ctx context.Context, r admission.Request[v1.Virtu
 	}
 	verdict := admission.Verdict{Errors: validate.ExpandedVM(r.New, expanded, r.Old, settings)}
 	if !r.Component() {
-		verdict.Warnings = validate.ExpandedVMWarnings(vm, expanded)
+		verdict.Warnings = validate.ExpandedVMWarnings(vm, expanded, settings)
 		for _, what := range missing {
 			verdict.Warnings = append(verdict.Warnings, what+"; the VM starts when it exists")
 		}

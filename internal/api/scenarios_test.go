@@ -103,13 +103,13 @@ func (w *world) newVM(t *testing.T) {
 func (w *world) wrongVM(t *testing.T) {
 	vm := w.vm("wrong")
 	devices := map[string]any{
-		"gpus":  []any{map[string]any{"name": "gpu1", "deviceName": "example.com/gpu"}},
+		"gpus":  []any{map[string]any{"name": "gpu1", "deviceName": "example.com/gpu", "claimName": "card"}},
 		"disks": []any{map[string]any{"name": "nowhere"}},
 	}
 	must(t, unstructured.SetNestedField(vm.Object, devices, "spec", "template", "spec", "domain", "devices"))
 	err := w.admin.Create(t.Context(), vm)
 	const want = `admission webhook "virtualmachine-validator.kubevirt.io" denied the request: ` +
-		`spec.template.spec.domain.devices.gpus: not supported by Drydock: a device of a node gets to guests only as a NIC, by interfaces.sriov; ` +
+		`spec.template.spec.domain.devices.gpus[0].claimName: not supported by Drydock: devices of claims don't get to guests; name a device plugin's resource in deviceName; ` +
 		`spec.template.spec.domain.devices.disks[0].name: Invalid value: "nowhere": must be the name of a volume in spec.volumes`
 	if sentence(err) != want {
 		t.Errorf("answer is\n%s\nwant\n%s", sentence(err), want)

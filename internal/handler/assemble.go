@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"os"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -51,6 +52,7 @@ import (
 	"drydock.dev/drydock/internal/metricsserver"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/cluster/nodecert"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // hostRoot is the node's root directory: virt-handler shares the node's PID namespace.
@@ -208,6 +210,7 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 			group.Go(func() error { return plugin.Run(ctx) })
 		}
 		group.Go(func() error { return labeler().Run(ctx) })
+		group.Go(func() error { return passThrough(mgr, o, settings).Run(ctx) })
 		group.Go(func() error {
 			if err := probe.AwaitAnother(ctx, o.probeFile); ctx.Err() == nil {
 				return err
@@ -216,6 +219,15 @@ func offer(mgr ctrl.Manager, o options, probe *node.Probe, settings *clusterconf
 		})
 		return group.Wait()
 	}), nil
+}
+
+// passThrough offers the PCI devices that are permitted.
+func passThrough(mgr ctrl.Manager, o options, settings *clusterconfig.Current) *device.PCI {
+	return &device.PCI{
+		Sys: os.DirFS("/sys"), Dev: os.DirFS(filepath.Join(hostRoot, deviceNodes)), Dir: filepath.Join(o.kubeletDir, "device-plugins"),
+		Permitted: func() hostdevice.Permitted { return settings.Get().HostDevices },
+		Log:       mgr.GetLogger().WithName("device"),
+	}
 }
 
 func watch(ctx context.Context, informers ctrlcache.Cache, s *driver.Supervisor, settings *clusterconfig.Watched) error {

@@ -118,14 +118,20 @@ func offerDevices(t *testing.T) {
 
 func kubeletPID(t *testing.T, node string) int {
 	t.Helper()
+	return pidOf(t, node, "kubelet")
+}
+
+// pidOf returns the process of a node's component.
+func pidOf(t *testing.T, node, component string) int {
+	t.Helper()
 	for _, n := range status(t).Nodes {
 		for _, c := range n.Components {
-			if n.Name == node && c.Name == "kubelet" {
+			if n.Name == node && c.Name == component {
 				return c.PID
 			}
 		}
 	}
-	t.Fatalf("node %s has no kubelet", node)
+	t.Fatalf("node %s has no %s", node, component)
 	return 0
 }
 

@@ -7,6 +7,7 @@ import (
 	gopath "path"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -15,12 +16,14 @@ import (
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/api/validate/vmispec"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
 	"drydock.dev/drydock/internal/rules/object/quantity"
 	"drydock.dev/drydock/internal/rules/object/supported"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // KubeVirt validates the configuration. old is nil on creation.
@@ -75,7 +78,49 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	if n := c.NetworkConfiguration; n != nil {
 		errs = append(errs, networkBindings(n.Binding, path.Child("network", "binding"))...)
 	}
+	errs = append(errs, permittedDevices(c.PermittedHostDevices, path.Child("permittedHostDevices", "pciHostDevices"))...)
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
+}
+
+// own are the resources by which launcher pods get /dev/kvm and the like.
+var own = []string{layout.ResourceKVM, layout.ResourceTUN, layout.ResourceVhostNet}
+
+func permittedDevices(permitted *v1.PermittedHostDevices, at *field.Path) field.ErrorList {
+	if permitted == nil {
+		return nil
+	}
+	list := permitted.PciHostDevices
+	if len(list) > hostdevice.MaxPermitted {
+		return field.ErrorList{field.TooMany(at, len(list), hostdevice.MaxPermitted)}
+	}
+	var errs field.ErrorList
+	external, of := map[string]bool{}, map[string]string{}
+	for i, d := range list {
+		at := at.Index(i)
+		if problem := hostdevice.CheckSelector(d.PCIVendorSelector); problem != "" {
+			errs = append(errs, field.Invalid(at.Child("pciVendorSelector"), d.PCIVendorSelector, problem))
+		}
+		problem := hostdevice.CheckResource(d.ResourceName)
+		if slices.Contains(own, d.ResourceName) {
+			problem = "is Drydock's own"
+		}
+		if problem != "" {
+			errs = append(errs, field.Invalid(at.Child("resourceName"), d.ResourceName, problem))
+		}
+		if was, known := external[d.ResourceName]; known && was != d.ExternalResourceProvider {
+			errs = append(errs, field.Invalid(at.Child("externalResourceProvider"), d.ExternalResourceProvider,
+				"must be the same in all entries of "+d.ResourceName+": one device plugin offers a resource"))
+		}
+		external[d.ResourceName] = d.ExternalResourceProvider
+		kind := strings.ToLower(d.PCIVendorSelector)
+		if was, known := of[kind]; known && was != d.ResourceName && !d.ExternalResourceProvider {
+			errs = append(errs, field.Invalid(at.Child("pciVendorSelector"), d.PCIVendorSelector, "is a device of "+was+" already"))
+		}
+		if !d.ExternalResourceProvider {
+			of[kind] = d.ResourceName
+		}
+	}
+	return errs
 }
 
 func guestDefaults(c *v1.KubeVirtConfiguration, path *field.Path) field.ErrorList {

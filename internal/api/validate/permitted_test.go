@@ -61,6 +61,10 @@ func TestWhatAnAdministratorPermits(t *testing.T) {
 		"the default, whatever is allowed": {
 			configuration: `{emulatedMachines: [q35], machineType: pc-q35-7.1}`, spec: `{}`, machine: "pc-q35-7.1",
 		},
+		"a device that is permitted": {
+			configuration: "permittedHostDevices: {pciHostDevices: [{pciVendorSelector: '10de:1eb8', resourceName: example.com/card}]}",
+			spec:          `{devices: {gpus: [{name: g, deviceName: example.com/card}]}}`, machine: "pc-q35-10.0",
+		},
 		"a bridge that is not permitted": {
 			configuration: `network: {permitBridgeInterfaceOnPodNetwork: false, defaultNetworkInterface: bridge}`, spec: `{}`,
 			want: []string{"spec.domain.devices.interfaces[0].bridge: bridge on the pods' network is not enabled: use masquerade, or an administrator sets " +
@@ -141,5 +145,36 @@ func TestAVMIOfAnotherBuildsMachineMayBeWrittenAgain(t *testing.T) {
 	defaults.VMIUpdate(again, stored, configured(t, "", ""))
 	if errs := VMIUpdate(again, stored); len(errs) > 0 {
 		t.Errorf("it is refused: %v", errs)
+	}
+}
+
+// As with KubeVirt, a VM may be made before an administrator permits its devices.
+func TestADeviceThatIsNotPermittedYetIsToldAndTaken(t *testing.T) {
+	vmi := parse[v1.VirtualMachineInstance](t, `
+spec:
+  domain:
+    memory: {guest: 1Gi}
+    devices: {gpus: [{name: g, deviceName: example.com/card}], hostDevices: [{name: nic, deviceName: example.com/nic}]}
+`)
+	settings := configured(t, "permittedHostDevices: {pciHostDevices: [{pciVendorSelector: '8086:1521', resourceName: example.com/nic}]}", "")
+	warnings := func(at string) []string {
+		return []string{at + ".domain.devices.gpus[0].deviceName: GPU example.com/card is not permitted in permittedHostDevices configuration of the KubeVirt object, " +
+			"which permits example.com/nic in pciHostDevices; the VM waits until it does"}
+	}
+	if diff := cmp.Diff(warnings("spec"), VMIWarnings(vmi, nil, settings)); diff != "" {
+		t.Error(diff)
+	}
+	defaults.VMI(vmi, settings)
+	if errs := VMI(vmi, settings); len(errs) > 0 {
+		t.Errorf("it is refused: %v", errs)
+	}
+	typed := &v1.VirtualMachine{Spec: v1.VirtualMachineSpec{Instancetype: &v1.InstancetypeMatcher{Name: "gpu"}, Template: &v1.VirtualMachineInstanceTemplateSpec{}}}
+	expanded := typed.DeepCopy()
+	expanded.Spec.Template.Spec = vmi.Spec
+	if diff := cmp.Diff(warnings("spec.template.spec"), ExpandedVMWarnings(typed, expanded, settings)); diff != "" {
+		t.Errorf("of its instance type: %s", diff)
+	}
+	if got := ExpandedVMWarnings(expanded, expanded, settings); len(got) > 0 {
+		t.Errorf("what the VM says itself is told twice: %q", got)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/object/supported"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // VMWarnings warns a VM's owner of fields without the effect that they suggest, and of deprecated ones. old is nil on
@@ -46,12 +47,30 @@ func VMWarnings(vm, old *v1.VirtualMachine, settings clusterconfig.Settings) []s
 }
 
 // ExpandedVMWarnings returns the warnings about the values that a VM gets from its instance type.
-func ExpandedVMWarnings(vm, expanded *v1.VirtualMachine) []string {
+func ExpandedVMWarnings(vm, expanded *v1.VirtualMachine, settings clusterconfig.Settings) []string {
 	kind, template := vm.Spec.Instancetype, expanded.Spec.Template
-	if kind == nil || template == nil || machine.GuestMemory(&template.Spec) > 0 {
+	if kind == nil || template == nil {
 		return nil
 	}
-	return []string{fmt.Sprintf("spec.instancetype: the memory of the instance type %s is 0: no guest can start without memory", kind.Name)}
+	var all []string
+	if own := vm.Spec.Template; own == nil || !hostdevice.Any(&own.Spec) {
+		all = hostDeviceWarnings(&template.Spec, field.NewPath("spec", "template", "spec"), settings)
+	}
+	if machine.GuestMemory(&template.Spec) > 0 {
+		return all
+	}
+	return append(all, fmt.Sprintf("spec.instancetype: the memory of the instance type %s is 0: no guest can start without memory", kind.Name))
+}
+
+// hostDeviceWarnings is about devices that are not permitted yet. KubeVirt takes such a VM, too, and lets it wait.
+func hostDeviceWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settings clusterconfig.Settings) []string {
+	var all []string
+	for _, d := range hostdevice.Of(spec) {
+		if refusal := settings.HostDevices.Refusal(d); refusal != "" {
+			all = append(all, fmt.Sprintf("%s: %s; the VM waits until it does", path.Child("domain").Child(d.Path).Child("deviceName"), refusal))
+		}
+	}
+	return all
 }
 
 // VMIWarnings returns the warnings about a VMI, as it was sent.
@@ -140,6 +159,7 @@ func guestWarnings(spec *v1.VirtualMachineInstanceSpec, path *field.Path, settin
 				path.Child("domain", "machine", "type"), m.Type, kind, clusterconfig.MachineTypesAnnotation))
 		}
 	}
+	all = append(all, hostDeviceWarnings(spec, path, settings)...)
 	complete := spec.DeepCopy()
 	defaults.Spec(complete, settings)
 	return append(all, vmispec.SerialWarnings(complete, path)...)

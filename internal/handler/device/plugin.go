@@ -1,8 +1,9 @@
-// Package device offers a node's virtualization devices to the kubelet, so that launcher pods get them without
-// privileges: /dev/kvm, /dev/net/tun and /dev/vhost-net as devices.kubevirt.io/kvm, tun and vhost-net.
+// Package device offers a node's devices to the kubelet, so that launcher pods get them without privileges: /dev/kvm,
+// /dev/net/tun and /dev/vhost-net as devices.kubevirt.io/kvm, tun and vhost-net, and PCI devices as the resources that
+// the KubeVirt object permits.
 //
 // It owns the device plugins and their registration after each start of the kubelet. It must not decide whether KVM is
-// usable; the node's probe does.
+// usable (the node's probe does), or which PCI device is offered (package hostdevice).
 package device
 
 import (
@@ -12,7 +13,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -32,20 +32,33 @@ const (
 	retryDelay      = time.Second
 )
 
+// source has the devices of a resource.
+type source interface {
+	// devices returns them all, and a channel that is closed when they have changed.
+	devices() ([]*v1beta1.Device, <-chan struct{})
+	// allocate returns the answer for a container.
+	allocate(ids []string) (*v1beta1.ContainerAllocateResponse, error)
+}
+
 // Plugin offers one resource.
 type Plugin struct {
-	resource Resource
-	dir      string
-	log      logr.Logger
+	name   string
+	source source
+	dir    string
+	log    logr.Logger
 }
 
 // NewPlugin returns the plugin of a resource. dir is the kubelet's folder of device plugins.
 func NewPlugin(resource Resource, dir string, log logr.Logger) *Plugin {
-	return &Plugin{resource: resource, dir: dir, log: log.WithValues("resource", resource.Name)}
+	return newPlugin(resource.Name, resource, dir, log)
+}
+
+func newPlugin(name string, from source, dir string, log logr.Logger) *Plugin {
+	return &Plugin{name: name, source: from, dir: dir, log: log.WithValues("resource", name)}
 }
 
 func (p *Plugin) socket() string {
-	return "drydock-" + strings.ReplaceAll(p.resource.Name, "/", "-") + ".sock"
+	return "drydock-" + strings.ReplaceAll(p.name, "/", "-") + ".sock"
 }
 
 // Run serves the kubelet until ctx ends. A starting kubelet removes the plugins' sockets and forgets the plugins, so
@@ -79,7 +92,7 @@ func (p *Plugin) serveOnce(ctx context.Context, changes *fsnotify.Watcher) error
 		return fmt.Errorf("listening for the kubelet: %w", err)
 	}
 	server := grpc.NewServer()
-	v1beta1.RegisterDevicePluginServer(server, &service{resource: p.resource, ended: ctx})
+	v1beta1.RegisterDevicePluginServer(server, &service{source: p.source, ended: ctx})
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		if err := server.Serve(listener); err != nil {
@@ -119,7 +132,7 @@ func (p *Plugin) register(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }() // the answer is complete
 	_, err = v1beta1.NewRegistrationClient(conn).Register(ctx, &v1beta1.RegisterRequest{
-		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.resource.Name,
+		Version: v1beta1.Version, Endpoint: p.socket(), ResourceName: p.name,
 		Options: &v1beta1.DevicePluginOptions{},
 	})
 	if err != nil {
@@ -171,8 +184,8 @@ func (p *Plugin) removed() bool {
 
 type service struct {
 	v1beta1.UnimplementedDevicePluginServer
-	resource Resource
-	ended    context.Context
+	source source
+	ended  context.Context
 }
 
 // GetDevicePluginOptions returns no options.
@@ -180,33 +193,37 @@ func (s *service) GetDevicePluginOptions(context.Context, *v1beta1.Empty) (*v1be
 	return &v1beta1.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch sends the devices once: they never change.
+// ListAndWatch sends the devices, and again whenever they have changed.
 func (s *service) ListAndWatch(_ *v1beta1.Empty, stream v1beta1.DevicePlugin_ListAndWatchServer) error {
-	response := &v1beta1.ListAndWatchResponse{}
-	for i := range s.resource.Count {
-		response.Devices = append(response.Devices, &v1beta1.Device{ID: strconv.Itoa(i), Health: v1beta1.Healthy})
+	for {
+		devices, changed := s.source.devices()
+		if err := stream.Send(&v1beta1.ListAndWatchResponse{Devices: devices}); err != nil {
+			return err
+		}
+		select {
+		case <-changed:
+		case <-s.ended.Done():
+			return nil
+		case <-stream.Context().Done():
+			return nil
+		}
 	}
-	if err := stream.Send(response); err != nil {
-		return err
-	}
-	select {
-	case <-s.ended.Done():
-	case <-stream.Context().Done():
-	}
-	return nil
 }
 
 // Allocate returns the device nodes of each container.
 func (s *service) Allocate(_ context.Context, request *v1beta1.AllocateRequest) (*v1beta1.AllocateResponse, error) {
 	response := &v1beta1.AllocateResponse{}
-	for range request.ContainerRequests {
-		container := &v1beta1.ContainerAllocateResponse{}
-		for _, path := range s.resource.Nodes() {
-			container.Devices = append(container.Devices, &v1beta1.DeviceSpec{
-				ContainerPath: path, HostPath: path, Permissions: "rw",
-			})
+	for _, container := range request.ContainerRequests {
+		answer, err := s.source.allocate(container.DevicesIds)
+		if err != nil {
+			return nil, err
 		}
-		response.ContainerResponses = append(response.ContainerResponses, container)
+		response.ContainerResponses = append(response.ContainerResponses, answer)
 	}
 	return response, nil
+}
+
+// give adds a device node of the same path to a container.
+func give(to *v1beta1.ContainerAllocateResponse, path string) {
+	to.Devices = append(to.Devices, &v1beta1.DeviceSpec{ContainerPath: path, HostPath: path, Permissions: "rw"})
 }

@@ -2,6 +2,9 @@ package device
 
 import (
 	"os"
+	"strconv"
+
+	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
 
 	"drydock.dev/drydock/internal/contracts/layout"
 )
@@ -14,6 +17,22 @@ type Resource struct {
 	Name  string
 	Count int
 	Nodes func() []string
+}
+
+// devices never change.
+func (r Resource) devices() (list []*v1beta1.Device, changed <-chan struct{}) {
+	for i := range r.Count {
+		list = append(list, &v1beta1.Device{ID: strconv.Itoa(i), Health: v1beta1.Healthy})
+	}
+	return list, nil
+}
+
+func (r Resource) allocate([]string) (*v1beta1.ContainerAllocateResponse, error) {
+	answer := &v1beta1.ContainerAllocateResponse{}
+	for _, path := range r.Nodes() {
+		give(answer, path)
+	}
+	return answer, nil
 }
 
 // Facts are the node's devices.

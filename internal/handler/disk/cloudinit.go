@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/iso"
 	"drydock.dev/drydock/internal/rules/machine"
 	"drydock.dev/drydock/internal/rules/vmi/accesscredential"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 const (
@@ -115,6 +116,12 @@ func taggedDevices(vmi *v1.VirtualMachineInstance) []device {
 			d.MAC = machine.MAC(vmi, iface.Name)
 		}
 		devices = append(devices, d)
+	}
+	addresses = machine.HostDeviceAddresses(&vmi.Spec)
+	for i, d := range hostdevice.Of(&vmi.Spec) {
+		if d.Tag != "" {
+			devices = append(devices, device{Type: "hostdev", Bus: "pci", Address: addresses[i], Tags: []string{d.Tag}})
+		}
 	}
 	return devices
 }

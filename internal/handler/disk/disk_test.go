@@ -362,7 +362,9 @@ func TestTheConfigDriveTellsTheTagsOfInterfaces(t *testing.T) {
 	instance.Spec.Domain.Devices.Interfaces = []v1.Interface{
 		{Name: "default", Tag: "front", InterfaceBindingMethod: v1.InterfaceBindingMethod{Bridge: &v1.InterfaceBridge{}}},
 	}
-	if got := read(); !strings.HasSuffix(got, `"devices":[{"type":"nic","bus":"pci","address":"0000:01:00.0","tags":["front"]}]}`) {
+	instance.Spec.Domain.Devices.GPUs = []v1.GPU{{Name: "plain"}, {Name: "card", Tag: "render"}}
+	if got := read(); !strings.HasSuffix(got, `"devices":[{"type":"nic","bus":"pci","address":"0000:01:00.0","tags":["front"]},`+
+		`{"type":"hostdev","bus":"pci","address":"0000:12:00.0","tags":["render"]}]}`) {
 		t.Errorf("with a bridge to the pod's network the metadata are %s", got)
 	}
 }

@@ -201,6 +201,9 @@ func (p *Pod) Start(ctx context.Context, instance *v1.VirtualMachineInstance, at
 		}
 		in.Memory = machine.BootMemory(instance)
 	}
+	if in.HostDevices, err = p.hostDevices(instance); err != nil {
+		return nil, err
+	}
 	in.LogConsole = p.Link.LogsConsole()
 	m, err := machine.Build(in)
 	if err != nil {

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // Slots of the root bus, pcie.0, fixed so that adding a device never moves another (decision 030). 0x00 is the host
@@ -31,6 +33,12 @@ const (
 	// addressSound is a function of the chipset's slot, where the sound of real chipsets is.
 	addressSound = "0x1f.5"
 	maxPorts     = (slotLastPort - slotFirstPort + 1) * portsPerSlot
+
+	// slotHostDevices is the first of the slots up to slotShares where a machine with devices of its node has their ports,
+	// and no others.
+	slotHostDevices = 0x1a
+	// MaxHostDevices is the number of those ports.
+	MaxHostDevices = (slotShares - slotHostDevices) * portsPerSlot
 
 	// minPorts has eight root ports for interfaces and eight for virtio disks. A port costs half a millisecond of QEMU's
 	// start and half a mebibyte of its memory.
@@ -64,8 +72,8 @@ type pin struct {
 	path, address string
 }
 
-// place assigns pinned ports first.
-func place(nics, disks []pin) (placement, []error) {
+// place assigns pinned ports first. The machine has at most most ports.
+func place(nics, disks []pin, most int) (placement, []error) {
 	pinned := make(map[int]string)
 	var errs []error
 	for _, p := range append(append([]pin(nil), nics...), disks...) {
@@ -90,13 +98,13 @@ func place(nics, disks []pin) (placement, []error) {
 	for _, port := range append(append([]int(nil), result.nics...), result.disks...) {
 		result.count = max(result.count, port+1)
 	}
-	for len(result.free()) < spareDisks && result.count+portStep <= maxPorts {
+	for len(result.free()) < spareDisks && result.count+portStep <= most {
 		result.count += portStep
 	}
-	if result.count > maxPorts {
+	if result.count > most {
 		errs = append(errs, fmt.Errorf("spec.domain.devices: the interfaces and virtio disks need %d PCI ports, a machine has at most %d",
-			result.count, maxPorts))
-		result.count = maxPorts
+			result.count, most))
+		result.count = most
 	}
 	return result, errs
 }
@@ -163,18 +171,34 @@ func (b *builder) ports() {
 		}
 	}
 	var errs []error
-	b.placement, errs = place(nics, disks)
+	most := maxPorts
+	if hostdevice.Any(&b.vmi.Spec) {
+		most = (slotHostDevices - slotFirstPort) * portsPerSlot
+	}
+	b.placement, errs = place(nics, disks, most)
 	b.errs = append(b.errs, errs...)
 	if HasShares(&b.vmi.Spec) && b.placement.count > maxPorts-portsPerSlot {
 		b.refuse("devices.filesystems", "a machine with so many interfaces and virtio disks has no room for them: at most %d PCI ports are left", maxPorts-portsPerSlot)
 	}
 	for port := range b.placement.count {
-		b.device(Properties{
-			"driver": "pcie-root-port", "id": PortID(port), "bus": rootBus,
-			"addr":    fmt.Sprintf("%#x.%d", slotFirstPort+port/portsPerSlot, port%portsPerSlot),
-			"chassis": port + 1, "multifunction": port%portsPerSlot == 0,
-		})
+		b.port(port, slotFirstPort, port)
 	}
+	devices := len(hostdevice.Of(&b.vmi.Spec))
+	if devices > MaxHostDevices {
+		b.refuse("devices", "a machine has at most %d hostDevices and gpus together", MaxHostDevices)
+	}
+	for i := range min(devices, MaxHostDevices) {
+		b.port(maxPorts+i, slotHostDevices, i)
+	}
+}
+
+// port adds the index-th of the root ports that begin at a slot.
+func (b *builder) port(port, slot, index int) {
+	b.device(Properties{
+		"driver": "pcie-root-port", "id": PortID(port), "bus": rootBus,
+		"addr":    fmt.Sprintf("%#x.%d", slot+index/portsPerSlot, index%portsPerSlot),
+		"chassis": port + 1, "multifunction": index%portsPerSlot == 0,
+	})
 }
 
 // NICAddresses returns where the guest sees its interfaces on the PCI bus from the next start on, in the spec's order.

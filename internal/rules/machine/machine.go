@@ -42,6 +42,8 @@ type Input struct {
 	// Claims are those of volumes, by volume. Of a plugged one the VMI's status has it.
 	Claims map[string]*v1.PersistentVolumeClaimInfo
 	NICs   map[string]NIC
+	// HostDevices are PCI addresses of the node's devices, by hostdevice.Device.ID.
+	HostDevices map[string]string
 	// Now starts the guest's clock, for a spec.domain.clock with an offset or a time zone.
 	Now time.Time
 	// Incoming is the UID of the migration that brings the guest, "" for a new start.
@@ -74,7 +76,7 @@ func Build(in Input) (*Machine, error) {
 		(*builder).basics, (*builder).memory, (*builder).cpu, (*builder).clock,
 		(*builder).features, (*builder).firmware, (*builder).ioThreads, (*builder).ports,
 		(*builder).controllers, (*builder).channels, (*builder).display, (*builder).disks,
-		(*builder).nics, (*builder).shares, (*builder).peripherals, (*builder).tpm, (*builder).platform,
+		(*builder).nics, (*builder).hostDevices, (*builder).shares, (*builder).peripherals, (*builder).tpm, (*builder).platform,
 	} {
 		part(b)
 	}

@@ -5,6 +5,9 @@ import (
 	"fmt"
 
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/rules/network/sriov"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 var nicDrivers = map[string]string{
@@ -28,14 +31,22 @@ func IsDevice(iface *v1.Interface) bool {
 	return iface.SRIOV != nil && iface.State != v1.InterfaceStateAbsent
 }
 
-// HasDevices reports whether IsDevice is true for any interface.
+// HasDevices reports whether the guest gets devices of the node: host devices, GPUs, or interfaces for which IsDevice is true.
 func HasDevices(spec *v1.VirtualMachineInstanceSpec) bool {
+	if hostdevice.Any(spec) {
+		return true
+	}
 	for i := range spec.Domain.Devices.Interfaces {
 		if IsDevice(&spec.Domain.Devices.Interfaces[i]) {
 			return true
 		}
 	}
 	return false
+}
+
+// MayHaveDevices reports whether the guest has devices of the node, or may get some while it runs.
+func MayHaveDevices(spec *v1.VirtualMachineInstanceSpec) bool {
+	return hostdevice.Any(spec) || sriov.Any(spec)
 }
 
 // BuildNIC returns the backend and the device of an interface to plug, behind the port of the next start. The backend

@@ -17,6 +17,7 @@ func NewDevices(e *env.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:     "permitted-devices",
 		Short:   "List the GPUs and other devices of nodes that machines may have",
+		Long:    "List the GPUs and other devices of nodes that machines may have. A PCI device may stand in gpus and in hostDevices.",
 		Example: e.Example("# What may stand in a machine's gpus and hostDevices:", "permitted-devices"),
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,11 +48,11 @@ func list(permitted *v1.PermittedHostDevices) string {
 		text += fmt.Sprintf("  %s (PCI %s)\n", device.ResourceName, device.PCIVendorSelector)
 	}
 	for _, device := range permitted.USB {
-		text += fmt.Sprintf("  %s (USB)\n", device.ResourceName)
+		text += fmt.Sprintf("  %s (USB, which no machine gets)\n", device.ResourceName)
 	}
 	text += "GPU devices:\n"
 	for _, device := range permitted.MediatedDevices {
-		text += fmt.Sprintf("  %s (%s)\n", device.ResourceName, device.MDEVNameSelector)
+		text += fmt.Sprintf("  %s (%s, which no machine gets)\n", device.ResourceName, device.MDEVNameSelector)
 	}
 	return text
 }

@@ -24,7 +24,7 @@ func Validate(spec *v1.VirtualMachineInstanceSpec, path *field.Path) field.Error
 	rules := []func(*v1.VirtualMachineInstanceSpec, *field.Path) field.ErrorList{placement, probes, compute, firmwareOf, clock}
 	if len(errs) == 0 {
 		// These compare the entries of lists with each other.
-		rules = append(rules, ValidateStorage, network, bootOrder, peripherals, accessCredentials)
+		rules = append(rules, ValidateStorage, network, bootOrder, peripherals, hostDevices, accessCredentials)
 	}
 	for _, rule := range rules {
 		errs = append(errs, rule(spec, path)...)

@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/contracts/logline"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // Namespace is that of Drydock's components. Namespace and Name are the KubeVirt object's usual ones (TheOne).
@@ -66,6 +67,8 @@ type Settings struct {
 	// DefaultNetworkInterface is the binding in a VMI that lists no network: "masquerade" or "bridge".
 	DefaultNetworkInterface string
 	NetworkBindings         networkbinding.Registered
+	// HostDevices are the PCI devices of nodes that VMs may have.
+	HostDevices hostdevice.Permitted
 	// CPUAllocationRatio is the number of guest vCPUs per physical CPU in the launcher pod's CPU request.
 	CPUAllocationRatio int
 	// EvenEmulatorCPUs makes the number of a guest's dedicated CPUs even, if one is for QEMU's own threads
@@ -150,6 +153,7 @@ func FromKubeVirt(kv *v1.KubeVirt) Settings {
 		API: rate(c.APIConfiguration), Webhook: rate(c.WebhookConfiguration),
 		Controller: rate(c.ControllerConfiguration), Handler: rate(c.HandlerConfiguration),
 	}
+	s.HostDevices = hostdevice.Read(c.PermittedHostDevices)
 	s.RuntimeClass = c.DefaultRuntimeClass
 	if c.CPURequest != nil && c.CPURequest.Sign() > 0 {
 		s.CPURequest = new(c.CPURequest.DeepCopy())

@@ -117,7 +117,7 @@ spec:
         cpu: {dedicatedCpuPlacement: true, realtime: {}, cores: 2}
         firmware: {bootloader: {efi: {persistent: true, secureBoot: false}}}
         devices:
-          gpus: [{name: gpu}]
+          gpus: [{name: gpu, claimName: c, virtualGPUOptions: {display: {enabled: true}}}]
           tpm: {persistent: true}
           autoattachVSOCK: false
           rng: {}
@@ -139,7 +139,8 @@ spec:
 		`spec.runStrategy: Unsupported value: "WaitAsReceiver": supported values: "Always", "RerunOnFailure", "Once", "Manual", "Halted"`,
 		`spec.template.spec.evictionStrategy: Unsupported value: "Sometimes": supported values: "None", "LiveMigrate", "LiveMigrateIfPossible", "External"`,
 		`spec.template.spec.domain.cpu.realtime: Forbidden: not supported by Drydock: virtual CPUs get no real-time priority; dedicatedCpuPlacement with isolateEmulatorThread keeps other threads from their CPUs`,
-		`spec.template.spec.domain.devices.gpus: Forbidden: not supported by Drydock: a device of a node gets to guests only as a NIC, by interfaces.sriov`,
+		`spec.template.spec.domain.devices.gpus[0].claimName: Forbidden: not supported by Drydock: devices of claims don't get to guests; name a device plugin's resource in deviceName`,
+		`spec.template.spec.domain.devices.gpus[0].virtualGPUOptions: Forbidden: not supported by Drydock: it is for virtual GPUs, which don't get to guests; a GPU that is passed whole has its own outputs`,
 		`spec.template.spec.domain.devices.interfaces[1].slirp: Forbidden: not supported by Drydock: use masquerade`,
 		`spec.template.spec.domain.devices.interfaces[1].state: Unsupported value: "gone": supported values: "up", "down", "absent"`,
 		`spec.template.spec.domain.devices.disks[1].lun.bus: Unsupported value: "sata": supported values: "scsi"`,

@@ -2,6 +2,11 @@ package supported
 
 import "maps"
 
+const (
+	notByClaim  = "devices of claims don't get to guests; name a device plugin's resource in deviceName"
+	onlyVirtual = "it is for virtual GPUs, which don't get to guests; a GPU that is passed whole has its own outputs"
+)
+
 // vmiTable is for VirtualMachineInstanceSpec, also in the template of a VirtualMachine or a
 // VirtualMachineInstanceReplicaSet.
 var vmiTable = merge(placementTable, domainTable, hypervTable, deviceTable, diskTable, interfaceTable, networkTable,
@@ -35,7 +40,7 @@ var placementTable = table{
 	"dnsPolicy":                     yes(),
 	"dnsConfig":                     yes(),
 	"architecture":                  only("amd64"),
-	"resourceClaims":                no("devices of claims don't get to guests; a NIC of the node does by interfaces.sriov"),
+	"resourceClaims":                no("devices of claims don't get to guests; name a device plugin's resource in gpus or hostDevices, or use interfaces.sriov"),
 	"utilityVolumes":                no("nothing in the pod uses them; a volume that the guest is to see belongs into volumes"),
 }
 
@@ -159,12 +164,21 @@ var deviceTable = table{
 	"domain.devices.rng":                        yes(),
 	"domain.devices.blockMultiQueue":            yes(),
 	"domain.devices.networkInterfaceMultiqueue": yes(),
-	"domain.devices.gpus":                       no("a device of a node gets to guests only as a NIC, by interfaces.sriov"),
+	"domain.devices.gpus.name":                  noted("[devices of the node](devices.md#devices-of-the-node)"),
+	"domain.devices.gpus.deviceName":            noted("a resource of the KubeVirt object's `permittedHostDevices.pciHostDevices`"),
+	"domain.devices.gpus.claimName":             no(notByClaim),
+	"domain.devices.gpus.requestName":           no(notByClaim),
+	"domain.devices.gpus.virtualGPUOptions":     no(onlyVirtual),
+	"domain.devices.gpus.tag":                   noted("in `meta_data.json` of a `cloudInitConfigDrive` volume"),
 	"domain.devices.downwardMetrics":            noted("with the feature gate DownwardMetrics"),
 	"domain.devices.panicDevices.model":         yes(),
 	"domain.devices.filesystems.name":           noted("[folders that a guest shares](shared-folders.md)"),
 	"domain.devices.filesystems.virtiofs":       yes(),
-	"domain.devices.hostDevices":                no("a device of a node gets to guests only as a NIC, by interfaces.sriov"),
+	"domain.devices.hostDevices.name":           noted("[devices of the node](devices.md#devices-of-the-node)"),
+	"domain.devices.hostDevices.deviceName":     noted("a resource of the KubeVirt object's `permittedHostDevices.pciHostDevices`"),
+	"domain.devices.hostDevices.claimName":      no(notByClaim),
+	"domain.devices.hostDevices.requestName":    no(notByClaim),
+	"domain.devices.hostDevices.tag":            noted("in `meta_data.json` of a `cloudInitConfigDrive` volume"),
 	"domain.devices.clientPassthrough":          no("USB devices of clients don't get to guests"),
 	"domain.devices.sound.name":                 yes(),
 	"domain.devices.sound.model":                noted("heard by [VNC clients that can play sound](console-and-vnc.md)"),

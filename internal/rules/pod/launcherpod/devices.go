@@ -7,7 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // DeviceNetwork is a network on which a VMI uses a device of its node.
@@ -40,14 +42,27 @@ func askForDevices(resources *corev1.ResourceRequirements, vmi *v1.VirtualMachin
 		if !known {
 			return fmt.Errorf("spec.domain.devices.interfaces[%d].sriov: the resource of its network is not known", i)
 		}
-		count := resources.Limits[name]
-		if q := resources.Requests[name]; q.Cmp(count) > 0 {
-			count = q
-		}
-		count.Add(resource.MustParse("1"))
-		resources.Requests[name], resources.Limits[name] = count, count.DeepCopy()
+		askForMore(resources, name, 1)
 	}
 	return nil
+}
+
+// A device that is not permitted makes no pod: the permission may have gone since admission.
+func askForHostDevices(resources *corev1.ResourceRequirements, vmi *v1.VirtualMachineInstance, settings clusterconfig.Settings) error {
+	requests, err := hostdevice.Requests(&vmi.Spec, settings.HostDevices)
+	for name, count := range requests {
+		askForMore(resources, name, count)
+	}
+	return err
+}
+
+func askForMore(resources *corev1.ResourceRequirements, name corev1.ResourceName, more int64) {
+	count := resources.Limits[name]
+	if q := resources.Requests[name]; q.Cmp(count) > 0 {
+		count = q
+	}
+	count.Add(*resource.NewQuantity(more, resource.DecimalSI))
+	resources.Requests[name], resources.Limits[name] = count, count.DeepCopy()
 }
 
 // InterfaceOf returns the VMI's interface, nil for none.

@@ -10,6 +10,7 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/rules/machine"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 )
 
 // onDevices is a VMI with SR-IOV interfaces, each on the network of its name, beside a bridged one.
@@ -96,6 +97,44 @@ func TestAPodAsksForTheDevicesOfItsInterfaces(t *testing.T) {
 	}
 	if _, err := RenderProvisioning(onDevices("a"), emulated, "launcher", Facts{}); err == nil {
 		t.Error("a provisioning pod is made without its device")
+	}
+}
+
+func TestAPodAsksForThePermittedDevicesOfItsNode(t *testing.T) {
+	const vf, card = corev1.ResourceName("example.test/vf"), corev1.ResourceName("example.test/card")
+	settings := emulated
+	settings.HostDevices = hostdevice.Permitted{{Name: string(card)}, {Name: string(vf)}}
+	vmi := onDevices("a")
+	vmi.Spec.Domain.Devices.HostDevices = []v1.HostDevice{{Name: "n", DeviceName: string(card)}, {Name: "v", DeviceName: string(vf)}}
+	vmi.Spec.Domain.Devices.GPUs = []v1.GPU{{Name: "g", DeviceName: string(card)}}
+	facts := Facts{Devices: map[string]corev1.ResourceName{"a": vf}}
+	pod, err := Render(vmi, settings, "launcher", facts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	asks := pod.Spec.Containers[0].Resources
+	for _, list := range []corev1.ResourceList{asks.Requests, asks.Limits} {
+		if cards, vfs := list[card], list[vf]; cards.Value() != 2 || vfs.Value() != 2 {
+			t.Errorf("the pod asks for %s and %s, want 2 of each", &cards, &vfs)
+		}
+	}
+	only := onDevices()
+	before, err := Render(only, settings, "launcher", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	only.Spec.Domain.Devices.GPUs = vmi.Spec.Domain.Devices.GPUs
+	after, err := Render(only, settings, "launcher", Facts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if more := after.Spec.Containers[0].Resources.Requests.Memory().Value() - before.Spec.Containers[0].Resources.Requests.Memory().Value(); more != 1<<30 {
+		t.Errorf("it requests %d bytes more memory, want 1 GiB", more)
+	}
+	// Admission may have been before the permission was withdrawn.
+	const refused = "spec.domain.devices.gpus[0].deviceName: GPU example.test/card is not permitted"
+	if pod, err := Render(only, emulated, "launcher", Facts{}); err == nil || !strings.HasPrefix(err.Error(), refused) {
+		t.Errorf("a pod is made for what is not permitted: %v, %v", pod, err)
 	}
 }
 

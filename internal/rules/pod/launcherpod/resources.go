@@ -170,7 +170,10 @@ func podResources(vmi *v1.VirtualMachineInstance, settings clusterconfig.Setting
 	if err != nil {
 		return corev1.ResourceRequirements{}, err
 	}
-	return resources, askForDevices(&resources, vmi, facts.Devices)
+	if err := askForDevices(&resources, vmi, facts.Devices); err != nil {
+		return corev1.ResourceRequirements{}, err
+	}
+	return resources, askForHostDevices(&resources, vmi, settings)
 }
 
 // Resized returns the desired CPU and memory of a running guest's launcher pod: for the VMI's spec, or the guest's

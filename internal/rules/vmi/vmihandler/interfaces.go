@@ -15,6 +15,7 @@ import (
 	"drydock.dev/drydock/internal/rules/machine/stateclaim"
 	"drydock.dev/drydock/internal/rules/migration/volumemigration"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vmi/hostdevice"
 	"drydock.dev/drydock/internal/rules/vmi/vmistatus"
 )
 
@@ -203,6 +204,9 @@ func hindrancesOf(vmi *v1.VirtualMachineInstance, status []v1.VolumeStatus, know
 		if message := ofThePod(vmi, &vmi.Spec.Domain.Devices.Interfaces[i], made); message != "" {
 			add(v1.VirtualMachineInstanceReasonInterfaceNotMigratable, message, false)
 		}
+	}
+	if message := hostdevice.Immovable(&vmi.Spec); message != "" {
+		add(v1.VirtualMachineInstanceReasonHostDeviceNotMigratable, message, false)
 	}
 	return list
 }

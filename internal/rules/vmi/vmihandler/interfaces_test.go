@@ -99,6 +99,9 @@ func TestWhatKeepsAVMIOnItsNode(t *testing.T) {
 			vmistatus.Obstacle{Reason: disks, Message: "cannot migrate VMI: PVC new of volume plugged is not known yet"}, v1.BlockMigration},
 		"the pod's own address": {[]func(*v1.VirtualMachineInstance){bridge}, shared,
 			vmistatus.Obstacle{Reason: "InterfaceNotLiveMigratable", Message: "cannot migrate VMI: interface default gives the guest the pod's own address (bridge on the pod network)"}, v1.LiveMigration},
+		"a GPU, and a disk": {[]func(*v1.VirtualMachineInstance){func(vmi *v1.VirtualMachineInstance) {
+			vmi.Spec.Domain.Devices.GPUs = []v1.GPU{{Name: "card", DeviceName: "example.com/card"}}
+		}}, alone, vmistatus.Obstacle{Reason: "HostDeviceNotLiveMigratable", Message: "cannot migrate VMI: " + unshared + "; the guest has devices of its node (card)"}, v1.BlockMigration},
 		"the pod's own address, which may change": {[]func(*v1.VirtualMachineInstance){bridge, func(vmi *v1.VirtualMachineInstance) {
 			vmi.Annotations = map[string]string{"kubevirt.io/allow-pod-bridge-network-live-migration": ""}
 		}}, shared, vmistatus.Obstacle{}, v1.LiveMigration},
