@@ -25,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vm/memorydump"
 	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
@@ -38,6 +39,9 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 		before := vmi.Spec.DeepCopy()
+		if err := notDumped(vmi, options); err != nil {
+			return err
+		}
 		if err := hotplugspec.Add(&vmi.Spec, options); err != nil {
 			return verb.GuestConflict(vmi, err.Error())
 		}
@@ -139,6 +143,9 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 			return nil // Missing objects may be created before it starts.
 		}
 		if err := Pluggable(vmi); err != nil {
+			return err
+		}
+		if err := notDumped(vmi, options); err != nil {
 			return err
 		}
 		// A volume that was added only to the VMI may conflict.
@@ -296,7 +303,11 @@ func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if err != nil {
 		return err
 	}
-	return s.unused(ctx, vmi, o, claim)
+	use, err := s.unused(ctx, vmi, claim, o.Disk.Shareable != nil && *o.Disk.Shareable)
+	if err == nil && use != "" {
+		return unavailable(vmi, o.Name, "%s", use)
+	}
+	return err
 }
 
 func unavailable(vmi *v1.VirtualMachineInstance, volume, why string, args ...any) error {
@@ -339,9 +350,9 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// unused refuses a claim to which another VMI's guest writes, unless both share it. The list is not older than the VMI. The
+// unused returns how another VMI writes to a claim, "" for none or if both share it. The list is not older than the VMI. The
 // newest state would cost up to 100 ms, and not separate two concurrent requests either.
-func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
+func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string, shares bool) (use string, err error) {
 	since := &client.ListOptions{Raw: &metav1.ListOptions{
 		ResourceVersion: vmi.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}}
@@ -349,16 +360,16 @@ func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *
 		if other.UID == vmi.UID {
 			return "", false
 		}
-		use := useOf(claim, other, o.Disk.Shareable != nil && *o.Disk.Shareable)
+		use := useOf(claim, other, shares)
 		return use, use != ""
 	}, client.InNamespace(vmi.Namespace), since)
 	switch {
 	case err != nil:
-		return fmt.Errorf("looking for other users of PVC %s/%s: %w", vmi.Namespace, claim, err)
+		return "", fmt.Errorf("looking for other users of PVC %s/%s: %w", vmi.Namespace, claim, err)
 	case len(uses) > 0:
-		return unavailable(vmi, o.Name, "%s", uses[0])
+		return uses[0], nil
 	}
-	return nil
+	return "", nil
 }
 
 // useOf says how a VMI's guest writes to the claim, "" if it does not or if both share it.
@@ -368,6 +379,9 @@ func useOf(claim string, vmi *v1.VirtualMachineInstance, shares bool) string {
 	}
 	if slices.Contains(volumeclaim.Destinations(vmi), claim) {
 		return fmt.Sprintf("a disk of VirtualMachineInstance [%s] is being migrated to PVC [%s]", vmi.Name, claim)
+	}
+	if memorydump.Occupied(vmi, claim) != "" {
+		return fmt.Sprintf("the memory of VirtualMachineInstance [%s] is being dumped to PVC [%s]", vmi.Name, claim)
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]

@@ -29,10 +29,12 @@ type target struct {
 	last             qemudump.State
 }
 
-// outcome has either the whole file under its name, or a new one that is open for QEMU.
+// outcome has either the whole file under its name, or a new one that is open for QEMU, or the space that was left in the
+// claim.
 type outcome struct {
 	stored bool
 	file   *os.File
+	left   int64
 }
 
 // prepare finds the file of a virt-handler that has died, or makes a new one.
@@ -109,4 +111,7 @@ func (t *target) finish() (outcome, error) {
 	return outcome{stored: true}, t.folder.Sync()
 }
 
-func (t *target) clean() error { return t.folder.Remove(memorydump.Partial(t.file)) }
+func (t *target) clean() (outcome, error) {
+	left, err := t.folder.Available()
+	return outcome{left: left}, errors.Join(err, t.folder.Remove(memorydump.Partial(t.file)))
+}

@@ -270,6 +270,9 @@ func (c *Concern) record(w *memorydump.Work, d memorydump.Decision, done outcome
 		if w.Failure == "" {
 			w.Failure, w.Ended = c.state.reason(), c.env.Now()
 		}
+		if err == nil {
+			w.Failure += fmt.Sprintf(" (the PVC %s had %s left)", d.Claim, amount(done.left))
+		}
 		if f := c.files[d.File]; f != nil {
 			f.Close()
 			delete(c.files, d.File)
@@ -309,7 +312,7 @@ func (c *Concern) onClaim(ctx context.Context, vmi *v1.VirtualMachineInstance, d
 	case memorydump.Finish:
 		return t.finish()
 	case memorydump.Clean:
-		return outcome{}, t.clean()
+		return t.clean()
 	}
 	return outcome{}, nil
 }
