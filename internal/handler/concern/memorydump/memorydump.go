@@ -24,6 +24,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug"
 	migrations "drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/vm/memorydump"
+	"drydock.dev/drydock/internal/rules/vm/memorydump/dumpspace"
 	"drydock.dev/drydock/internal/rules/vmi/vmihandler"
 )
 
@@ -305,7 +306,7 @@ func (c *Concern) onClaim(ctx context.Context, vmi *v1.VirtualMachineInstance, d
 	if volume.Folder == nil {
 		return outcome{}, fmt.Errorf("the PVC %s is a block device: a memory dump needs a claim of mode Filesystem", d.Claim)
 	}
-	t := target{folder: volume.Folder, vmi: vmi.Name, claim: d.Claim, file: d.File, need: memorydump.SpaceFor(vmi), last: last}
+	t := target{folder: volume.Folder, vmi: vmi.Name, claim: d.Claim, file: d.File, need: dumpspace.Of(vmi), last: last}
 	switch d.Action {
 	case memorydump.Prepare:
 		return t.prepare()

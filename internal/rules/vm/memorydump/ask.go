@@ -10,6 +10,7 @@ import (
 
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vm/memorydump/dumpspace"
 )
 
 // Refusal is why a request is refused.
@@ -122,7 +123,7 @@ func (a *Asked) fits() error {
 	if has, bound := c.Status.Capacity[corev1.ResourceStorage]; bound {
 		size = has
 	}
-	if need := SpaceFor(a.VMI); size.Value() < need {
+	if need := dumpspace.Of(a.VMI); size.Value() < need {
 		return refuse("the PVC [%s] has %s, and a dump of the VM's memory needs %s: use a larger claim", c.Name, amount(size.Value()), amount(need))
 	}
 	return nil

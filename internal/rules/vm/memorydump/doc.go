@@ -12,8 +12,6 @@ import (
 	"time"
 
 	v1 "kubevirt.io/api/core/v1"
-
-	"drydock.dev/drydock/internal/rules/machine"
 )
 
 const (
@@ -25,9 +23,6 @@ const (
 	// longestClaim is that of a pod's volume, which has the claim's name.
 	longestClaim = 63
 )
-
-// Overhead is the space beside the guest's memory: ELF headers, and the memory of firmware and devices.
-const Overhead = 100 << 20
 
 // FileName returns the name of a dump that begins now.
 func FileName(vmi, claim string, now time.Time) string {
@@ -50,20 +45,6 @@ func IsOf(vmi, claim, file string) bool {
 
 func prefix(vmi, claim string) string {
 	return vmi[:min(len(vmi), longestName)] + "-" + claim[:min(len(claim), longestClaim)] + "-"
-}
-
-// SpaceFor returns the bytes that a dump of the guest may need.
-func SpaceFor(vmi *v1.VirtualMachineInstance) int64 {
-	memory := machine.GuestMemory(&vmi.Spec)
-	if has := vmi.Status.Memory; has != nil {
-		if has.GuestCurrent != nil {
-			memory = max(memory, has.GuestCurrent.Value())
-		}
-		if has.GuestRequested != nil {
-			memory = max(memory, has.GuestRequested.Value())
-		}
-	}
-	return memory + Overhead
 }
 
 // VolumeOf returns the VMI's utility volume of a name, nil for none.
