@@ -348,8 +348,8 @@ func (w *world) startAndStop(t *testing.T) {
 	if expanded.Kind != "VirtualMachine" || expanded.Name != "vm-cirros" {
 		t.Errorf("expand-spec answered with %s %s", expanded.Kind, expanded.Name)
 	}
-	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "vm-cirros", "memorydump"), "{}")
-	if want := "PUT " + w.subresource("virtualmachines", "vm-cirros", "memorydump") + ": not supported by Drydock: snapshot the machine's disks"; !strings.HasPrefix(sentence(err), want) {
+	_, err := w.call(http.MethodGet, w.subresource("virtualmachines", "vm-cirros", "objectgraph"), "")
+	if want := "GET " + w.subresource("virtualmachines", "vm-cirros", "objectgraph") + ": not supported by Drydock: 'kubectl get vm"; !strings.HasPrefix(sentence(err), want) {
 		t.Errorf("a verb that is not there: %q, want %q", sentence(err), want)
 	}
 	if _, err := w.call(http.MethodPut, w.subresource("virtualmachines", "nobody", "start"), ""); !apierrors.IsNotFound(err) {
