@@ -61,6 +61,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("start and stop", w.startAndStop)
 	t.Run("verbs reach the guest's node", w.verbs)
 	t.Run("volumes are plugged and unplugged", w.volumes)
+	t.Run("a guest's memory is dumped", w.memoryDumps)
 	t.Run("a VM clones what its writer may read", w.templates)
 	t.Run("maintenance pods are made by a verb", w.maintenance)
 	t.Run("a console is passed through", w.console)

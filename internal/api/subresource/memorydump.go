@@ -81,20 +81,3 @@ func (s *Server) dumpClaim(ctx context.Context, namespace, name string) (*corev1
 	}
 	return claim, nil
 }
-
-// notDumped refuses a disk whose name or claim the guest's memory dump has.
-func notDumped(vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions) error {
-	names := []string{o.Name}
-	if c := o.VolumeSource.PersistentVolumeClaim; c != nil {
-		names = append(names, c.ClaimName)
-	}
-	if dv := o.VolumeSource.DataVolume; dv != nil {
-		names = append(names, dv.Name)
-	}
-	for _, name := range names {
-		if why := memorydump.Occupied(vmi, name); why != "" {
-			return unavailable(vmi, o.Name, "%s", why)
-		}
-	}
-	return nil
-}

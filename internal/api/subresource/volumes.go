@@ -39,9 +39,6 @@ func (s *Server) addToInstance(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.editInstance(w, r, options.DryRun, func(ctx context.Context, vmi *v1.VirtualMachineInstance) error {
 		before := vmi.Spec.DeepCopy()
-		if err := notDumped(vmi, options); err != nil {
-			return err
-		}
 		if err := hotplugspec.Add(&vmi.Spec, options); err != nil {
 			return verb.GuestConflict(vmi, err.Error())
 		}
@@ -143,9 +140,6 @@ func (s *Server) addToMachine(w http.ResponseWriter, r *http.Request) error {
 			return nil // Missing objects may be created before it starts.
 		}
 		if err := Pluggable(vmi); err != nil {
-			return err
-		}
-		if err := notDumped(vmi, options); err != nil {
 			return err
 		}
 		// A volume that was added only to the VMI may conflict.
@@ -289,7 +283,7 @@ func forced(r *http.Request) (bool, error) {
 	return force, nil
 }
 
-// available refuses a disk that does not exist, has failed, or is in use by another VMI.
+// available refuses a disk that does not exist, has failed, or is in use by another VMI or by a memory dump.
 func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions) error {
 	var err error
 	claim := ""
@@ -302,6 +296,11 @@ func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	}
 	if err != nil {
 		return err
+	}
+	for _, name := range []string{o.Name, claim} {
+		if why := memorydump.Occupied(vmi, name); why != "" {
+			return unavailable(vmi, o.Name, "%s", why)
+		}
 	}
 	use, err := s.unused(ctx, vmi, claim, o.Disk.Shareable != nil && *o.Disk.Shareable)
 	if err == nil && use != "" {

@@ -255,14 +255,14 @@ func (c *Concern) inBackground(ctx context.Context, vmi *v1.VirtualMachineInstan
 		done, err := c.onClaim(ctx, vmi, d, last)
 		c.update(d.File, func(w *memorydump.Work) {
 			w.Busy = false
-			c.record(w, d, done, err)
+			c.takeResult(w, d, done, err)
 		})
 		c.env.Wake()
 	})
 }
 
-// record has c.mu locked.
-func (c *Concern) record(w *memorydump.Work, d memorydump.Decision, done outcome, err error) {
+// takeResult has c.mu locked.
+func (c *Concern) takeResult(w *memorydump.Work, d memorydump.Decision, done outcome, err error) {
 	switch {
 	case d.Action == memorydump.Clean:
 		if w.Cleaned = true; err != nil {
