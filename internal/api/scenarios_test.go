@@ -61,6 +61,7 @@ func TestVirtAPI(t *testing.T) {
 	t.Run("start and stop", w.startAndStop)
 	t.Run("verbs reach the guest's node", w.verbs)
 	t.Run("volumes are plugged and unplugged", w.volumes)
+	t.Run("a guest's memory is dumped", w.memoryDumps)
 	t.Run("a VM clones what its writer may read", w.templates)
 	t.Run("maintenance pods are made by a verb", w.maintenance)
 	t.Run("a console is passed through", w.console)
@@ -348,8 +349,8 @@ func (w *world) startAndStop(t *testing.T) {
 	if expanded.Kind != "VirtualMachine" || expanded.Name != "vm-cirros" {
 		t.Errorf("expand-spec answered with %s %s", expanded.Kind, expanded.Name)
 	}
-	_, err := w.call(http.MethodPut, w.subresource("virtualmachines", "vm-cirros", "memorydump"), "{}")
-	if want := "PUT " + w.subresource("virtualmachines", "vm-cirros", "memorydump") + ": not supported by Drydock: snapshot the machine's disks"; !strings.HasPrefix(sentence(err), want) {
+	_, err := w.call(http.MethodGet, w.subresource("virtualmachines", "vm-cirros", "objectgraph"), "")
+	if want := "GET " + w.subresource("virtualmachines", "vm-cirros", "objectgraph") + ": not supported by Drydock: 'kubectl get vm"; !strings.HasPrefix(sentence(err), want) {
 		t.Errorf("a verb that is not there: %q, want %q", sentence(err), want)
 	}
 	if _, err := w.call(http.MethodPut, w.subresource("virtualmachines", "nobody", "start"), ""); !apierrors.IsNotFound(err) {

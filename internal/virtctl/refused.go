@@ -14,7 +14,6 @@ var refused = []struct {
 	name    string
 	instead string
 }{
-	{"memory-dump", "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump, with kdump or Windows' crash dump"},
 	{"objectgraph", "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine"},
 	{"template", layout.InsteadOfTemplates},
 	{"usbredir", "give the device to the guest over the network, with usbip between this computer and the guest"},

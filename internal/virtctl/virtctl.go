@@ -26,6 +26,7 @@ import (
 	"drydock.dev/drydock/internal/virtctl/guest"
 	"drydock.dev/drydock/internal/virtctl/imageupload"
 	"drydock.dev/drydock/internal/virtctl/maintenance"
+	"drydock.dev/drydock/internal/virtctl/memorydump"
 	"drydock.dev/drydock/internal/virtctl/migrate"
 	"drydock.dev/drydock/internal/virtctl/pending"
 	"drydock.dev/drydock/internal/virtctl/portforward"
@@ -79,6 +80,7 @@ func New(e *env.Env) *cobra.Command {
 		expand.NewCommand(e),
 		expose.NewCommand(e),
 		imageupload.NewCommand(e),
+		memorydump.NewCommand(e),
 		pending.NewCommand(e),
 		version.NewCommand(e),
 		web.NewCommand(e),

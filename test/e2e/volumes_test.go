@@ -164,7 +164,12 @@ func blockDevice(t *testing.T) corev1.PersistentVolumeSource {
 
 func claim(t *testing.T, namespace, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource) {
 	t.Helper()
-	capacity := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(claimSize, resource.BinarySI)}
+	claimOfSize(t, namespace, name, mode, source, claimSize)
+}
+
+func claimOfSize(t *testing.T, namespace, name string, mode corev1.PersistentVolumeMode, source corev1.PersistentVolumeSource, size int64) {
+	t.Helper()
+	capacity := corev1.ResourceList{corev1.ResourceStorage: *resource.NewQuantity(size, resource.BinarySI)}
 	modes := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}
 	volume := &corev1.PersistentVolume{
 		ObjectMeta: metav1.ObjectMeta{Name: namespace + "-" + name},

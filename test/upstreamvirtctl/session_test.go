@@ -98,8 +98,11 @@ var session = []step{
 	{line: "kubectl wait vmim --all --for=jsonpath='{.status.phase}'=Succeeded --timeout=5m"},
 	{line: "virtctl evacuate-cancel vm vm-cirros", fails: true, says: "VMI is not marked for evacuation"},
 
-	{line: "virtctl memory-dump get vm-cirros --claim-name=dump --create-claim", fails: true, says: "not supported by Drydock: snapshot the machine's disks"},
-	{line: "virtctl memory-dump remove vm-cirros", fails: true, says: "not supported by Drydock: snapshot the machine's disks"},
+	{line: "virtctl memory-dump get vm-cirros --claim-name=dump --create-claim", says: "Successfully submitted memory dump request of VM vm-cirros"},
+	{line: "kubectl get vm vm-cirros -o jsonpath='{.status.memoryDumpRequest.phase}'", answers: "^Completed$", awaited: true},
+	{line: "virtctl memory-dump remove vm-cirros", says: "Successfully submitted remove memory dump association of VM vm-cirros"},
+	{line: "kubectl get vm vm-cirros -o jsonpath='{.status.memoryDumpRequest}'", answers: "^$", awaited: true},
+	{line: "virtctl memory-dump remove vm-cirros", fails: true, says: "the VM vm-cirros has no memory dump to remove"},
 	{line: "virtctl objectgraph vm-cirros", fails: true, says: "not supported by Drydock: 'kubectl get vm,vmi,pods,datavolumes,pvc' lists"},
 	{line: "virtctl objectgraph --vmi vm-cirros", fails: true, says: "not supported by Drydock: 'kubectl get vm,vmi,pods,datavolumes,pvc' lists"},
 	{line: "virtctl usbredir 0951:1666 vm-cirros", fails: true, says: "not supported by Drydock: give the device to the guest over the network, with usbip"},

@@ -25,7 +25,6 @@ const (
 )
 
 const (
-	noDump     = "snapshot the machine's disks with a VirtualMachineSnapshot; have the guest write its own memory dump (kdump, or Windows' crash dump) to a disk of its own"
 	noGraph    = "'kubectl get vm,vmi,pods,datavolumes,pvc' lists what belongs to a machine; pods and claims name their machine in labels and owner references"
 	noSEV      = "guests whose memory is encrypted are not supported: leave spec.template.spec.domain.launchSecurity away"
 	noBackup   = "copy the disks of a VirtualMachineSnapshot: make a DataVolume whose source is the snapshot of the disk"
@@ -33,8 +32,6 @@ const (
 )
 
 var refusedVerbs = []refusedVerb{
-	{http.MethodPut, oneMachine + "memorydump", noDump},
-	{http.MethodPut, oneMachine + "removememorydump", noDump},
 	{http.MethodGet, oneMachine + "objectgraph", noGraph},
 	{http.MethodGet, oneInstance + "objectgraph", noGraph},
 	{http.MethodGet, oneInstance + "usbredir", "give the device to the guest over the network, with usbip between the client and the guest"},

@@ -80,6 +80,8 @@ func (s *Server) routeMachines() {
 	s.route(http.MethodPut, machines, "evacuate/cancel", s.cancelEvacuationOfMachine)
 	s.route(http.MethodPut, machines, "addvolume", s.addToMachine)
 	s.route(http.MethodPut, machines, "removevolume", s.removeFromMachine)
+	s.route(http.MethodPut, machines, "memorydump", s.dumpMemory)
+	s.route(http.MethodPut, machines, "removememorydump", s.removeMemoryDump)
 	s.route(http.MethodGet, machines, "expand-spec", s.expandSpec)
 	s.route(http.MethodPost, machines, layout.MaintenanceVerb, s.createMaintenance)
 	s.route(http.MethodGet, machines, layout.MaintenanceVerb, s.getMaintenance)

@@ -25,6 +25,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/storage/datavolume"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vm/memorydump"
 	"drydock.dev/drydock/internal/rules/vmi/verb"
 )
 
@@ -282,7 +283,7 @@ func forced(r *http.Request) (bool, error) {
 	return force, nil
 }
 
-// available refuses a disk that does not exist, has failed, or is in use by another VMI.
+// available refuses a disk that does not exist, has failed, or is in use by another VMI or by a memory dump.
 func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions) error {
 	var err error
 	claim := ""
@@ -296,7 +297,16 @@ func (s *Server) available(ctx context.Context, vmi *v1.VirtualMachineInstance, 
 	if err != nil {
 		return err
 	}
-	return s.unused(ctx, vmi, o, claim)
+	for _, name := range []string{o.Name, claim} {
+		if why := memorydump.Occupied(vmi, name); why != "" {
+			return unavailable(vmi, o.Name, "%s", why)
+		}
+	}
+	use, err := s.unused(ctx, vmi, claim, o.Disk.Shareable != nil && *o.Disk.Shareable)
+	if err == nil && use != "" {
+		return unavailable(vmi, o.Name, "%s", use)
+	}
+	return err
 }
 
 func unavailable(vmi *v1.VirtualMachineInstance, volume, why string, args ...any) error {
@@ -339,9 +349,9 @@ func (s *Server) dataVolume(ctx context.Context, vmi *v1.VirtualMachineInstance,
 	return nil
 }
 
-// unused refuses a claim to which another VMI's guest writes, unless both share it. The list is not older than the VMI. The
+// unused returns how another VMI writes to a claim, "" for none or if both share it. The list is not older than the VMI. The
 // newest state would cost up to 100 ms, and not separate two concurrent requests either.
-func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *v1.AddVolumeOptions, claim string) error {
+func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, claim string, shares bool) (use string, err error) {
 	since := &client.ListOptions{Raw: &metav1.ListOptions{
 		ResourceVersion: vmi.ResourceVersion, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan,
 	}}
@@ -349,16 +359,16 @@ func (s *Server) unused(ctx context.Context, vmi *v1.VirtualMachineInstance, o *
 		if other.UID == vmi.UID {
 			return "", false
 		}
-		use := useOf(claim, other, o.Disk.Shareable != nil && *o.Disk.Shareable)
+		use := useOf(claim, other, shares)
 		return use, use != ""
 	}, client.InNamespace(vmi.Namespace), since)
 	switch {
 	case err != nil:
-		return fmt.Errorf("looking for other users of PVC %s/%s: %w", vmi.Namespace, claim, err)
+		return "", fmt.Errorf("looking for other users of PVC %s/%s: %w", vmi.Namespace, claim, err)
 	case len(uses) > 0:
-		return unavailable(vmi, o.Name, "%s", uses[0])
+		return uses[0], nil
 	}
-	return nil
+	return "", nil
 }
 
 // useOf says how a VMI's guest writes to the claim, "" if it does not or if both share it.
@@ -368,6 +378,9 @@ func useOf(claim string, vmi *v1.VirtualMachineInstance, shares bool) string {
 	}
 	if slices.Contains(volumeclaim.Destinations(vmi), claim) {
 		return fmt.Sprintf("a disk of VirtualMachineInstance [%s] is being migrated to PVC [%s]", vmi.Name, claim)
+	}
+	if memorydump.Occupied(vmi, claim) != "" {
+		return fmt.Sprintf("the memory of VirtualMachineInstance [%s] is being dumped to PVC [%s]", vmi.Name, claim)
 	}
 	for i := range vmi.Spec.Volumes {
 		v := &vmi.Spec.Volumes[i]

@@ -22,6 +22,7 @@ import (
 	"drydock.dev/drydock/internal/rules/hotplug/hotplugspec"
 	"drydock.dev/drydock/internal/rules/pod/selinux"
 	"drydock.dev/drydock/internal/rules/storage/volumeclaim"
+	"drydock.dev/drydock/internal/rules/vm/memorydump"
 )
 
 // The reasons of events are KubeVirt's.
@@ -64,7 +65,7 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 	for _, e := range planned {
 		next := old[e.Name]
 		if next.PersistentVolumeClaimInfo == nil || next.PersistentVolumeClaimInfo.ClaimName != e.Claim {
-			next = v1.VolumeStatus{PersistentVolumeClaimInfo: volumeclaim.Info(e.Claim, s.claims[e.Claim])}
+			next = v1.VolumeStatus{PersistentVolumeClaimInfo: volumeclaim.Info(e.Claim, s.claims[e.Claim]), MemoryDumpVolume: dumpOf(s.vmi, e.Volume)}
 		} else if s.knowsMoreOf(next.PersistentVolumeClaimInfo) {
 			next.PersistentVolumeClaimInfo = volumeclaim.Info(e.Claim, s.claims[e.Claim])
 		}
@@ -72,11 +73,20 @@ func statuses(s *observation, planned []hotplug.Entry) []v1.VolumeStatus {
 		next.HotplugVolume = &v1.HotplugVolumeStatus{AttachPodName: e.PodName, AttachPodUID: e.PodUID}
 		if e.PodUID == "" {
 			next.Target = ""
+			next.MemoryDumpVolume = dumpOf(s.vmi, e.Volume)
 		}
 		out = append(out, next)
 	}
 	slices.SortFunc(out, func(a, b v1.VolumeStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return out
+}
+
+// dumpOf marks the volume of a memory dump, which virt-handler does not plug.
+func dumpOf(vmi *v1.VirtualMachineInstance, v hotplug.Volume) *v1.DomainMemoryDumpInfo {
+	if memorydump.VolumeOf(vmi, v.Name) == nil {
+		return nil
+	}
+	return &v1.DomainMemoryDumpInfo{ClaimName: v.Claim}
 }
 
 // knowsMoreOfClaims reports whether the status has only the name of a claim to which a migration copied a disk.

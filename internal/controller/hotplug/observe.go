@@ -282,6 +282,21 @@ func (r *Reconciler) observeWanted(ctx context.Context, s *observation) error {
 			s.Wanted = append(s.Wanted, hotplug.WantedOf(facts))
 		}
 	}
+	return r.observeUtility(ctx, s)
+}
+
+// observeUtility adds the volumes that are no disks. Each has a pod of its own, so that no disk waits for it.
+func (r *Reconciler) observeUtility(ctx context.Context, s *observation) error {
+	for _, volume := range hotplug.VolumesOf(&v1.VirtualMachineInstanceSpec{UtilityVolumes: s.vmi.Spec.UtilityVolumes}) {
+		facts, err := r.claimFacts(ctx, s, volume, false)
+		if err != nil {
+			return err
+		}
+		s.claims[volume.Claim] = facts.Claim
+		wanted := hotplug.WantedOf(facts)
+		wanted.Alone = true
+		s.Wanted = append(s.Wanted, wanted)
+	}
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"drydock.dev/drydock/internal/handler/concern"
 	"drydock.dev/drydock/internal/handler/concern/disks"
 	"drydock.dev/drydock/internal/handler/concern/memory"
+	"drydock.dev/drydock/internal/handler/concern/memorydump"
 	"drydock.dev/drydock/internal/handler/concern/nics"
 	"drydock.dev/drydock/internal/handler/connection"
 	"drydock.dev/drydock/internal/handler/disk"
@@ -40,6 +41,7 @@ type attached struct {
 	memory   *memory.Concern
 	nics     *nics.Concern
 	disks    *disks.Concern
+	dumps    *memorydump.Concern
 	plugs    *concern.Running[disks.Seen, disks.Plan]
 	// panicked gets QEMU's events about panics.
 	panicked func(qmp.Event)
@@ -134,6 +136,7 @@ func (a *attached) qemu() *guest.Guest {
 func (a *attached) close() {
 	a.agent.Close()
 	a.disks.Close()
+	a.dumps.Close()
 	a.guest.Close()
 }
 

@@ -12,6 +12,7 @@ import (
 	"drydock.dev/drydock/internal/handler/concern/disks"
 	"drydock.dev/drydock/internal/handler/concern/links"
 	"drydock.dev/drydock/internal/handler/concern/memory"
+	"drydock.dev/drydock/internal/handler/concern/memorydump"
 	"drydock.dev/drydock/internal/handler/concern/nics"
 	"drydock.dev/drydock/internal/handler/concern/pinning"
 	"drydock.dev/drydock/internal/handler/guest"
@@ -28,7 +29,7 @@ import (
 
 // addConcerns makes the concerns of a QEMU. Their order is the policy: the first with something to do acts. Links come
 // first: they must be right before the guest sees them. Pinning is quick and never waits for the guest. Disks come next,
-// because a guest may wait for them before it starts; nothing waits for CPUs and memory.
+// because a guest may wait for them before it starts; nothing waits for CPUs, memory and dumps.
 func (d *Driver) addConcerns(a *attached) {
 	a.memory = &memory.Concern{}
 	pod, preparing := network.Pod{NetNS: a.link.Peer.NetNS}, d.pod
@@ -46,6 +47,7 @@ func (d *Driver) addConcerns(a *attached) {
 		Input:     func(vmi *v1.VirtualMachineInstance) machine.Input { return preparing.Input(vmi, a.prepared) },
 		Go:        d.helpers.Go, Wake: d.wake, Now: d.env.Now,
 	}, d.log)
+	a.dumps = memorydump.New(memorydump.Env{Volume: claims.Open, Go: d.helpers.Go, Wake: d.wake, Now: d.env.Now}, d.log)
 	a.plugs = concern.New(vmihandler.Plug, a.disks).ForArrivals()
 	a.concerns = concern.List{
 		concern.New(vmihandler.SwitchLinks, links.New()),
@@ -59,6 +61,7 @@ func (d *Driver) addConcerns(a *attached) {
 			},
 		})),
 		concern.New(vmihandler.ChangeMemory, a.memory),
+		concern.New(vmihandler.DumpMemory, a.dumps),
 	}
 }
 

@@ -87,7 +87,7 @@ func Decide(o Observed) []Decision {
 		}
 	}
 	for i := range o.VMI.Status.VolumeStatus {
-		if s := &o.VMI.Status.VolumeStatus[i]; s.HotplugVolume != nil {
+		if s := &o.VMI.Status.VolumeStatus[i]; s.HotplugVolume != nil && s.MemoryDumpVolume == nil {
 			names[s.Name] = true
 		}
 	}

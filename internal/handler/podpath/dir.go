@@ -234,6 +234,45 @@ func (d *Dir) Create(name string, owner int, mode fs.FileMode, fill func(*os.Fil
 	return nil
 }
 
+// NewFile makes the empty file name directly in d, of owner, and opens it for writing. It fails if the name exists, even as
+// a symlink.
+func (d *Dir) NewFile(name string, owner int, mode fs.FileMode) (*os.File, error) {
+	if filepath.Base(name) != name {
+		return nil, fmt.Errorf("creating %s in %s: the name has more than one part", name, d.path)
+	}
+	fd, err := d.openat(name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW, mode)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), filepath.Join(d.path, name))
+	if err := errors.Join(d.labelFile(f), f.Chown(owner, owner), f.Chmod(mode)); err != nil {
+		f.Close()
+		return nil, errors.Join(fmt.Errorf("giving %s to user %d: %w", f.Name(), owner, err), d.unlink(name))
+	}
+	return f, nil
+}
+
+// Remove removes a name directly in d that is no folder, if it exists. A symlink is removed itself.
+func (d *Dir) Remove(name string) error {
+	if filepath.Base(name) != name {
+		return fmt.Errorf("removing %s from %s: the name has more than one part", name, d.path)
+	}
+	return d.unlink(name)
+}
+
+// Rename gives a name directly in d to another one there, which it replaces. No symlink is followed.
+func (d *Dir) Rename(from, to string) error {
+	for _, name := range []string{from, to} {
+		if filepath.Base(name) != name {
+			return fmt.Errorf("renaming %s in %s: the name has more than one part", name, d.path)
+		}
+	}
+	if err := d.with(func(dir int) error { return unix.Renameat(dir, from, dir, to) }); err != nil {
+		return fmt.Errorf("renaming %s to %s: %w", filepath.Join(d.path, from), to, err)
+	}
+	return nil
+}
+
 // Folder opens the folder name directly in d, or makes it with access for owner alone. An existing one is given to
 // owner.
 func (d *Dir) Folder(name string, owner int) (*Dir, error) {

@@ -95,13 +95,16 @@ func EntriesOf(vmi *v1.VirtualMachineInstance) []Entry {
 	return out
 }
 
-// VolumesOf returns a spec's hotpluggable volumes.
+// VolumesOf returns a spec's hotpluggable volumes, and its utility volumes.
 func VolumesOf(spec *v1.VirtualMachineInstanceSpec) []Volume {
 	var out []Volume
 	for i := range spec.Volumes {
 		if v := &spec.Volumes[i]; machine.Hotpluggable(v) {
 			out = append(out, Volume{Name: v.Name, Claim: volumeclaim.Disk(&v.VolumeSource)})
 		}
+	}
+	for i := range spec.UtilityVolumes {
+		out = append(out, Volume{Name: spec.UtilityVolumes[i].Name, Claim: spec.UtilityVolumes[i].ClaimName})
 	}
 	return out
 }

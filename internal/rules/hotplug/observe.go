@@ -32,10 +32,11 @@ type Entry struct {
 	Reason, Message string
 }
 
-// InUse reports whether the guest may access a volume in this phase.
+// InUse reports whether the guest, or QEMU for a memory dump, may access a volume in this phase.
 func InUse(phase v1.VolumePhase) bool {
 	switch phase {
-	case v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeDetaching:
+	case v1.HotplugVolumeMounted, v1.VolumeReady, v1.HotplugVolumeDetaching,
+		v1.MemoryDumpVolumeInProgress, v1.MemoryDumpVolumeCompleted, v1.MemoryDumpVolumeFailed: // until it is released
 		return true
 	}
 	return false

@@ -14,6 +14,7 @@ import (
 	"drydock.dev/drydock/internal/rules/maintenance/lock"
 	"drydock.dev/drydock/internal/rules/object/backoff"
 	"drydock.dev/drydock/internal/rules/object/condition"
+	"drydock.dev/drydock/internal/rules/vm/memorydump"
 )
 
 // Finalizer keeps a snapshot until its VM is unlocked.
@@ -254,6 +255,9 @@ func (d *decision) begin() {
 	case maintained(vm) && !d.locked():
 		l, _ := lock.Of(vm)
 		d.wait(ReasonNotLocked, fmt.Sprintf("the VM %s is in maintenance mode: its disks are locked for the pod %s", vm.Name, l.Pod), d.again())
+	case memorydump.UnderWay(vm) && !d.locked():
+		// A later request is refused: both are written on condition of the VM's resourceVersion.
+		d.wait(ReasonNotLocked, fmt.Sprintf("the memory of the VM %s is being dumped to the PVC %s", vm.Name, vm.Status.MemoryDumpRequest.ClaimName), d.again())
 	case vm.Spec.Template == nil:
 		d.fail(ReasonSourceLost, fmt.Sprintf("the VM %s has no template", vm.Name))
 	case unsteady(d.o.VMI) != "":

@@ -148,6 +148,14 @@ func TestDecide(t *testing.T) {
 			lock.Take(o.VM, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "fix", UID: "p1"}}, born)
 		}},
 			want{Rest, inProg, "the VM vm is in maintenance mode: its disks are locked for the pod fix", whileWaits}},
+		"a VM whose memory is being dumped": {[]edit{runs, func(o *Observed) {
+			o.VM.Status.MemoryDumpRequest = &v1.VirtualMachineMemoryDumpRequest{ClaimName: "dump", Phase: v1.MemoryDumpAssociating}
+		}},
+			want{Rest, inProg, "the memory of the VM vm is being dumped to the PVC dump", whileWaits}},
+		"a VM whose memory was dumped": {[]edit{runs, func(o *Observed) {
+			o.VM.Status.MemoryDumpRequest = &v1.VirtualMachineMemoryDumpRequest{ClaimName: "dump", Phase: v1.MemoryDumpCompleted}
+		}},
+			want{Lock, inProg, messageCutting, 0}},
 		"a locked VM gets its content":  {[]edit{inProgress, locked}, want{MakeContent, inProg, messageCutting, 0}},
 		"also one that runs":            {[]edit{inProgress, locked, runs}, want{MakeContent, inProg, messageCutting, 0}},
 		"nor one that was deleted":      {[]edit{inProgress, noVM2}, want{Rest, failure, "the VM vm was deleted before its snapshot was taken", 0}},

@@ -120,12 +120,15 @@ func addMissing(vmi *v1.VirtualMachineInstance, template *v1.VirtualMachineInsta
 	return true
 }
 
-// leaving reports whether another volume of this name is still being detached.
+// leaving reports whether another volume of this name is still being detached, or is a memory dump's.
 func leaving(vmi *v1.VirtualMachineInstance, v *v1.Volume) bool {
+	if slices.ContainsFunc(vmi.Spec.UtilityVolumes, func(u v1.UtilityVolume) bool { return u.Name == v.Name }) {
+		return true
+	}
 	for i := range vmi.Status.VolumeStatus {
 		s := &vmi.Status.VolumeStatus[i]
 		if s.Name == v.Name && s.HotplugVolume != nil && s.PersistentVolumeClaimInfo != nil {
-			return s.PersistentVolumeClaimInfo.ClaimName != volumeclaim.Disk(&v.VolumeSource)
+			return s.MemoryDumpVolume != nil || s.PersistentVolumeClaimInfo.ClaimName != volumeclaim.Disk(&v.VolumeSource)
 		}
 	}
 	return false

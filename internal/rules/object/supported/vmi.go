@@ -41,7 +41,7 @@ var placementTable = table{
 	"dnsConfig":                     yes(),
 	"architecture":                  only("amd64"),
 	"resourceClaims":                no("devices of claims don't get to guests; name a device plugin's resource in gpus or hostDevices, or use interfaces.sriov"),
-	"utilityVolumes":                no("nothing in the pod uses them; a volume that the guest is to see belongs into volumes"),
+	"utilityVolumes":                no("Drydock's components set them on a VMI, for [memory dumps](memory-dump.md)"),
 }
 
 var credentialTable = table{
@@ -281,7 +281,7 @@ var volumeTable = table{
 	"volumes.downwardAPI.volumeLabel":            yes(),
 	"volumes.serviceAccount.serviceAccountName":  yes(),
 	"volumes.downwardMetrics":                    noted("with the feature gate DownwardMetrics; virtio unless a bus is set"),
-	"volumes.memoryDump":                         no("a guest's memory is not written to claims"),
+	"volumes.memoryDump":                         no("`virtctl memory-dump get` [dumps a guest's memory](memory-dump.md) without a volume in the spec"),
 	"volumes.containerPath":                      no("guests share no folders; configMap, secret, serviceAccount and downwardAPI are disks"),
 }
 

@@ -103,10 +103,15 @@ func Names(volumes []v1.Volume) []string {
 	return names
 }
 
-// UsedBy returns the claims that a VMI uses, without duplicates: those of its volumes, those of volumes that are being
-// detached (in its status only), and those that its disks are to be copied to.
+// UsedBy returns the claims that a VMI uses, without duplicates: those of its volumes, also of volumes that are no disks,
+// those of volumes that are being detached (in its status only), and those that its disks are to be copied to.
 func UsedBy(vmi *v1.VirtualMachineInstance) []string {
 	names := Names(vmi.Spec.Volumes)
+	for i := range vmi.Spec.UtilityVolumes {
+		if name := vmi.Spec.UtilityVolumes[i].ClaimName; !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
 	for _, name := range slices.Concat(InStatus(vmi), Destinations(vmi)) {
 		if !slices.Contains(names, name) {
 			names = append(names, name)

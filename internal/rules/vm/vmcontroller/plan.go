@@ -50,6 +50,7 @@ import (
 	"drydock.dev/drydock/internal/rules/migration"
 	"drydock.dev/drydock/internal/rules/object/condition"
 	"drydock.dev/drydock/internal/rules/vm/instancetype"
+	"drydock.dev/drydock/internal/rules/vm/memorydump"
 	"drydock.dev/drydock/internal/rules/vm/rollout"
 )
 
@@ -137,6 +138,7 @@ func Decide(o Observed) Plan {
 		d.compareVolumes()
 		d.decideVMI()
 		d.drainDisks()
+		d.followMemoryDump()
 		d.syncTemplate()
 		// A VM that is deleted with --cascade=orphan has released its guest and disks: it would delete what it adopts.
 		if (d.Adopt || len(d.AdoptDataVolumes) > 0) && !d.o.VMConfirmed {
@@ -156,6 +158,7 @@ type decision struct {
 	start            bool                       // a VMI is to be created, now or after a delay
 	disks            dataVolumes
 	moves            moves
+	dump             memorydump.Plan
 	// expanded has the VM's type and preference, nil if they are not known; unexpanded is the reason.
 	expanded   *v1.VirtualMachine
 	unexpanded unexpanded
@@ -254,9 +257,22 @@ func (d *decision) syncTemplate() {
 		changed = hotplugspec.SyncTemplate(vmi, d.templateForPlugging()) || changed
 		changed = rollout.Carry(d.o.Strategy, vmi, &d.template().Spec) || changed
 	}
+	if d.dump.Changed {
+		vmi.Spec.UtilityVolumes, changed = d.dump.Volumes, true
+	}
 	if changed {
 		d.Sync = vmi
 	}
+}
+
+// followMemoryDump needs the VMI from the API server before it calls a dump lost.
+func (d *decision) followMemoryDump() {
+	d.dump = memorydump.Decide(memorydump.Observed{Request: d.VM.Status.MemoryDumpRequest, VMI: d.vmi, Asked: d.o.VMIAsked, Now: d.o.Now})
+	if d.dump.Ask {
+		d.needs(NeedVMI)
+		return
+	}
+	d.VM.Status.MemoryDumpRequest = d.dump.Request
 }
 
 func (d *decision) hasActiveVMI() bool {

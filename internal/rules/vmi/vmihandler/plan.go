@@ -54,6 +54,7 @@ const (
 	PlugNICs     Step = "PlugNICs"
 	ChangeCPUs   Step = "ChangeCPUs"
 	ChangeMemory Step = "ChangeMemory"
+	DumpMemory   Step = "DumpMemory"
 	PinCPUs      Step = "PinCPUs"
 	Migrate      Step = "Migrate" // a guest that leaves the node, or whose memory follows it (package switchover)
 	Take         Step = "Take"    // run a guest that has arrived by migration

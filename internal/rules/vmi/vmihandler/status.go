@@ -75,6 +75,7 @@ type Plugged struct {
 	PodName         string
 	PodUID          types.UID
 	Size            int64
+	Dump            *v1.DomainMemoryDumpInfo // of a memory dump's volume
 }
 
 // Credentials is the result of setting access credentials by the guest agent. Failure is "" on success.

@@ -66,6 +66,9 @@ func plugged(status v1.VolumeStatus, p Plugged, names map[string]string) v1.Volu
 	if p.Size > 0 {
 		status.Size = p.Size
 	}
+	if p.Dump != nil {
+		status.MemoryDumpVolume = p.Dump
+	}
 	return status
 }
 

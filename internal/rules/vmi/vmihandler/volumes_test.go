@@ -22,6 +22,8 @@ func TestWhatIsSaidOfVolumesThatComeAndGo(t *testing.T) {
 			v1.VolumeStatus{Phase: v1.VolumeReady, Target: "sda", Size: 9, HotplugVolume: &v1.HotplugVolumeStatus{AttachPodName: "p", AttachPodUID: "1"}}},
 		"the guest is to release it": {Plugged{Phase: v1.HotplugVolumeDetaching, Reason: "r", Message: "m"},
 			v1.VolumeStatus{Phase: v1.HotplugVolumeDetaching, Reason: "r", Message: "m", Target: "sda", Size: 5, HotplugVolume: &v1.HotplugVolumeStatus{}}},
+		"its memory was dumped": {Plugged{Phase: v1.MemoryDumpVolumeCompleted, Dump: &v1.DomainMemoryDumpInfo{TargetFileName: "file"}},
+			v1.VolumeStatus{Phase: v1.MemoryDumpVolumeCompleted, Size: 5, HotplugVolume: &v1.HotplugVolumeStatus{}, MemoryDumpVolume: &v1.DomainMemoryDumpInfo{TargetFileName: "file"}}},
 		"it is out": {Plugged{Phase: v1.HotplugVolumeUnMounted},
 			v1.VolumeStatus{Phase: v1.HotplugVolumeUnMounted, Size: 5, HotplugVolume: &v1.HotplugVolumeStatus{}}},
 	} {

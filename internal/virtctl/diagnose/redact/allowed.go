@@ -105,7 +105,7 @@ const (
 		userPassword{source{secret{secretName}} propagationMethod{qemuGuestAgent}}`
 	probe   = `initialDelaySeconds timeoutSeconds periodSeconds successThreshold failureThreshold guestAgentPing tcpSocket{port}`
 	vmiSpec = `priorityClassName domain:domain nodeSelector:labels affinity:affinity schedulerName tolerations:toleration
-		topologySpreadConstraints:spread evictionStrategy startStrategy terminationGracePeriodSeconds volumes:volume livenessProbe:probe
+		topologySpreadConstraints:spread evictionStrategy startStrategy terminationGracePeriodSeconds volumes:volume utilityVolumes{name claimName readOnly type} livenessProbe:probe
 		readinessProbe:probe hostname subdomain networks{name pod{vmNetworkCIDR vmIPv6NetworkCIDR} multus{networkName default}}
 		dnsPolicy accessCredentials:credential architecture resourceClaims{name resourceClaimName resourceClaimTemplateName}`
 	claimInfo = `claimName accessModes volumeMode capacity:quantities requests:quantities preallocated filesystemOverhead`
@@ -126,6 +126,7 @@ const (
 		selinuxContext machine{type} currentCPUTopology{cores sockets threads}
 		memory{guestAtBoot:quantity guestCurrent:quantity guestRequested:quantity memoryOverhead:quantity} migratedVolumes:migrated
 		volumeStatus{name target phase reason message:text persistentVolumeClaimInfo:claimInfo hotplugVolume{attachPodName attachPodUID} size
+			memoryDumpVolume{claimName targetFileName startTimestamp endTimestamp}
 			containerDiskVolume{checksum}} kernelBootStatus{kernelInfo{checksum} initrdInfo{checksum}}`
 )
 
@@ -142,6 +143,7 @@ const (
 		dataVolumeTemplates{metadata:metadata spec:dataVolumeSpec} updateVolumesStrategy`
 	typeStatus = `name kind controllerRevisionRef{name} inferFromVolume inferFromVolumeFailurePolicy`
 	vmStatus   = `snapshotInProgress restoreInProgress created ready printableStatus conditions:condition stateChangeRequests{action uid}
+		memoryDumpRequest{claimName phase remove fileName message:text startTimestamp endTimestamp}
 		volumeRequests{addVolumeOptions{name disk:disk volumeSource:plugged dryRun} removeVolumeOptions{name dryRun}}
 		volumeSnapshotStatuses{name enabled reason:text} startFailure{consecutiveFailCount lastFailedVMIUID retryAfterTimestamp}
 		observedGeneration desiredGeneration runStrategy volumeUpdateState{volumeMigrationState{migratedVolumes:migrated}}

@@ -1,0 +1,58 @@
+package podpath
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestANewFileTakesNoNameAway(t *testing.T) {
+	needRoot(t)
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(outside, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	folder := t.TempDir()
+	d := open(t, folder)
+	at := func(name string) string { return filepath.Join(folder, name) }
+	if err := os.WriteFile(at("taken"), []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, target := range map[string]string{"link": outside, "dangling": filepath.Join(t.TempDir(), "none")} {
+		if err := os.Symlink(target, at(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"taken", "link", "dangling", "../outside", "."} {
+		if f, err := d.NewFile(name, 107, 0o640); err == nil {
+			f.Close()
+			t.Errorf("%s was made", name)
+		}
+	}
+	f, err := d.NewFile("new", 107, 0o640)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if info, err := os.Stat(at("new")); err != nil || info.Mode().Perm() != 0o640 {
+		t.Errorf("the new file is %v (%v)", info, err)
+	}
+	// A rename replaces a link, and does not follow it.
+	if err := d.Rename("new", "link"); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := os.Lstat(at("link")); err != nil || !info.Mode().IsRegular() {
+		t.Errorf("the renamed file is %v (%v)", info, err)
+	}
+	for _, name := range []string{"taken", "dangling", "gone"} {
+		if err := d.Remove(name); err != nil {
+			t.Error(err)
+		}
+	}
+	if d.Rename("link", "../out") == nil || d.Rename("../out", "link") == nil || d.Remove("../outside") == nil {
+		t.Error("a name outside of the folder was taken")
+	}
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "kept" {
+		t.Errorf("the file outside has %q (%v)", text, err)
+	}
+}
