@@ -22,8 +22,10 @@ const (
 // sealed is a session as its cookie has it. Only a server with the same key and origin can read or make one.
 type sealed struct {
 	ID string `json:"i"`
-	// User stands for the user, whose share of the server all his sessions have together.
+	// User stands for the user, whose share of the server all his sessions have together, Party for those who share it
+	// with him when it is full.
 	User  string    `json:"u"`
+	Party string    `json:"p"`
 	Name  string    `json:"n"`
 	Until time.Time `json:"e"`
 	Token string    `json:"t"`

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -30,7 +31,8 @@ const (
 	maxShownName  = 128
 	// signInCookie is given by a browser to this host alone, over TLS, and can't be set by another host.
 	signInCookie = "__Host-drydock-web"
-	// ofThePage is the header of a page of this origin, instead of a secret: a page of another one can't set it.
+	// ofThePage is the header of a page of this origin that does not know its session's secret yet: a page of another
+	// origin can't set it.
 	ofThePage  = "cluster"
 	signInPath = "/signin"
 	reviewPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -76,9 +78,10 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 	if err != nil {
 		return err
 	}
-	id, _ := newSecret()
-	who := digestOf(user.Username + "\x00" + user.UID)
-	one := sealed{ID: id, User: base64.RawURLEncoding.EncodeToString(who[:]), Name: shortened(user.Username), Until: i.now().Add(sessionLife), Token: token}
+	one, err := i.newSession(user.Username, token)
+	if err != nil {
+		return err
+	}
 	cookie, err := i.seal.close(one)
 	if errors.Is(err, errTooLong) {
 		return tokenTooLong()
@@ -87,7 +90,50 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 		return err
 	}
 	http.SetCookie(w, i.cookie(cookie, 0))
-	return answer.JSON(w, http.StatusOK, i.about(one.Name))
+	return answer.JSON(w, http.StatusOK, i.about(one.ID, one.Name))
+}
+
+// newSession returns a session that lasts as long as its token, and not longer than a day's work.
+func (i *signIn) newSession(username, token string) (sealed, error) {
+	now := i.now()
+	until := now.Add(sessionLife)
+	if end, has := expiry(token); has && end.Before(until) {
+		until = end
+	}
+	if !until.After(now) {
+		return sealed{}, refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "signing in: this token has expired: get a new one")
+	}
+	id, _ := newSecret()
+	return sealed{ID: id, User: standIn(username), Party: standIn(partyOf(username)), Name: shortened(username), Until: until, Token: token}, nil
+}
+
+// standIn returns a short text of one length in place of a name.
+func standIn(name string) string {
+	digest := digestOf(name)
+	return base64.RawURLEncoding.EncodeToString(digest[:16])
+}
+
+// expiry returns the end of a JSON web token that the API server has just accepted. Other tokens don't show theirs.
+func expiry(token string) (time.Time, bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}, false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Expiry float64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Expiry <= 0 || claims.Expiry > math.MaxInt32*1000 {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(claims.Expiry), 0), true
+}
+
+// secretOf returns the half of a session that only its page has, beside the cookie. So a page does not go on with
+// the rights of another person who has signed in meanwhile in the same browser.
+func secretOf(id string) string {
+	digest := digestOf("page " + id)
+	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
 func tokenTooLong() error {
@@ -143,23 +189,24 @@ func (i *signIn) whose(ctx context.Context, token string) (authenticationv1.User
 	return review.Status.UserInfo, nil
 }
 
-// find returns the session of a cookie. It has no context until something is open.
+// find returns the session of both halves. It has no context until something is open.
 func (i *signIn) find(r *http.Request, secret string) (*session, error) {
-	over := refusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "you are not signed in, or no longer: sign in again")
-	if secret != ofThePage {
-		return nil, over
-	}
 	for _, value := range cookies(r, signInCookie) {
 		one, ok := i.seal.open(value)
 		left := one.Until.Sub(i.now())
-		if !ok || left <= 0 {
+		if !ok || left <= 0 || digestOf(secret) != digestOf(secretOf(one.ID)) && !(secret == ofThePage && isOpening(r)) {
 			continue
 		}
-		found := &session{id: one.ID, user: one.User, name: one.Name, token: one.Token}
+		found := &session{id: one.ID, user: one.User, party: one.Party, name: one.Name, token: one.Token}
 		found.enter = func(which string) (func(), error) { return i.crowd.enter(i.server.ctx, found, left, which) }
 		return found, nil
 	}
-	return nil, over
+	return nil, refusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "you are not signed in, or no longer: sign in again")
+}
+
+// isOpening reports whether a page asks for its session, and so for the session's secret.
+func isOpening(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.RequestURI == sessionPath && len(r.Header["Upgrade"]) == 0
 }
 
 func (i *signIn) remove(w http.ResponseWriter, one *session) {
@@ -170,11 +217,12 @@ func (i *signIn) remove(w http.ResponseWriter, one *session) {
 // signedIn is told to a page.
 type signedIn struct {
 	About
-	User string `json:"user"`
+	User   string `json:"user"`
+	Secret string `json:"secret"`
 }
 
-func (i *signIn) about(name string) signedIn {
-	return signedIn{About: i.server.options.About, User: name}
+func (i *signIn) about(id, name string) signedIn {
+	return signedIn{About: i.server.options.About, User: name, Secret: secretOf(id)}
 }
 
 // authorize adds the token of a session, if it has one.
