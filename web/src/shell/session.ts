@@ -2,6 +2,7 @@
 // with a cookie and a secret, and wants both with each request. In a cluster people sign in, and the cookie is the session.
 import { provenNow, setSession } from '../kube/client';
 import { asFailure, Failure, fromBody } from '../kube/failure';
+import { follow, keepFor, type Change } from './account';
 import { askTabs, offer } from './tabs';
 
 export interface SessionFacts {
@@ -39,11 +40,13 @@ async function ask(init: RequestInit): Promise<Answer> {
   return JSON.parse(text) as Answer;
 }
 
-// In a cluster a page has no secret: it says that it is a page of this origin, which others can't.
+// In a cluster a page asks for its half of the session, and says that it is a page of this origin, which others can't.
 const ofThePage = 'cluster';
 const header = 'X-Drydock-Session';
 
 let user: string | undefined;
+let half = ofThePage;
+let tellTabs: (change: Change) => void = () => undefined;
 
 // account is who has signed in, or undefined with virtctl web.
 export const account = (): string | undefined => user;
@@ -54,27 +57,37 @@ function begin(secret: string, key: string | undefined, answer: Answer, ended: (
   return { facts: { namespace: answer.namespace ?? '', context: answer.context ?? '', server: answer.server ?? '' } };
 }
 
+function beginAnew(): void {
+  location.reload();
+}
+
 async function signsIn(): Promise<boolean> {
   return (await fetch('/signin', { cache: 'no-store', credentials: 'same-origin', redirect: 'error' })).ok;
 }
 
-// signIn begins a session with a token, which the page does not keep.
+// signIn begins a session with a token, which the page does not keep. The page begins anew, since it may still have what
+// another person has seen.
 export async function signIn(token: string): Promise<void> {
   await ask({ method: 'POST', headers: { 'Content-Type': 'application/json' }, body: JSON.stringify({ token }) });
+  tellTabs('in');
+  beginAnew();
 }
 
 export async function signOut(): Promise<void> {
   // A draft is of the one who wrote it.
   sessionStorage.clear();
-  await ask({ method: 'DELETE', headers: { [header]: ofThePage } }).catch(() => undefined);
-  location.reload();
+  await ask({ method: 'DELETE', headers: { [header]: half } }).catch(() => undefined);
+  tellTabs('out');
+  beginAnew();
 }
 
 async function openInCluster(ended: (foreign: boolean) => void): Promise<Opened> {
   try {
     const answer = await ask({ headers: { [header]: ofThePage } });
     user = answer.user ?? '';
-    return begin(ofThePage, undefined, answer, ended);
+    half = answer.secret ?? ofThePage;
+    keepFor(user, sessionStorage);
+    return begin(half, undefined, answer, ended);
   } catch (error) {
     const failure = asFailure(error);
     return failure.code === 401 ? { signIn: true } : { failure };
@@ -115,7 +128,10 @@ export async function openSession(code: string | undefined, ended: (foreign: boo
       return begin(secret, key, answer, over);
     }
     // Nobody else serves a cluster's address, so that a form's draft may stay for the next signing in.
-    if (await signsIn()) return await openInCluster(ended);
+    if (await signsIn()) {
+      tellTabs = follow(sessionStorage, beginAnew);
+      return await openInCluster(ended);
+    }
     const found = await keptOrShared();
     if (!found) return { failure: undefined };
     return begin(found.secret, found.key, await ask({ headers: { [header]: found.secret } }), over);

@@ -6,14 +6,14 @@ import { Foreign } from '../parts/basics';
 import { t } from '../text/en';
 import { account, signIn, signOut } from './session';
 
-export function SignIn({ done }: { done: () => void }): ReactElement {
+export function SignIn(): ReactElement {
   const [token, setToken] = useState('');
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState('');
   const submit = (event: SyntheticEvent): void => {
     event.preventDefault();
     setBusy(true);
-    signIn(token).then(done, (error: unknown) => {
+    signIn(token).catch((error: unknown) => {
       setSaid(asFailure(error).message);
       setBusy(false);
     });
