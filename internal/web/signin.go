@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -21,9 +20,6 @@ import (
 const (
 	// sessionLife is how long a session lasts, if its token does.
 	sessionLife = 12 * time.Hour
-	// Attempts to sign in, of all users: each asks the API server once.
-	attemptsEvery = 200 * time.Millisecond
-	attemptsBurst = 20
 	// askPatience bounds the question whose a token is.
 	askPatience   = 10 * time.Second
 	maxTokenBytes = 2500
@@ -45,7 +41,7 @@ type signIn struct {
 	seal     *seal
 	crowd    *crowd
 	now      func() time.Time
-	attempts *rate.Limiter
+	attempts *attempts
 }
 
 func newSignIn(s *Server, key []byte) (*signIn, error) {
@@ -53,7 +49,7 @@ func newSignIn(s *Server, key []byte) (*signIn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &signIn{server: s, seal: made, crowd: newCrowd(), now: time.Now, attempts: rate.NewLimiter(rate.Every(attemptsEvery), attemptsBurst)}, nil
+	return &signIn{server: s, seal: made, crowd: newCrowd(), now: time.Now, attempts: newAttempts()}, nil
 }
 
 // begin begins a session for the owner of a token.
@@ -71,7 +67,7 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 	if len(token) > maxTokenBytes {
 		return tokenTooLong()
 	}
-	if !i.attempts.Allow() {
+	if !i.attempts.allow(callerOf(r)) {
 		return refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many people sign in at this moment: try again in a few seconds")
 	}
 	user, err := i.whose(r.Context(), token)

@@ -185,24 +185,6 @@ func TestAnAnonymousUserIsNobody(t *testing.T) {
 	}
 }
 
-func TestAttemptsToSignInAreBounded(t *testing.T) {
-	var asked atomic.Int32
-	b := openCluster(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
-		knowing(empty).ServeHTTP(w, r)
-	}))
-	b.server.signIn.attempts.SetLimit(0) // as many as at one moment
-	refused := 0
-	for range attemptsBurst + 10 {
-		if b.signIn("bad").StatusCode == http.StatusTooManyRequests {
-			refused++
-		}
-	}
-	if asked.Load() != attemptsBurst || refused != 10 {
-		t.Errorf("the API server was asked %d times, and %d attempts were refused; want %d and 10", asked.Load(), refused, attemptsBurst)
-	}
-}
-
 // A pod is replaced at any time, and there are two.
 func TestASessionOutlivesItsServer(t *testing.T) {
 	first, second := openCluster(t, knowing(empty)), openCluster(t, knowing(empty))
