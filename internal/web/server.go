@@ -63,6 +63,8 @@ type SignIn struct {
 	Key []byte
 	// Certificate is of the server.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Provider is nil if people sign in by showing a token only.
+	Provider IdentityProvider
 }
 
 // About describes the cluster to the pages.
@@ -235,7 +237,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	case path == sessionPath:
 		return s.serveSession(w, r)
 	case path == signInPath && r.Method == http.MethodGet && s.signIn != nil:
-		return answer.JSON(w, http.StatusOK, map[string]bool{"token": true})
+		return answer.JSON(w, http.StatusOK, map[string]bool{"token": true, "provider": s.signIn.provider != nil})
+	case path == beginPath && r.Method == http.MethodGet && s.hasProvider():
+		return s.signIn.show(w, s.signIn.leave(w, r))
+	case path == EndPath && r.Method == http.MethodGet && s.hasProvider():
+		return s.signIn.show(w, s.signIn.comeBack(w, r))
 	case path == proofPath && s.signIn == nil && r.Method == http.MethodGet:
 		return s.prove(w, r)
 	case path == "/" && r.Method == http.MethodGet:
@@ -247,6 +253,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 }
 
 const sessionPath = "/session"
+
+func (s *Server) hasProvider() bool { return s.signIn != nil && s.signIn.provider != nil }
 
 // sessionHeader has the session's secret.
 const sessionHeader = "X-Drydock-Session"
@@ -264,6 +272,9 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
 	if upgrade {
 		return s.live(w, r)
 	}
+	if r.Method == http.MethodPut && s.signIn != nil {
+		return s.signIn.renew(w, r)
+	}
 	one, err := s.find(r, r.Header.Get(sessionHeader))
 	if err != nil {
 		return err
@@ -276,7 +287,7 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
 		return refusal(http.StatusMethodNotAllowed, "MethodNotAllowed", "a session is begun with POST, looked at with GET, and ended with DELETE")
 	}
 	if s.signIn != nil {
-		return answer.JSON(w, http.StatusOK, s.signIn.about(one.id, one.name))
+		return answer.JSON(w, http.StatusOK, one.about)
 	}
 	return answer.JSON(w, http.StatusOK, s.options.About)
 }

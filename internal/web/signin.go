@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
 	"math"
 	"net/http"
@@ -39,17 +38,23 @@ const (
 type signIn struct {
 	server   *Server
 	seal     *seal
+	ways     *seal
+	provider IdentityProvider
 	crowd    *crowd
 	now      func() time.Time
 	attempts *attempts
 }
 
 func newSignIn(s *Server, key []byte) (*signIn, error) {
-	made, err := newSeal(key, s.options.Origin)
+	sessions, err := newSeal(key, forSession, s.options.Origin)
 	if err != nil {
 		return nil, err
 	}
-	return &signIn{server: s, seal: made, crowd: newCrowd(), now: time.Now, attempts: newAttempts()}, nil
+	ways, err := newSeal(key, forWay, s.options.Origin)
+	if err != nil {
+		return nil, err
+	}
+	return &signIn{server: s, seal: sessions, ways: ways, provider: s.options.SignIn.Provider, crowd: newCrowd(), now: time.Now, attempts: newAttempts()}, nil
 }
 
 // begin begins a session for the owner of a token.
@@ -68,7 +73,7 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 		return tokenTooLong()
 	}
 	if !i.attempts.allow(callerOf(r)) {
-		return refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many people sign in at this moment: try again in a few seconds")
+		return tooManyAttempts()
 	}
 	user, err := i.whose(r.Context(), token)
 	if err != nil {
@@ -78,15 +83,10 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 	if err != nil {
 		return err
 	}
-	cookie, err := i.seal.close(one)
-	if errors.Is(err, errTooLong) {
-		return tokenTooLong()
-	}
-	if err != nil {
+	if err := i.give(w, &one); err != nil {
 		return err
 	}
-	http.SetCookie(w, i.cookie(cookie, 0))
-	return answer.JSON(w, http.StatusOK, i.about(one.ID, one.Name))
+	return answer.JSON(w, http.StatusOK, i.about(one))
 }
 
 // newSession returns a session that lasts as long as its token, and not longer than a day's work.
@@ -187,17 +187,27 @@ func (i *signIn) whose(ctx context.Context, token string) (authenticationv1.User
 
 // find returns the session of both halves. It has no context until something is open.
 func (i *signIn) find(r *http.Request, secret string) (*session, error) {
+	one, ok := i.sealedOfRequest(r, secret)
+	if !ok {
+		return nil, notSignedIn()
+	}
+	left := one.Until.Sub(i.now())
+	found := &session{id: one.ID, user: one.User, party: one.Party, token: one.Token, about: i.about(one)}
+	found.enter = func(which string) (func(), error) { return i.crowd.enter(i.server.ctx, found, left, which) }
+	return found, nil
+}
+
+func (i *signIn) sealedOfRequest(r *http.Request, secret string) (sealed, bool) {
 	for _, value := range cookies(r, signInCookie) {
-		one, ok := i.seal.open(value)
-		left := one.Until.Sub(i.now())
-		if !ok || left <= 0 || digestOf(secret) != digestOf(secretOf(one.ID)) && !(secret == ofThePage && isOpening(r)) {
+		var one sealed
+		if !i.seal.open(value, &one) || !one.Until.After(i.now()) {
 			continue
 		}
-		found := &session{id: one.ID, user: one.User, party: one.Party, name: one.Name, token: one.Token}
-		found.enter = func(which string) (func(), error) { return i.crowd.enter(i.server.ctx, found, left, which) }
-		return found, nil
+		if digestOf(secret) == digestOf(secretOf(one.ID)) || secret == ofThePage && isOpening(r) {
+			return one, true
+		}
 	}
-	return nil, refusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "you are not signed in, or no longer: sign in again")
+	return sealed{}, false
 }
 
 // isOpening reports whether a page asks for its session, and so for the session's secret.
@@ -215,10 +225,16 @@ type signedIn struct {
 	About
 	User   string `json:"user"`
 	Secret string `json:"secret"`
+	// Renew is in how many seconds the session needs a new token, if it can get one. It may be past.
+	Renew *int `json:"renew,omitempty"`
 }
 
-func (i *signIn) about(id, name string) signedIn {
-	return signedIn{About: i.server.options.About, User: name, Secret: secretOf(id)}
+func (i *signIn) about(one sealed) signedIn {
+	told := signedIn{About: i.server.options.About, User: one.Name, Secret: secretOf(one.ID)}
+	if one.Refresh != "" {
+		told.Renew = new(int(one.Renew.Sub(i.now()).Seconds()))
+	}
+	return told
 }
 
 // authorize adds the token of a session, if it has one.

@@ -205,7 +205,7 @@ func TestOnlyACookieOfThisConsoleIsASession(t *testing.T) {
 		t.Errorf("before its end: %d", code)
 	}
 	sealedBy := func(key, origin string) string {
-		other, err := newSeal([]byte(key), origin)
+		other, err := newSeal([]byte(key), forSession, origin)
 		if err != nil {
 			t.Fatal(err)
 		}
