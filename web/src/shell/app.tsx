@@ -10,7 +10,7 @@ import { t } from '../text/en';
 import { Frame, LinkButton } from './frame';
 import { Notices } from './notify';
 import type { Route } from './route';
-import { account, openSession, type Opened } from './session';
+import { account, openSession, sessionOver, type Opened } from './session';
 import { SignIn } from './signin';
 import { useRoute } from './useroute';
 
@@ -98,13 +98,13 @@ export function App({ code }: { code: string | undefined }): ReactElement {
   const [ended, setEnded] = useState<'known' | 'foreign'>();
   useEffect(() => {
     void openSession(code, (foreign) => {
-      if (account() !== undefined) setOpened({ signIn: true });
+      if (account() !== undefined) void sessionOver().then(setOpened);
       else setEnded(foreign ? 'foreign' : 'known');
     }).then(setOpened);
   }, [code]);
   if (ended) return <Closed title={t.session.endedTitle} text={ended === 'foreign' ? t.session.foreign : t.session.ended} said="" />;
   if (!opened) return <main aria-label={t.session.opening}><Loading /></main>;
-  if ('signIn' in opened) return <SignIn />;
+  if ('signIn' in opened) return <SignIn provider={opened.provider} />;
   if ('failure' in opened) return <Closed title={t.session.noneTitle} text={t.session.none} said={opened.failure?.message ?? ''} />;
   return <Pages namespace={opened.facts.namespace} />;
 }

@@ -3,6 +3,7 @@
 import { provenNow, setSession } from '../kube/client';
 import { asFailure, Failure, fromBody } from '../kube/failure';
 import { follow, keepFor, type Change } from './account';
+import { keepRenewed, renewOver, type Means } from './renewal';
 import { askTabs, offer } from './tabs';
 
 export interface SessionFacts {
@@ -11,7 +12,7 @@ export interface SessionFacts {
   server: string;
 }
 
-export type Opened = { facts: SessionFacts } | { failure: Failure | undefined } | { signIn: true };
+export type Opened = { facts: SessionFacts } | { failure: Failure | undefined } | { signIn: true; provider: boolean };
 
 const place = 'drydock-session';
 const keyPlace = 'drydock-session-key';
@@ -31,6 +32,8 @@ interface Answer {
   namespace?: string;
   context?: string;
   server?: string;
+  // In how many seconds the session needs a new token, if it can get one.
+  renew?: number;
 }
 
 async function ask(init: RequestInit): Promise<Answer> {
@@ -61,8 +64,49 @@ function beginAnew(): void {
   location.reload();
 }
 
-async function signsIn(): Promise<boolean> {
-  return (await fetch('/signin', { cache: 'no-store', credentials: 'same-origin', redirect: 'error' })).ok;
+interface Ways {
+  provider: boolean;
+}
+
+let ways: Ways = { provider: false };
+
+// waysToSignIn returns undefined where nobody signs in.
+async function waysToSignIn(): Promise<Ways | undefined> {
+  const response = await fetch('/signin', { cache: 'no-store', credentials: 'same-origin', redirect: 'error' });
+  if (!response.ok) return undefined;
+  return { provider: (JSON.parse(await response.text()) as Partial<Ways>).provider === true };
+}
+
+const leaving = 'drydock-leaving';
+
+// leaveForProvider goes to the identity provider, which leads back to this page.
+export function leaveForProvider(): void {
+  sessionStorage.setItem(leaving, 'yes');
+  location.assign('/signin/begin');
+}
+
+const renewal: Means = {
+  later: (run, milliseconds) => {
+    setTimeout(run, milliseconds);
+  },
+  alone: async (run) => {
+    let left: number | undefined;
+    await navigator.locks.request('drydock-renewal', async () => {
+      left = await run();
+    });
+    return left;
+  },
+  look: async () => (await ask({ headers: { [header]: half } })).renew,
+  renew: async () => (await ask({ method: 'PUT', headers: { [header]: half, 'Content-Type': 'application/json' }, body: '{}' })).renew,
+};
+
+// sessionOver returns what there is to do when the server refuses this page's session.
+export async function sessionOver(): Promise<Opened | undefined> {
+  if (await renewOver(renewal)) {
+    beginAnew();
+    return undefined;
+  }
+  return { signIn: true, provider: ways.provider };
 }
 
 // signIn begins a session with a token, which the page does not keep. The page begins anew, since it may still have what
@@ -86,11 +130,16 @@ async function openInCluster(ended: (foreign: boolean) => void): Promise<Opened>
     const answer = await ask({ headers: { [header]: ofThePage } });
     user = answer.user ?? '';
     half = answer.secret ?? ofThePage;
+    if (answer.renew !== undefined && answer.renew <= 0) return (await sessionOver()) ?? { failure: undefined };
+    const came = sessionStorage.getItem(leaving) !== null;
+    sessionStorage.removeItem(leaving);
     keepFor(user, sessionStorage);
+    if (came) tellTabs('in');
+    if (answer.renew !== undefined) keepRenewed(answer.renew, renewal);
     return begin(half, undefined, answer, ended);
   } catch (error) {
     const failure = asFailure(error);
-    return failure.code === 401 ? { signIn: true } : { failure };
+    return failure.code === 401 ? { signIn: true, provider: ways.provider } : { failure };
   }
 }
 
@@ -128,13 +177,15 @@ export async function openSession(code: string | undefined, ended: (foreign: boo
       return begin(secret, key, answer, over);
     }
     // Nobody else serves a cluster's address, so that a form's draft may stay for the next signing in.
-    if (await signsIn()) {
+    const found = await waysToSignIn();
+    if (found) {
+      ways = found;
       tellTabs = follow(sessionStorage, beginAnew);
       return await openInCluster(ended);
     }
-    const found = await keptOrShared();
-    if (!found) return { failure: undefined };
-    return begin(found.secret, found.key, await ask({ headers: { [header]: found.secret } }), over);
+    const shared = await keptOrShared();
+    if (!shared) return { failure: undefined };
+    return begin(shared.secret, shared.key, await ask({ headers: { [header]: shared.secret } }), over);
   } catch (error) {
     return { failure: asFailure(error) };
   }
