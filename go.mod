@@ -68,7 +68,12 @@ require (
 	sigs.k8s.io/yaml v1.6.0
 )
 
-require cyphar.com/go-pathrs v0.2.5 // indirect
+require (
+	cyphar.com/go-pathrs v0.2.5 // indirect
+	github.com/coreos/go-oidc v2.5.0+incompatible // indirect
+	github.com/pquerna/cachecontrol v0.1.0 // indirect
+	gopkg.in/go-jose/go-jose.v2 v2.6.3 // indirect
+)
 
 require (
 	cel.dev/expr v0.25.2 // indirect

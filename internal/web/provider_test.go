@@ -19,15 +19,19 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
+	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/plugin/pkg/authenticator/token/oidc"
 
 	"drydock.dev/drydock/internal/web/openid"
 )
 
-// provider is an OpenID Connect provider, and the API server that accepts its tokens.
+// provider is an OpenID Connect provider, before kube-apiserver's own authenticator, which accepts its tokens.
 type provider struct {
-	t      *testing.T
-	server *httptest.Server
-	key    *ecdsa.PrivateKey
+	t             *testing.T
+	server        *httptest.Server
+	key           *ecdsa.PrivateKey
+	authenticator authenticator.Token
 
 	mu sync.Mutex
 	// person is who is at the provider, life is of an ID token, and claims are in place of its own.
@@ -59,6 +63,25 @@ func newProvider(t *testing.T) *provider {
 	p := &provider{t: t, key: newKey(t), person: "alice", life: time.Hour, codes: map[string]url.Values{}}
 	p.server = httptest.NewTLSServer(p)
 	t.Cleanup(p.server.Close)
+	prefix := ""
+	known, err := oidc.New(t.Context(), oidc.Options{
+		JWTAuthenticator: apiserver.JWTAuthenticator{
+			Issuer:        apiserver.Issuer{URL: p.server.URL, Audiences: []string{"drydock"}},
+			ClaimMappings: apiserver.ClaimMappings{Username: apiserver.PrefixedClaimOrExpression{Claim: "sub", Prefix: &prefix}},
+		},
+		Client: p.server.Client(), SupportedSigningAlgs: []string{"ES256"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// It asks the provider about itself first.
+	began := time.Now()
+	for tick := time.Tick(time.Millisecond); known.HealthCheck() != nil; <-tick {
+		if time.Since(began) > deadline {
+			t.Fatal(known.HealthCheck())
+		}
+	}
+	p.authenticator, p.asked = known, nil
 	return p
 }
 
@@ -73,25 +96,18 @@ func (p *provider) open() *browser {
 	return b
 }
 
-// api is the API server: it believes the provider's key.
+// api is the API server.
 func (p *provider) api(w http.ResponseWriter, r *http.Request) {
-	var claims jwt.Claims
-	token, err := jwt.ParseSigned(strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "), []jose.SignatureAlgorithm{jose.ES256})
-	if err == nil {
-		err = token.Claims(&p.key.PublicKey, &claims)
-	}
-	if err == nil {
-		err = claims.Validate(jwt.Expected{Issuer: p.server.URL, AnyAudience: jwt.Audience{"drydock"}, Time: time.Now()})
-	}
+	found, known, err := p.authenticator.AuthenticateToken(r.Context(), strings.TrimPrefix(r.Header.Get("Authorization"), "Bearer "))
 	w.Header().Set("Content-Type", "application/json")
 	switch {
-	case err != nil:
+	case err != nil || !known:
 		w.WriteHeader(http.StatusUnauthorized)
 	case strings.HasSuffix(r.URL.Path, reviewPath):
 		w.WriteHeader(http.StatusCreated)
-		_ = json.NewEncoder(w).Encode(map[string]any{"status": map[string]any{"userInfo": map[string]string{"username": claims.Subject}}})
+		_ = json.NewEncoder(w).Encode(map[string]any{"status": map[string]any{"userInfo": map[string]string{"username": found.User.GetName()}}})
 	default:
-		_, _ = io.WriteString(w, `{"of":"`+claims.Subject+`"}`)
+		_, _ = io.WriteString(w, `{"of":"`+found.User.GetName()+`"}`)
 	}
 }
 
