@@ -154,9 +154,13 @@ func (i *signIn) renew(w http.ResponseWriter, r *http.Request) error {
 		return notSignedIn()
 	case old.Refresh == "" || i.provider == nil:
 		return malformed("this session can't be renewed: sign in again")
-	case !i.attempts.allow(callerOf(r)):
-		return tooManyAttempts()
 	}
+	// It is not counted among attempts to sign in: strangers must not end sessions.
+	done, err := admit(w, r, i.sessionOf(old), changes)
+	if err != nil {
+		return err
+	}
+	defer done()
 	tokens, err := i.provider.Renew(r.Context(), old.Refresh)
 	if errors.Is(err, openid.ErrRefused) {
 		return refusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "your session can't be renewed: sign in again")

@@ -191,10 +191,14 @@ func (i *signIn) find(r *http.Request, secret string) (*session, error) {
 	if !ok {
 		return nil, notSignedIn()
 	}
+	return i.sessionOf(one), nil
+}
+
+func (i *signIn) sessionOf(one sealed) *session {
 	left := one.Until.Sub(i.now())
 	found := &session{id: one.ID, user: one.User, party: one.Party, token: one.Token, about: i.about(one)}
 	found.enter = func(which string) (func(), error) { return i.crowd.enter(i.server.ctx, found, left, which) }
-	return found, nil
+	return found
 }
 
 func (i *signIn) sealedOfRequest(r *http.Request, secret string) (sealed, bool) {
