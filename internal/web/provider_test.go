@@ -356,7 +356,9 @@ func TestAnIDTokenIsChecked(t *testing.T) {
 	}
 }
 
-func TestASessionIsRenewed(t *testing.T) {
+// renewable signs alice in, with a token for a minute that can be renewed.
+func renewable(t *testing.T) (*provider, *browser, signedIn) {
+	t.Helper()
 	p := newProvider(t)
 	p.refreshes, p.life = 10, time.Minute
 	b := p.open()
@@ -367,44 +369,54 @@ func TestASessionIsRenewed(t *testing.T) {
 	if told.Renew == nil || *told.Renew < 50 || *told.Renew > 60 {
 		t.Fatalf("the page is told %+v; want it to renew in a minute", told)
 	}
-	old, renewed := b.cookie, signedIn{}
+	return p, b, told
+}
+
+func TestASessionIsRenewed(t *testing.T) {
+	p, b, told := renewable(t)
 	// Strangers at the same address don't end sessions.
 	b.server.signIn.attempts.every = 0
 	clear(b.server.signIn.attempts.of)
 	for range attemptsBurst + 1 {
-		_ = b.do("GET", EndPath+"?state=x", "", "Cookie: ").Body.Close()
 		_ = b.do("GET", beginPath, "", "Cookie: ").Body.Close()
 	}
+	old, renewed := b.cookie, signedIn{}
 	p.life = time.Hour
 	response := b.do("PUT", sessionPath, "{}", asJSONBody)
 	if err := json.NewDecoder(response.Body).Decode(&renewed); err != nil || response.StatusCode != http.StatusOK || renewed.Renew == nil || *renewed.Renew < 3500 || renewed.Secret != told.Secret {
 		t.Fatalf("renewing: %d %+v, %v; want the same session with an hour", response.StatusCode, renewed, err)
 	}
 	b.jar(response)
-	if b.cookie == old {
-		t.Fatal("the cookie is the same")
+	if code := b.do("GET", vms, "").StatusCode; b.cookie == old || code != http.StatusOK {
+		t.Errorf("with the new token: %d, with the old cookie: %v", code, b.cookie == old)
 	}
-	if code := b.do("GET", vms, "").StatusCode; code != http.StatusOK {
-		t.Errorf("with the new token: %d", code)
+	if code := b.do("PUT", sessionPath, "{}", asJSONBody, "Cookie: "+old).StatusCode; code != http.StatusUnauthorized {
+		t.Errorf("with a refresh token that was used: %d; want 401", code)
 	}
-	for what, headers := range map[string][]string{
-		"another page":       {sessionHeader + ": " + ofThePage},
-		"another site":       {"Origin: https://evil.example"},
-		"a used token":       {"Cookie: " + old},
-		"nobody":             {"Cookie: "},
-		"another site's tag": {"Sec-Fetch-Site: cross-site"},
+	b.server.signIn.now = func() time.Time { return time.Now().Add(sessionLife + time.Second) }
+	if code := b.do("PUT", sessionPath, "{}", asJSONBody).StatusCode; code != http.StatusUnauthorized {
+		t.Errorf("after twelve hours: %d; want 401", code)
+	}
+}
+
+func TestOnlyItsPageRenewsASession(t *testing.T) {
+	p, b, _ := renewable(t)
+	for what, test := range map[string]struct {
+		header string
+		code   int
+	}{
+		"another page":            {sessionHeader + ": " + ofThePage, http.StatusUnauthorized},
+		"another site":            {"Origin: https://evil.example", http.StatusForbidden},
+		"a site of the same name": {"Sec-Fetch-Site: same-site", http.StatusForbidden},
+		"nobody":                  {"Cookie: ", http.StatusUnauthorized},
 	} {
-		if code := b.do("PUT", sessionPath, "{}", append(headers, asJSONBody)...).StatusCode; code != http.StatusUnauthorized && code != http.StatusForbidden {
-			t.Errorf("renewing by %s: %d", what, code)
+		if code := b.do("PUT", sessionPath, "{}", asJSONBody, test.header).StatusCode; code != test.code {
+			t.Errorf("renewing by %s: %d; want %d", what, code, test.code)
 		}
 	}
 	p.person = "bob"
 	if code := b.do("PUT", sessionPath, "{}", asJSONBody).StatusCode; code != http.StatusUnauthorized {
 		t.Errorf("renewing as another person: %d; want 401", code)
-	}
-	b.server.signIn.now = func() time.Time { return time.Now().Add(sessionLife + time.Second) }
-	if code := b.do("PUT", sessionPath, "{}", asJSONBody).StatusCode; code != http.StatusUnauthorized {
-		t.Errorf("renewing after twelve hours: %d; want 401", code)
 	}
 }
 

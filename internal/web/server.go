@@ -233,15 +233,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	path, _, _ := strings.Cut(r.RequestURI, "?")
+	if s.signIn != nil && r.Method == http.MethodGet {
+		if is, err := s.signIn.serve(w, r, path); is {
+			return err
+		}
+	}
 	switch {
 	case path == sessionPath:
 		return s.serveSession(w, r)
-	case path == signInPath && r.Method == http.MethodGet && s.signIn != nil:
-		return answer.JSON(w, http.StatusOK, map[string]bool{"token": true, "provider": s.signIn.provider != nil})
-	case path == beginPath && r.Method == http.MethodGet && s.hasProvider():
-		return s.signIn.show(w, s.signIn.leave(w, r))
-	case path == EndPath && r.Method == http.MethodGet && s.hasProvider():
-		return s.signIn.show(w, s.signIn.comeBack(w, r))
 	case path == proofPath && s.signIn == nil && r.Method == http.MethodGet:
 		return s.prove(w, r)
 	case path == "/" && r.Method == http.MethodGet:
@@ -253,8 +252,6 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 }
 
 const sessionPath = "/session"
-
-func (s *Server) hasProvider() bool { return s.signIn != nil && s.signIn.provider != nil }
 
 // sessionHeader has the session's secret.
 const sessionHeader = "X-Drydock-Session"

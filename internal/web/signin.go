@@ -57,6 +57,19 @@ func newSignIn(s *Server, key []byte) (*signIn, error) {
 	return &signIn{server: s, seal: sessions, ways: ways, provider: s.options.SignIn.Provider, crowd: newCrowd(), now: time.Now, attempts: newAttempts()}, nil
 }
 
+// serve answers what leads to a session. It reports false for other paths.
+func (i *signIn) serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
+	switch {
+	case path == signInPath:
+		return true, answer.JSON(w, http.StatusOK, map[string]bool{"token": true, "provider": i.provider != nil})
+	case path == beginPath && i.provider != nil:
+		return true, i.show(w, i.leave(w, r))
+	case path == EndPath && i.provider != nil:
+		return true, i.show(w, i.comeBack(w, r))
+	}
+	return false, nil
+}
+
 // begin begins a session for the owner of a token.
 func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) error {
 	var given struct {
