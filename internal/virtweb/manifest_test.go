@@ -63,7 +63,7 @@ func TestThePodOfVirtWebHasNoToken(t *testing.T) {
 		t.Errorf("a token of %s is in its pod", pod.ServiceAccountName)
 	}
 	for _, volume := range pod.Volumes {
-		if volume.ConfigMap == nil && (volume.Secret == nil || !slices.Contains([]string{"virt-web-tls", "virt-web-session"}, volume.Secret.SecretName)) {
+		if volume.ConfigMap == nil && (volume.Secret == nil || !slices.Contains([]string{"virt-web-tls", "virt-web-session", "virt-web-openid"}, volume.Secret.SecretName)) {
 			t.Errorf("its pod has the volume %+v", volume)
 		}
 	}

@@ -29,6 +29,7 @@ type options struct {
 	address, origin, namespace string
 	upstream, authority        string
 	certificates, sessionKey   string
+	provider                   string
 }
 
 // NewCommand returns the command virt web.
@@ -49,6 +50,7 @@ func NewCommand() *cobra.Command {
 	cmd.Flags().StringVar(&o.authority, "api-server-authority", "/etc/virt-web/authority/ca.crt", "file of the certificates that the API server's is checked by")
 	cmd.Flags().StringVar(&o.certificates, "certificates", "/etc/virt-web/tls", "folder with the server's tls.crt and tls.key")
 	cmd.Flags().StringVar(&o.sessionKey, "session-key", "/etc/virt-web/session/key", "file of the key that encrypts sessions, the same in all replicas")
+	cmd.Flags().StringVar(&o.provider, "openid", "/etc/virt-web/openid", "folder with an OpenID Connect provider's issuer, client-id and client-secret, and if needed scopes and ca.crt; without it people sign in with a token only")
 	return cmd
 }
 
@@ -92,10 +94,14 @@ func (o options) settings() (web.Options, error) {
 	if _, err := serving.current(nil); err != nil {
 		return web.Options{}, err
 	}
+	provider, err := o.openID()
+	if err != nil {
+		return web.Options{}, err
+	}
 	return web.Options{
 		Origin: o.origin, Upstream: upstream, Transport: transport(trusted), Pages: assets.Files(),
 		About:  web.About{Namespace: o.namespace, Server: o.upstream, Version: version.Version},
-		SignIn: &web.SignIn{Key: key, Certificate: serving.current},
+		SignIn: &web.SignIn{Key: key, Certificate: serving.current, Provider: provider},
 	}, nil
 }
 

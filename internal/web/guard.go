@@ -32,10 +32,11 @@ func guard(r *http.Request, origin string) error {
 	return nil
 }
 
-// opens says that a request opens the page, which anybody may: it has no data, and a session is needed for more.
+// opens says that a request opens the page, which anybody may: it has no data, and a session is needed for more. An identity
+// provider leads people back, and whoever has not begun here gets nothing.
 func opens(r *http.Request) bool {
 	mode, destination := r.Header.Get("Sec-Fetch-Mode"), r.Header.Get("Sec-Fetch-Dest")
-	return r.Method == http.MethodGet && r.URL.Path == "/" && (mode == "" || mode == "navigate") && (destination == "" || destination == "document")
+	return r.Method == http.MethodGet && (r.URL.Path == "/" || r.URL.Path == EndPath) && (mode == "" || mode == "navigate") && (destination == "" || destination == "document")
 }
 
 // wantsUpgrade reports whether a request asks for a WebSocket. Any other upgrade is an error.

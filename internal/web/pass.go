@@ -11,9 +11,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/drydock/internal/greeting"
 )
 
 const (
@@ -53,7 +56,7 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) error {
 	if upgrade {
 		counted = streams
 	}
-	leave, err := one.enter(counted)
+	leave, err := admit(w, r, one, counted)
 	if err != nil {
 		return err
 	}
@@ -67,6 +70,32 @@ func (s *Server) pass(w http.ResponseWriter, r *http.Request) error {
 	ctx, stop := context.WithTimeout(ctx, patience)
 	defer stop()
 	return s.passCall(ctx, w, r, c, one)
+}
+
+// admit counts a stream or a request of a session until leave is called. Meanwhile its connection makes no room for
+// strangers, and is of no use any more when the session ends: what is not sent or read by then is given up.
+func admit(w http.ResponseWriter, r *http.Request, one *session, which string) (leave func(), err error) {
+	release, err := one.enter(which)
+	if err != nil {
+		return nil, err
+	}
+	caller, bounded := greeting.CallerOf(r.Context())
+	if bounded {
+		caller.Proven()
+		caller.Leave()
+	}
+	connection := http.NewResponseController(w)
+	stop := context.AfterFunc(one.ctx, func() {
+		past := time.Unix(1, 0)
+		_, _ = connection.SetReadDeadline(past), connection.SetWriteDeadline(past) // a stream has its connection, and closes it
+	})
+	return func() {
+		stop()
+		if bounded && which != streams {
+			caller.Return()
+		}
+		release()
+	}, nil
 }
 
 // send makes the request of a call and returns the answer.

@@ -56,7 +56,7 @@ func (s *Server) live(w http.ResponseWriter, r *http.Request) error {
 	if protocol != string(lifeAnswer) {
 		return malformed("the WebSocket of a session offers the subprotocol %q: write %q", protocol, lifeAnswer)
 	}
-	leave, err := one.enter(streams)
+	leave, err := admit(w, r, one, streams)
 	if err != nil {
 		return err
 	}

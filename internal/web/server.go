@@ -20,22 +20,23 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/net/netutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"drydock.dev/drydock/internal/answer"
+	"drydock.dev/drydock/internal/greeting"
 )
 
 const (
-	maxConnections = 256
-	// maxCrowdConnections leaves room beside the streams of all users.
-	maxCrowdConnections = 1024
-	maxHeader           = 32 << 10
+	// maxStrangers bounds the connections of people who have no session, or ask for nothing with it. The oldest makes
+	// room for a new one. Browsers and proxies from which a session has come have as many beside them.
+	maxStrangers = 128
+	// maxFields bounds the lines of a header. Each costs far more memory than it has bytes, as long as the request lasts.
+	maxFields = 100
 	// maxBody is kube-apiserver's own limit.
 	maxBody     = 3 << 20
 	maxExchange = 4 << 10
 	// patience bounds a request that is no stream, from its first byte to the last one of its answer.
-	patience      = time.Minute
-	headerTimeout = 20 * time.Second
+	patience = time.Minute
 	// healthPath says only that a server of users who sign in listens: the kubelet asks, by the pod's address.
 	healthPath = "/healthz"
 )
@@ -62,6 +63,8 @@ type SignIn struct {
 	Key []byte
 	// Certificate is of the server.
 	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+	// Provider is nil if people sign in by showing a token only.
+	Provider IdentityProvider
 }
 
 // About describes the cluster to the pages.
@@ -81,6 +84,8 @@ type Server struct {
 	signIn *signIn
 	key    proofKey
 	ctx    context.Context
+	// callers are the connections that no session uses at the moment.
+	callers greeting.Rooms
 
 	mu    sync.Mutex
 	ended bool
@@ -97,7 +102,7 @@ func New(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{options: o, pages: read, sessions: newSessions(ctx, time.Now), key: newProofKey(), ctx: ctx}
+	s := &Server{options: o, pages: read, sessions: newSessions(ctx, time.Now), key: newProofKey(), ctx: ctx, callers: greeting.Rooms{Size: maxStrangers}}
 	if o.SignIn != nil {
 		if s.signIn, err = newSignIn(s, o.SignIn.Key); err != nil {
 			return nil, fmt.Errorf("starting the web console: %w", err)
@@ -136,10 +141,11 @@ func (s *Server) Address() (string, error) {
 // keep them.
 func (s *Server) Serve(listeners ...net.Listener) error {
 	server := &http.Server{
-		Handler: s, BaseContext: func(net.Listener) context.Context { return s.ctx }, MaxHeaderBytes: maxHeader,
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: patience,
+		Handler: s, BaseContext: func(net.Listener) context.Context { return s.ctx },
+		ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: patience,
 		DisableGeneralOptionsHandler: true, // it would answer before the guard
 	}
+	s.callers.Bound(server)
 	if s.signIn != nil {
 		// The errors of strangers' handshakes would fill the log.
 		server.ErrorLog = log.New(io.Discard, "", 0)
@@ -148,7 +154,7 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 	defer stop()
 	served := make(chan error, len(listeners))
 	for _, listener := range listeners {
-		go func() { served <- server.Serve(s.bound(listener)) }()
+		go func() { served <- server.Serve(s.secured(listener)) }()
 	}
 	var first error
 	for range listeners {
@@ -165,12 +171,12 @@ func (s *Server) Serve(listeners ...net.Listener) error {
 	return fmt.Errorf("serving the web console: %w", first)
 }
 
-// bound limits a listener's connections, and speaks TLS where users sign in.
-func (s *Server) bound(listener net.Listener) net.Listener {
+// secured speaks TLS where users sign in.
+func (s *Server) secured(listener net.Listener) net.Listener {
 	if s.signIn == nil {
-		return netutil.LimitListener(listener, maxConnections)
+		return listener
 	}
-	return tls.NewListener(netutil.LimitListener(listener, maxCrowdConnections), &tls.Config{
+	return tls.NewListener(listener, &tls.Config{
 		MinVersion: tls.VersionTLS12, GetCertificate: s.options.SignIn.Certificate, NextProtos: []string{"http/1.1"},
 	})
 }
@@ -189,11 +195,27 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	if err := s.serve(w, r); err != nil {
+	err := checkFields(r.Header)
+	if err == nil {
+		err = s.serve(w, r)
+	}
+	if err != nil {
 		// What is left of a refused request is not read.
 		w.Header().Set("Connection", "close")
 		answer.Error(w, err)
 	}
+}
+
+// checkFields refuses a header of too many lines.
+func checkFields(header http.Header) error {
+	lines := 0
+	for _, values := range header {
+		lines += len(values)
+	}
+	if lines > maxFields {
+		return refusal(http.StatusRequestHeaderFieldsTooLarge, metav1.StatusReasonBadRequest, "the request has more than %d lines in its header", maxFields)
+	}
+	return nil
 }
 
 // enter counts a handler, unless the server has ended.
@@ -211,11 +233,14 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	path, _, _ := strings.Cut(r.RequestURI, "?")
+	if s.signIn != nil && r.Method == http.MethodGet {
+		if is, err := s.signIn.serve(w, r, path); is {
+			return err
+		}
+	}
 	switch {
-	case path == "/session":
+	case path == sessionPath:
 		return s.serveSession(w, r)
-	case path == signInPath && r.Method == http.MethodGet && s.signIn != nil:
-		return answer.JSON(w, http.StatusOK, map[string]bool{"token": true})
 	case path == proofPath && s.signIn == nil && r.Method == http.MethodGet:
 		return s.prove(w, r)
 	case path == "/" && r.Method == http.MethodGet:
@@ -225,6 +250,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) error {
 	}
 	return s.pass(w, r)
 }
+
+const sessionPath = "/session"
 
 // sessionHeader has the session's secret.
 const sessionHeader = "X-Drydock-Session"
@@ -242,6 +269,9 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
 	if upgrade {
 		return s.live(w, r)
 	}
+	if r.Method == http.MethodPut && s.signIn != nil {
+		return s.signIn.renew(w, r)
+	}
 	one, err := s.find(r, r.Header.Get(sessionHeader))
 	if err != nil {
 		return err
@@ -254,7 +284,7 @@ func (s *Server) serveSession(w http.ResponseWriter, r *http.Request) error {
 		return refusal(http.StatusMethodNotAllowed, "MethodNotAllowed", "a session is begun with POST, looked at with GET, and ended with DELETE")
 	}
 	if s.signIn != nil {
-		return answer.JSON(w, http.StatusOK, s.signIn.about(one.name))
+		return answer.JSON(w, http.StatusOK, one.about)
 	}
 	return answer.JSON(w, http.StatusOK, s.options.About)
 }

@@ -19,6 +19,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"drydock.dev/drydock/internal/greeting"
 )
 
 // deadline bounds one wait on a busy machine.
@@ -345,7 +347,7 @@ func TestARequestIsBounded(t *testing.T) {
 			t.Errorf("a body of %d bytes: %d; want %d", size, got, want)
 		}
 	}
-	if got := b.do("GET", vms, "", "X-Long: "+strings.Repeat("x", 2*maxHeader)).StatusCode; got != http.StatusRequestHeaderFieldsTooLarge {
+	if got := b.do("GET", vms, "", "X-Long: "+strings.Repeat("x", 2*greeting.MaxHeader)).StatusCode; got != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("a long header: %d; want 431", got)
 	}
 	for method, kind := range map[string]string{"POST": "text/plain", "PUT": "application/yaml", "DELETE": "application/x-www-form-urlencoded"} {

@@ -31,8 +31,9 @@ type digest [sha256.Size]byte
 // request.
 type session struct {
 	cookie digest
-	// id, user, name and token are of a person who has signed in.
-	id, user, name, token string
+	// id, user, party, token and about are of a person who has signed in.
+	id, user, party, token string
+	about                  signedIn
 	// ctx ends with the session. That of a person is there only while something is open.
 	ctx context.Context
 	end context.CancelFunc

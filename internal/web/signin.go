@@ -4,13 +4,12 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"io"
+	"math"
 	"net/http"
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -20,9 +19,6 @@ import (
 const (
 	// sessionLife is how long a session lasts, if its token does.
 	sessionLife = 12 * time.Hour
-	// Attempts to sign in, of all users: each asks the API server once.
-	attemptsEvery = 200 * time.Millisecond
-	attemptsBurst = 20
 	// askPatience bounds the question whose a token is.
 	askPatience   = 10 * time.Second
 	maxTokenBytes = 2500
@@ -30,7 +26,8 @@ const (
 	maxShownName  = 128
 	// signInCookie is given by a browser to this host alone, over TLS, and can't be set by another host.
 	signInCookie = "__Host-drydock-web"
-	// ofThePage is the header of a page of this origin, instead of a secret: a page of another one can't set it.
+	// ofThePage is the header of a page of this origin that does not know its session's secret yet: a page of another
+	// origin can't set it.
 	ofThePage  = "cluster"
 	signInPath = "/signin"
 	reviewPath = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -41,17 +38,36 @@ const (
 type signIn struct {
 	server   *Server
 	seal     *seal
+	ways     *seal
+	provider IdentityProvider
 	crowd    *crowd
 	now      func() time.Time
-	attempts *rate.Limiter
+	attempts *attempts
 }
 
 func newSignIn(s *Server, key []byte) (*signIn, error) {
-	made, err := newSeal(key, s.options.Origin)
+	sessions, err := newSeal(key, forSession, s.options.Origin)
 	if err != nil {
 		return nil, err
 	}
-	return &signIn{server: s, seal: made, crowd: newCrowd(), now: time.Now, attempts: rate.NewLimiter(rate.Every(attemptsEvery), attemptsBurst)}, nil
+	ways, err := newSeal(key, forWay, s.options.Origin)
+	if err != nil {
+		return nil, err
+	}
+	return &signIn{server: s, seal: sessions, ways: ways, provider: s.options.SignIn.Provider, crowd: newCrowd(), now: time.Now, attempts: newAttempts()}, nil
+}
+
+// serve answers what leads to a session. It reports false for other paths.
+func (i *signIn) serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
+	switch {
+	case path == signInPath:
+		return true, answer.JSON(w, http.StatusOK, map[string]bool{"token": true, "provider": i.provider != nil})
+	case path == beginPath && i.provider != nil:
+		return true, i.show(w, i.leave(w, r))
+	case path == EndPath && i.provider != nil:
+		return true, i.show(w, i.comeBack(w, r))
+	}
+	return false, nil
 }
 
 // begin begins a session for the owner of a token.
@@ -69,25 +85,64 @@ func (i *signIn) begin(w http.ResponseWriter, r *http.Request, body []byte) erro
 	if len(token) > maxTokenBytes {
 		return tokenTooLong()
 	}
-	if !i.attempts.Allow() {
-		return refusal(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "too many people sign in at this moment: try again in a few seconds")
+	if !i.attempts.allow(callerOf(r)) {
+		return tooManyAttempts()
 	}
 	user, err := i.whose(r.Context(), token)
 	if err != nil {
 		return err
 	}
-	id, _ := newSecret()
-	who := digestOf(user.Username + "\x00" + user.UID)
-	one := sealed{ID: id, User: base64.RawURLEncoding.EncodeToString(who[:]), Name: shortened(user.Username), Until: i.now().Add(sessionLife), Token: token}
-	cookie, err := i.seal.close(one)
-	if errors.Is(err, errTooLong) {
-		return tokenTooLong()
-	}
+	one, err := i.newSession(user.Username, token)
 	if err != nil {
 		return err
 	}
-	http.SetCookie(w, i.cookie(cookie, 0))
-	return answer.JSON(w, http.StatusOK, i.about(one.Name))
+	if err := i.give(w, &one); err != nil {
+		return err
+	}
+	return answer.JSON(w, http.StatusOK, i.about(one))
+}
+
+// newSession returns a session that lasts as long as its token, and not longer than a day's work.
+func (i *signIn) newSession(username, token string) (sealed, error) {
+	now := i.now()
+	until := now.Add(sessionLife)
+	if end, has := expiry(token); has && end.Before(until) {
+		until = end
+	}
+	if !until.After(now) {
+		return sealed{}, refusal(http.StatusForbidden, metav1.StatusReasonForbidden, "signing in: this token has expired: get a new one")
+	}
+	id, _ := newSecret()
+	return sealed{ID: id, User: standIn(username), Party: standIn(partyOf(username)), Name: shortened(username), Until: until, Token: token}, nil
+}
+
+// standIn returns a short text of one length in place of a name.
+func standIn(name string) string {
+	digest := digestOf(name)
+	return base64.RawURLEncoding.EncodeToString(digest[:16])
+}
+
+// expiry returns the end of a JSON web token that the API server has just accepted. Other tokens don't show theirs.
+func expiry(token string) (time.Time, bool) {
+	parts := strings.Split(token, ".")
+	if len(parts) != 3 {
+		return time.Time{}, false
+	}
+	text, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var claims struct {
+		Expiry float64 `json:"exp"`
+	}
+	if err != nil || json.Unmarshal(text, &claims) != nil || claims.Expiry <= 0 || claims.Expiry > math.MaxInt32*1000 {
+		return time.Time{}, false
+	}
+	return time.Unix(int64(claims.Expiry), 0), true
+}
+
+// secretOf returns the half of a session that only its page has, beside the cookie. So a page does not go on with
+// the rights of another person who has signed in meanwhile in the same browser.
+func secretOf(id string) string {
+	digest := digestOf("page " + id)
+	return base64.RawURLEncoding.EncodeToString(digest[:])
 }
 
 func tokenTooLong() error {
@@ -143,23 +198,38 @@ func (i *signIn) whose(ctx context.Context, token string) (authenticationv1.User
 	return review.Status.UserInfo, nil
 }
 
-// find returns the session of a cookie. It has no context until something is open.
+// find returns the session of both halves. It has no context until something is open.
 func (i *signIn) find(r *http.Request, secret string) (*session, error) {
-	over := refusal(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "you are not signed in, or no longer: sign in again")
-	if secret != ofThePage {
-		return nil, over
+	one, ok := i.sealedOfRequest(r, secret)
+	if !ok {
+		return nil, notSignedIn()
 	}
+	return i.sessionOf(one), nil
+}
+
+func (i *signIn) sessionOf(one sealed) *session {
+	left := one.Until.Sub(i.now())
+	found := &session{id: one.ID, user: one.User, party: one.Party, token: one.Token, about: i.about(one)}
+	found.enter = func(which string) (func(), error) { return i.crowd.enter(i.server.ctx, found, left, which) }
+	return found
+}
+
+func (i *signIn) sealedOfRequest(r *http.Request, secret string) (sealed, bool) {
 	for _, value := range cookies(r, signInCookie) {
-		one, ok := i.seal.open(value)
-		left := one.Until.Sub(i.now())
-		if !ok || left <= 0 {
+		var one sealed
+		if !i.seal.open(value, &one) || !one.Until.After(i.now()) {
 			continue
 		}
-		found := &session{id: one.ID, user: one.User, name: one.Name, token: one.Token}
-		found.enter = func(which string) (func(), error) { return i.crowd.enter(i.server.ctx, found, left, which) }
-		return found, nil
+		if digestOf(secret) == digestOf(secretOf(one.ID)) || secret == ofThePage && isOpening(r) {
+			return one, true
+		}
 	}
-	return nil, over
+	return sealed{}, false
+}
+
+// isOpening reports whether a page asks for its session, and so for the session's secret.
+func isOpening(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.RequestURI == sessionPath && len(r.Header["Upgrade"]) == 0
 }
 
 func (i *signIn) remove(w http.ResponseWriter, one *session) {
@@ -170,11 +240,18 @@ func (i *signIn) remove(w http.ResponseWriter, one *session) {
 // signedIn is told to a page.
 type signedIn struct {
 	About
-	User string `json:"user"`
+	User   string `json:"user"`
+	Secret string `json:"secret"`
+	// Renew is in how many seconds the session needs a new token, if it can get one. It may be past.
+	Renew *int `json:"renew,omitempty"`
 }
 
-func (i *signIn) about(name string) signedIn {
-	return signedIn{About: i.server.options.About, User: name}
+func (i *signIn) about(one sealed) signedIn {
+	told := signedIn{About: i.server.options.About, User: one.Name, Secret: secretOf(one.ID)}
+	if one.Refresh != "" {
+		told.Renew = new(int(one.Renew.Sub(i.now()).Seconds()))
+	}
+	return told
 }
 
 // authorize adds the token of a session, if it has one.

@@ -173,7 +173,8 @@ func halted(t *testing.T, ns, name string) string {
 type webPage struct {
 	t      *testing.T
 	client *http.Client
-	cookie string
+	// cookie and secret are the halves of its session.
+	cookie, secret string
 	// taken counts connections, which go to the pods in turn.
 	taken atomic.Int32
 }
@@ -213,7 +214,7 @@ func (p *webPage) ask(ctx context.Context, method, target, body string, headers 
 	if err != nil {
 		return 0, "", nil, err
 	}
-	for name, value := range map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": webOrigin, "Cookie": p.cookie, "X-Drydock-Session": "cluster", "Content-Type": "application/json"} {
+	for name, value := range map[string]string{"Sec-Fetch-Site": "same-origin", "Origin": webOrigin, "Cookie": p.cookie, "X-Drydock-Session": p.secret, "Content-Type": "application/json"} {
 		r.Header.Set(name, value)
 	}
 	for name, value := range headers {
@@ -251,6 +252,11 @@ func (p *webPage) signsIn(token, as string) {
 	if err != nil || code != http.StatusOK || !strings.Contains(text, `"user":"`+as+`"`) {
 		p.t.Fatalf("signing in as %s: %d %s, %v", as, code, text, err)
 	}
+	var given struct{ Secret string }
+	if err := json.Unmarshal([]byte(text), &given); err != nil || given.Secret == "" {
+		p.t.Fatalf("signing in as %s: %s, %v; want the page's half of the session", as, text, err)
+	}
+	p.secret = given.Secret
 	for _, c := range response.Cookies() {
 		p.cookie = c.Name + "=" + c.Value
 	}
@@ -259,7 +265,7 @@ func (p *webPage) signsIn(token, as string) {
 func (p *webPage) stream(target, protocol string, headers http.Header) (*websocket.Conn, int, error) {
 	dialer := websocket.Dialer{
 		NetDialContext: p.dial, TLSClientConfig: p.client.Transport.(*http.Transport).TLSClientConfig.Clone(),
-		Subprotocols: []string{protocol, "drydock.session.cluster"}, HandshakeTimeout: oneAttempt,
+		Subprotocols: []string{protocol, "drydock.session." + p.secret}, HandshakeTimeout: oneAttempt,
 	}
 	sent := http.Header{"Origin": {webOrigin}, "Cookie": {p.cookie}, "Sec-Fetch-Site": {"same-origin"}}
 	for name, values := range headers {
@@ -314,6 +320,7 @@ func isGuarded(t *testing.T, p *webPage, target string) {
 		"a rebound name":        {map[string]string{"Host": "evil.example"}, http.StatusMisdirectedRequest},
 		"a forwarded name":      {map[string]string{"Host": "evil.example", "X-Forwarded-Host": webHost}, http.StatusMisdirectedRequest},
 		"a cookie alone":        {map[string]string{"X-Drydock-Session": ""}, http.StatusUnauthorized},
+		"a page of nobody":      {map[string]string{"X-Drydock-Session": "cluster"}, http.StatusUnauthorized},
 		"no cookie":             {map[string]string{"Cookie": ""}, http.StatusUnauthorized},
 		"a bearer token alone":  {map[string]string{"Cookie": "", "Authorization": "Bearer x"}, http.StatusUnauthorized},
 		"somebody in our place": {map[string]string{"Impersonate-User": "system:admin", "Impersonate-Group": "system:masters"}, http.StatusOK},

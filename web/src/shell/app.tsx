@@ -10,7 +10,7 @@ import { t } from '../text/en';
 import { Frame, LinkButton } from './frame';
 import { Notices } from './notify';
 import type { Route } from './route';
-import { account, openSession, type Opened } from './session';
+import { account, openSession, sessionOver, type Opened } from './session';
 import { SignIn } from './signin';
 import { useRoute } from './useroute';
 
@@ -96,16 +96,15 @@ function Closed({ title, text, said }: { title: string; text: string; said: stri
 export function App({ code }: { code: string | undefined }): ReactElement {
   const [opened, setOpened] = useState<Opened>();
   const [ended, setEnded] = useState<'known' | 'foreign'>();
-  const [signedIn, setSignedIn] = useState(0);
   useEffect(() => {
     void openSession(code, (foreign) => {
-      if (account() !== undefined) setOpened({ signIn: true });
+      if (account() !== undefined) void sessionOver().then(setOpened);
       else setEnded(foreign ? 'foreign' : 'known');
     }).then(setOpened);
-  }, [code, signedIn]);
+  }, [code]);
   if (ended) return <Closed title={t.session.endedTitle} text={ended === 'foreign' ? t.session.foreign : t.session.ended} said="" />;
   if (!opened) return <main aria-label={t.session.opening}><Loading /></main>;
-  if ('signIn' in opened) return <SignIn done={() => { setSignedIn(signedIn + 1); }} />;
+  if ('signIn' in opened) return <SignIn provider={opened.provider} />;
   if ('failure' in opened) return <Closed title={t.session.noneTitle} text={t.session.none} said={opened.failure?.message ?? ''} />;
   return <Pages namespace={opened.facts.namespace} />;
 }

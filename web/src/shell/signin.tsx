@@ -4,16 +4,16 @@ import { Alert, Button, Content, Form, FormGroup, PageSection, TextInput, Title 
 import { asFailure } from '../kube/failure';
 import { Foreign } from '../parts/basics';
 import { t } from '../text/en';
-import { account, signIn, signOut } from './session';
+import { account, leaveForProvider, signIn, signOut } from './session';
 
-export function SignIn({ done }: { done: () => void }): ReactElement {
+export function SignIn({ provider }: { provider: boolean }): ReactElement {
   const [token, setToken] = useState('');
   const [busy, setBusy] = useState(false);
   const [said, setSaid] = useState('');
   const submit = (event: SyntheticEvent): void => {
     event.preventDefault();
     setBusy(true);
-    signIn(token).then(done, (error: unknown) => {
+    signIn(token).catch((error: unknown) => {
       setSaid(asFailure(error).message);
       setBusy(false);
     });
@@ -22,6 +22,7 @@ export function SignIn({ done }: { done: () => void }): ReactElement {
     <main>
       <PageSection hasBodyWrapper={false}>
         <Title headingLevel="h1">{t.signIn.title}</Title>
+        {provider && <Content component="p"><Button onClick={leaveForProvider}>{t.signIn.provider}</Button></Content>}
         <Content component="p">{t.signIn.help}</Content>
         {said !== '' && <Alert variant="danger" isInline isLiveRegion title={t.signIn.refused}><Foreign text={said} /></Alert>}
         <Form onSubmit={submit}>
@@ -32,7 +33,7 @@ export function SignIn({ done }: { done: () => void }): ReactElement {
               }}
             />
           </FormGroup>
-          <div><Button type="submit" isDisabled={busy || token.trim() === ''} isLoading={busy}>{t.signIn.do}</Button></div>
+          <div><Button type="submit" variant={provider ? 'secondary' : 'primary'} isDisabled={busy || token.trim() === ''} isLoading={busy}>{t.signIn.do}</Button></div>
         </Form>
       </PageSection>
     </main>

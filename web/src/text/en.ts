@@ -113,6 +113,7 @@ export const en = {
     title: 'Sign in',
     help: 'Use a token that the cluster knows, for example of a service account: kubectl create token NAME. The console has the rights of that token, and no others. The page does not keep it.',
     token: 'Token',
+    provider: 'Sign in with your account',
     do: 'Sign in',
     refused: 'You are not signed in',
     out: 'Sign out',
