@@ -101,6 +101,8 @@ func TestWhichDeviceOfThePodIsWhich(t *testing.T) {
 			want:        map[string]string{"hostdev-a": "0000:65:00.0", "hostdev-b": "0000:0a:1f.7", "gpu-a": "0000:03:00.0"},
 		},
 		"with a comma at the end": {spec: with("", "g="+card), environment: []string{cards + "=0000:65:00.0,"}, want: map[string]string{"gpu-g": "0000:65:00.0"}},
+		"the variable twice":      {spec: with("", "g="+card), environment: []string{cards + "=0000:65:00.0", cards + "=0000:66:00.0"}, want: map[string]string{"gpu-g": "0000:65:00.0"}},
+		"much":                    {spec: with("", "g="+card), environment: []string{cards + "=" + strings.Repeat("0000:65:00.0,", maxAllocated)}, want: map[string]string{"gpu-g": "0000:65:00.0"}},
 		"too few":                 {spec: with("a="+card, "g="+card), environment: []string{cards + "=0000:65:00.0"}, refused: `"0000:65:00.0"`},
 		"one twice":               {spec: with("a="+card, "g="+card), environment: []string{cards + "=0000:65:00.0,0000:65:00.0"}, refused: `"0000:65:00.0,0000:65:00.0"`},
 		"no variable":             {spec: with("", "g="+card), environment: []string{"PCI_RESOURCE_EXAMPLE_COM_CARDS=0000:65:00.0", "PCIDEVICE_EXAMPLE_COM_CARD=0000:65:00.0", cards}, refused: `""`},

@@ -41,6 +41,8 @@ func TestWhichDevicesAreOffered(t *testing.T) {
 		"beside one of VFIO": {[]Found{a, {Address: "0000:03:00.1", Class: "0x040300", Driver: "vfio-pci", Group: "7"}}, []Offer{is(a, "")}},
 		"beside one that the node uses": {[]Found{a, b, {Address: "0000:03:00.1", Class: "0x040300", Driver: "snd_hda_intel", Group: "7"}},
 			[]Offer{is(a, "0000:03:00.1, in the same IOMMU group 7, has the driver snd_hda_intel"), is(b, "")}},
+		"beside one that the node uses, after one of another group": {[]Found{{Address: "0000:01:00.0", Class: "0x040300", Driver: "ahci", Group: "1"}, a, {Address: "0000:03:00.1", Class: "0x040300", Driver: "nouveau", Group: "7"}},
+			[]Offer{is(a, "0000:03:00.1, in the same IOMMU group 7, has the driver nouveau")}},
 	} {
 		got := Offers(local, c.found, nil)
 		if diff := cmp.Diff(c.want, got[card]); diff != "" || len(got) > 1 {

@@ -91,10 +91,10 @@ func (p Permitted) Refusal(d Device) string {
 		switch {
 		case i == 0:
 			names = r.Name
-		case i == maxNamed:
-			names += fmt.Sprintf(" and %d more", len(p)-i)
 		case i < maxNamed:
 			names += ", " + r.Name
+		case i == maxNamed:
+			names += fmt.Sprintf(" and %d more", len(p)-i)
 		}
 	}
 	return fmt.Sprintf("%s %s is not permitted in permittedHostDevices configuration of the KubeVirt object, which permits %s in pciHostDevices", d.kind, d.Resource, names)

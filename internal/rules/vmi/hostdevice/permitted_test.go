@@ -31,6 +31,13 @@ func TestWhatTheKubeVirtObjectPermits(t *testing.T) {
 	if got := Read(permitted).Local(); len(got) != 0 {
 		t.Errorf("a resource with another plugin is offered: %v", got)
 	}
+	most := &v1.PermittedHostDevices{}
+	for range MaxPermitted {
+		most.PciHostDevices = append(most.PciHostDevices, v1.PciHostDevice{PCIVendorSelector: "8086:1521", ResourceName: "example.com/nic"})
+	}
+	if got := Read(most); len(got) != 1 || len(got[0].Selectors) != MaxPermitted {
+		t.Errorf("many entries of one resource are %d resources", len(got))
+	}
 	if Read(nil) != nil || Read(&v1.PermittedHostDevices{PciHostDevices: make([]v1.PciHostDevice, MaxPermitted+1)}) != nil {
 		t.Error("nothing, or too much, permits something")
 	}
