@@ -198,13 +198,12 @@ func notSignedIn() error {
 }
 
 // show answers a person who is between two pages: a browser shows the answer itself.
-func (i *signIn) show(w http.ResponseWriter, err error) error {
+func (i *signIn) show(w http.ResponseWriter, err error) {
 	if err == nil {
-		return nil
+		return
 	}
 	status := answer.Status(err)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.WriteHeader(int(status.Code))
 	_, _ = io.WriteString(w, fmt.Sprintf("%s\n\nTry again: %s\n", status.Message, i.server.options.Origin)) // a browser that is gone needs none
-	return nil
 }

@@ -63,11 +63,13 @@ func (i *signIn) serve(w http.ResponseWriter, r *http.Request, path string) (boo
 	case path == signInPath:
 		return true, answer.JSON(w, http.StatusOK, map[string]bool{"token": true, "provider": i.provider != nil})
 	case path == beginPath && i.provider != nil:
-		return true, i.show(w, i.leave(w, r))
+		i.show(w, i.leave(w, r))
 	case path == EndPath && i.provider != nil:
-		return true, i.show(w, i.comeBack(w, r))
+		i.show(w, i.comeBack(w, r))
+	default:
+		return false, nil
 	}
-	return false, nil
+	return true, nil
 }
 
 // begin begins a session for the owner of a token.
