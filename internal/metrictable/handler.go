@@ -43,6 +43,8 @@ var ofHandler = []Metric{
 	{Name: "kubevirt_vmi_cpu_system_usage_seconds_total", By: Handler, Type: Counter, Labels: guest(), Help: "CPU time of QEMU's process in the kernel."},
 	{Name: "kubevirt_vmi_vcpu_seconds_total", By: Handler, Type: Counter, Labels: guest("id", "state"), Help: "CPU time of a virtual CPU's thread.", Note: "`state` is running: unplugged CPUs have no series"},
 	{Name: "kubevirt_vmi_vcpu_delay_seconds_total", By: Handler, Type: Counter, Labels: guest("id"), Help: "Time for which a virtual CPU's thread could have run and had no CPU."},
+	{Name: "kubevirt_vmi_vcpu_wait_seconds_total", By: Handler, Type: Counter, Labels: guest("id"), Help: "Time for which a virtual CPU's thread could have run and had no CPU, by the name that KubeVirt's dashboards ask for.",
+		Note: "KubeVirt reads the kernel's wait_sum, which kernels keep only for debugging, and which has the same meaning"},
 	{Name: "kubevirt_vmi_node_cpu_affinity", By: Handler, Type: Gauge, Labels: guest(), Help: "Sum of the CPUs of the node on which each virtual CPU may run."},
 	{Name: "kubevirt_vmi_storage_iops_read_total", By: Handler, Type: Counter, Labels: guest("drive"), Help: "Read requests of a disk."},
 	{Name: "kubevirt_vmi_storage_iops_write_total", By: Handler, Type: Counter, Labels: guest("drive"), Help: "Write requests of a disk."},

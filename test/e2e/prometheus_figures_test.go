@@ -72,6 +72,9 @@ const (
 	noRestore = "nothing is restored"
 )
 
+// unknownOfMany are the labels that some VMIs do not have.
+var unknownOfMany = []string{"node", "os", "workload", "flavor", "instance_type", "preference", "guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id"}
+
 var figures = map[string]figure{
 	"kubevirt_info":                                       is(1),
 	"kubevirt_virt_handler_ready_status":                  is(1),
@@ -98,6 +101,7 @@ var figures = map[string]figure{
 	"kubevirt_vmi_cpu_system_usage_seconds_total":         all(0.01, 7200),
 	"kubevirt_vmi_vcpu_seconds_total":                     all(0.1, 7200),
 	"kubevirt_vmi_vcpu_delay_seconds_total":               all(0, 7200),
+	"kubevirt_vmi_vcpu_wait_seconds_total":                all(0, 7200),
 	"kubevirt_vmi_node_cpu_affinity":                      all(1, 4096),
 	"kubevirt_vmi_storage_iops_read_total":                some(1, many),
 	"kubevirt_vmi_storage_iops_write_total":               some(1, many),
@@ -136,7 +140,7 @@ var figures = map[string]figure{
 	"kubevirt_virt_controller_leading_status":                            some(1, 1),
 	"kubevirt_virt_controller_ready_status":                              is(1),
 	"kubevirt_configuration_emulation_enabled":                           is(1),
-	"kubevirt_vmi_phase_count":                                           some(1, 100, "node"),
+	"kubevirt_vmi_phase_count":                                           some(1, 100, unknownOfMany...),
 	"kubevirt_number_of_vms":                                             is(2),
 	"kubevirt_vm_info":                                                   is(1, "status", "os", "workload", "flavor", "instance_type", "preference", "machine_type"),
 	"kubevirt_vm_create_date_timestamp_seconds":                          lately,
@@ -150,7 +154,7 @@ var figures = map[string]figure{
 	"kubevirt_vm_disk_allocated_size_bytes":                              all(mega, 1024*mega),
 	"kubevirt_vm_vnic_info":                                              is(1, "binding_name", "model", "network"),
 	"kubevirt_vmi_vnic_info":                                             is(1, "binding_name", "model", "network"),
-	"kubevirt_vmi_info":                                                  is(1, "node", "os", "workload", "flavor", "instance_type", "preference", "guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id", "vmi_pod"),
+	"kubevirt_vmi_info":                                                  is(1, append([]string{"vmi_pod"}, unknownOfMany...)...),
 	"kubevirt_vmi_status_addresses":                                      is(1, "address", "interface_name", "vnic_name"),
 	"kubevirt_vmi_launcher_memory_overhead_bytes":                        all(32*mega, 1024*mega),
 	"kubevirt_vmi_non_evictable":                                         all(0, 1),

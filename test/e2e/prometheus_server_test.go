@@ -225,6 +225,10 @@ func endpoints(ctx context.Context) ([]targetGroup, error) {
 	if err := cluster.client.List(ctx, &slices, client.InNamespace("kubevirt")); err != nil {
 		return nil, fmt.Errorf("listing the endpoints of Drydock: %w", err)
 	}
+	containers, err := containersOfPorts(ctx)
+	if err != nil {
+		return nil, err
+	}
 	groups := []targetGroup{}
 	const meta = "__meta_kubernetes_"
 	for _, slice := range slices.Items {
@@ -234,13 +238,30 @@ func endpoints(ctx context.Context) ([]targetGroup, error) {
 					meta + "namespace": slice.Namespace, meta + "service_name": slice.Labels[discoveryv1.LabelServiceName], meta + "endpointslice_port_name": *port.Name,
 				}
 				if pod := endpoint.TargetRef; pod != nil {
-					labels[meta+"pod_name"] = pod.Name
+					labels[meta+"pod_name"], labels[meta+"pod_container_name"] = pod.Name, containers[pod.Name+":"+*port.Name]
 				}
 				groups = append(groups, targetGroup{[]string{net.JoinHostPort(endpoint.Addresses[0], strconv.Itoa(int(*port.Port)))}, labels})
 			}
 		}
 	}
 	return groups, nil
+}
+
+// containersOfPorts returns the containers of Drydock's pods by "POD:PORT".
+func containersOfPorts(ctx context.Context) (map[string]string, error) {
+	var pods corev1.PodList
+	if err := cluster.client.List(ctx, &pods, client.InNamespace("kubevirt")); err != nil {
+		return nil, fmt.Errorf("listing the pods of Drydock: %w", err)
+	}
+	containers := map[string]string{}
+	for i := range pods.Items {
+		for _, c := range pods.Items[i].Spec.Containers {
+			for _, port := range c.Ports {
+				containers[pods.Items[i].Name+":"+port.Name] = c.Name
+			}
+		}
+	}
+	return containers, nil
 }
 
 const shippedRules = "../../config/monitoring/rules.yaml"

@@ -23,6 +23,7 @@ import (
 	snapshotv1 "kubevirt.io/api/snapshot/v1beta1"
 
 	"drydock.dev/drydock/internal/metrictable"
+	"drydock.dev/drydock/internal/rules/vm/commontypes"
 )
 
 // watched are the guests of TestPrometheusSeesTheCluster.
@@ -51,6 +52,7 @@ func TestPrometheusSeesTheCluster(t *testing.T) {
 		chapter{"guests work", w.guestsWork},
 		chapter{"every metric has a plausible value", w.metricsArePlausible},
 		chapter{"every query of a dashboard is answered", w.dashboardsAreAnswered},
+		chapter{"the dashboards of kubevirt/monitoring find their metrics", w.kubeVirtsDashboardsAreAnswered},
 		chapter{"nothing is wrong", w.noAlertFires},
 		chapter{"a guest whose disk can't be written", w.diskIsFull},
 		chapter{"virt-handler is killed", w.handlerIsKilled},
@@ -66,7 +68,7 @@ func (s *monitoringStack) podsAreScraped(t *testing.T) {
 			return err
 		}
 		of := map[string]int{}
-		for _, target := range targets["drydock"] {
+		for _, target := range targets["kubevirt"] {
 			if target.Health != "up" {
 				return fmt.Errorf("%s: %s %s", target.Labels["pod"], target.Health, target.LastError)
 			}
@@ -75,8 +77,8 @@ func (s *monitoringStack) podsAreScraped(t *testing.T) {
 		if of["virt-api"] < 1 || of["virt-controller"] < 1 || of["virt-handler"] != 2 {
 			return fmt.Errorf("the targets are %v", of)
 		}
-		if len(targets["stranger"]) != len(targets["drydock"]) {
-			return fmt.Errorf("without a token there are %d targets, with one %d", len(targets["stranger"]), len(targets["drydock"]))
+		if len(targets["stranger"]) != len(targets["kubevirt"]) {
+			return fmt.Errorf("without a token there are %d targets, with one %d", len(targets["stranger"]), len(targets["kubevirt"]))
 		}
 		for _, target := range targets["stranger"] {
 			if target.Health != "down" || !strings.Contains(target.LastError, "401") {
@@ -116,6 +118,7 @@ func (s *monitoringStack) rulesAreEvaluated(t *testing.T) {
 func (w *watched) guestsWork(*testing.T) {
 	t := w.t // the guests outlive this chapter
 	vm := newMigratableVM(t, w.ns, "busy")
+	vm.Spec.Template.ObjectMeta.Annotations = map[string]string{commontypes.OSAnnotation: "linux", "vm.kubevirt.io/flavor": "tiny"}
 	spec := &vm.Spec.Template.Spec
 	spec.EvictionStrategy = new(v1.EvictionStrategyLiveMigrate)
 	spec.Domain.Resources = v1.ResourceRequirements{
@@ -244,6 +247,40 @@ func (w *watched) dashboardsAreAnswered(t *testing.T) {
 	if t.Logf("figure dashboards: %d queries, %d without a value now: %q", all, len(empty), empty); all < 100 || len(empty) > all/4 {
 		t.Errorf("%d of %d queries have no value", len(empty), all)
 	}
+}
+
+// kubeVirtsDashboardsAreAnswered asks for the metrics by the labels and the name of the job with which those dashboards select them.
+func (w *watched) kubeVirtsDashboardsAreAnswered(t *testing.T) {
+	text, err := os.ReadFile("../monitoring/testdata/kubevirt-monitoring.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the metrics of KubeVirt's dashboards", func(ctx context.Context) error {
+		var missing []error
+		for line := range strings.Lines(string(text)) {
+			if fields := strings.Fields(line); fields[0] != "#" {
+				missing = append(missing, w.finds(ctx, fields[1], fields[2:]))
+			}
+		}
+		return errors.Join(missing...)
+	})
+}
+
+// finds asks for a metric of Drydock's job, or of a recording rule, which has none.
+func (w *watched) finds(ctx context.Context, metric string, labels []string) error {
+	values, err := w.query(ctx, fmt.Sprintf(`count by (%s) ({__name__=%q, job=~"(.*kubevirt.*)?"})`, strings.Join(labels, ", "), metric))
+	if err == nil && len(values) == 0 {
+		err = fmt.Errorf("there is no series of %s", metric)
+	}
+	if err != nil {
+		return err
+	}
+	for _, label := range labels {
+		if !slices.ContainsFunc(values, func(v value) bool { return v.Metric[label] != "" }) {
+			return fmt.Errorf("no series of %s has the label %s", metric, label)
+		}
+	}
+	return nil
 }
 
 func (w *watched) noAlertFires(t *testing.T) {

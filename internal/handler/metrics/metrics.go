@@ -160,6 +160,7 @@ var (
 	}
 	vcpuSeconds = metrictable.Of("kubevirt_vmi_vcpu_seconds_total")
 	vcpuDelay   = metrictable.Of("kubevirt_vmi_vcpu_delay_seconds_total")
+	vcpuWait    = metrictable.Of("kubevirt_vmi_vcpu_wait_seconds_total")
 	ofDrive     = [driveFigures]metrictable.Series{
 		Reads:        metrictable.Of("kubevirt_vmi_storage_iops_read_total"),
 		Writes:       metrictable.Of("kubevirt_vmi_storage_iops_write_total"),
@@ -202,7 +203,7 @@ var ofMigration = []struct {
 // Describe sends the metrics' descriptions.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, list := range [][]metrictable.Series{
-		ofGuest[:], ofDrive[:], ofInterface[:], {vcpuSeconds, vcpuDelay, traffic, filesystemCapacity, filesystemUsed},
+		ofGuest[:], ofDrive[:], ofInterface[:], {vcpuSeconds, vcpuDelay, vcpuWait, traffic, filesystemCapacity, filesystemUsed},
 	} {
 		for _, s := range list {
 			out <- s.Desc
@@ -256,7 +257,9 @@ func (c *Collector) send(out chan<- prometheus.Metric, usage *Usage) {
 	for _, v := range usage.VCPUs {
 		id := strconv.Itoa(v.ID)
 		emit(vcpuSeconds, v.Seconds, labelsOf(vcpuSeconds, id, "running"))
-		emit(vcpuDelay, v.Delay, labelsOf(vcpuDelay, id))
+		waited := labelsOf(vcpuDelay, id)
+		emit(vcpuDelay, v.Delay, waited)
+		emit(vcpuWait, v.Delay, waited)
 	}
 	for i := range usage.Drives {
 		labels := labelsOf(ofDrive[0], usage.Drives[i].Name)

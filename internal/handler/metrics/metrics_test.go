@@ -70,6 +70,7 @@ kubevirt_vmi_storage_write_times_seconds_total{drive="root",name="web",namespace
 kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace="shop",node="node1"} 5
 kubevirt_vmi_vcpu_delay_seconds_total{id="0",name="web",namespace="shop",node="node1"} 0.25
 kubevirt_vmi_vcpu_seconds_total{id="0",name="web",namespace="shop",node="node1",state="running"} 0.75
+kubevirt_vmi_vcpu_wait_seconds_total{id="0",name="web",namespace="shop",node="node1"} 0.25
 `
 
 func guestOfAllKinds() Usage {
