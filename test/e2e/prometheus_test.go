@@ -118,7 +118,7 @@ func (s *monitoringStack) rulesAreEvaluated(t *testing.T) {
 func (w *watched) guestsWork(*testing.T) {
 	t := w.t // the guests outlive this chapter
 	vm := newMigratableVM(t, w.ns, "busy")
-	vm.Spec.Template.ObjectMeta.Annotations = map[string]string{commontypes.OSAnnotation: "linux", "vm.kubevirt.io/flavor": "tiny"}
+	vm.Spec.Template.ObjectMeta.Annotations = map[string]string{commontypes.OSAnnotation: "linux", commontypes.FlavorAnnotation: "tiny"}
 	spec := &vm.Spec.Template.Spec
 	spec.EvictionStrategy = new(v1.EvictionStrategyLiveMigrate)
 	spec.Domain.Resources = v1.ResourceRequirements{

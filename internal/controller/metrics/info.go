@@ -26,7 +26,7 @@ var (
 )
 
 func system(annotations map[string]string) []string {
-	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations["vm.kubevirt.io/flavor"])}
+	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations[commontypes.FlavorAnnotation])}
 }
 
 // otherName replaces the names of namespaced instance types and preferences, of which there can be any number.

@@ -182,7 +182,7 @@ func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	said := map[string]string{commontypes.OSAnnotation: "fedora", "vm.kubevirt.io/workload": "server",
-		"vm.kubevirt.io/flavor": strings.Repeat("ü", maxLabel), v1.InstancetypeAnnotation: "mine"}
+		commontypes.FlavorAnnotation: strings.Repeat("ü", maxLabel), v1.InstancetypeAnnotation: "mine"}
 	vm := v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Spec: v1.VirtualMachineSpec{
 		RunStrategy:  new(v1.RunStrategyManual),
 		Template:     &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: said}},
