@@ -38,6 +38,8 @@ var ofHandler = []Metric{
 	{Name: "kubevirt_vmi_memory_swap_out_traffic_bytes", By: Handler, Type: Gauge, Labels: guest(), Help: "Bytes that the guest's system has written to its swap space.", Note: fromBalloon},
 	{Name: "kubevirt_vmi_memory_pgmajfault_total", By: Handler, Type: Counter, Labels: guest(), Help: "Page faults in the guest that had to read a disk.", Note: fromBalloon},
 	{Name: "kubevirt_vmi_memory_pgminfault_total", By: Handler, Type: Counter, Labels: guest(), Help: "Page faults in the guest that had to read no disk.", Note: fromBalloon},
+	{Name: "kubevirt_vmi_dirty_rate_bytes_per_second", By: Handler, Type: Gauge, Labels: guest(), Help: "Memory that the guest changes in a second.",
+		Note: "by samples of QEMU's, once a minute; absent while the guest has not used all of its memory yet, which reading the samples would allocate, and while it is migrated"},
 	{Name: "kubevirt_vmi_cpu_usage_seconds_total", By: Handler, Type: Counter, Labels: guest(), Help: "CPU time of QEMU's process, emulation included."},
 	{Name: "kubevirt_vmi_cpu_user_usage_seconds_total", By: Handler, Type: Counter, Labels: guest(), Help: "CPU time of QEMU's process outside of the kernel.", Note: "the kernel counts a guest with KVM here"},
 	{Name: "kubevirt_vmi_cpu_system_usage_seconds_total", By: Handler, Type: Counter, Labels: guest(), Help: "CPU time of QEMU's process in the kernel."},

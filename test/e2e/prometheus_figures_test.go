@@ -96,6 +96,7 @@ var figures = map[string]figure{
 	"kubevirt_vmi_memory_swap_out_traffic_bytes":          is(0),
 	"kubevirt_vmi_memory_pgmajfault_total":                all(0, many),
 	"kubevirt_vmi_memory_pgminfault_total":                all(100, 100*many),
+	"kubevirt_vmi_dirty_rate_bytes_per_second":            some(mega/8, 1024*mega),
 	"kubevirt_vmi_cpu_usage_seconds_total":                all(0.2, 7200),
 	"kubevirt_vmi_cpu_user_usage_seconds_total":           all(0.1, 7200),
 	"kubevirt_vmi_cpu_system_usage_seconds_total":         all(0.01, 7200),

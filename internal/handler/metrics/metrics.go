@@ -51,6 +51,8 @@ const (
 	CPU
 	UserCPU
 	SystemCPU
+	// DirtyRate is the memory that the guest changes in a second.
+	DirtyRate
 	// Affinity is the sum of the node's CPUs that each virtual CPU may use.
 	Affinity
 	Load1
@@ -152,6 +154,7 @@ var (
 		CPU:         metrictable.Of("kubevirt_vmi_cpu_usage_seconds_total"),
 		UserCPU:     metrictable.Of("kubevirt_vmi_cpu_user_usage_seconds_total"),
 		SystemCPU:   metrictable.Of("kubevirt_vmi_cpu_system_usage_seconds_total"),
+		DirtyRate:   metrictable.Of("kubevirt_vmi_dirty_rate_bytes_per_second"),
 		Affinity:    metrictable.Of("kubevirt_vmi_node_cpu_affinity"),
 		Load1:       metrictable.Of("kubevirt_vmi_guest_load_1m"),
 		Load5:       metrictable.Of("kubevirt_vmi_guest_load_5m"),
