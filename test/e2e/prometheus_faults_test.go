@@ -12,10 +12,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/proc"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/ruletable"
 )
 
@@ -47,7 +49,6 @@ var withoutFault = map[string]string{
 	"VirtApiRESTErrorsBurst":         lostRights,
 	"VirtControllerRESTErrorsBurst":  lostRights,
 	"VirtHandlerRESTErrorsBurst":     lostRights,
-	"VirtLauncherPodsStuckFailed":    "it needs 200 launcher pods, which only virt-controller may create",
 }
 
 // TestFaultsFireTheirAlerts makes faults of guests, nodes and components, for which the shipped rules must fire, and cures
@@ -60,12 +61,13 @@ func TestFaultsFireTheirAlerts(t *testing.T) {
 		"LowKVMNodesCount", "LowReadyVirtAPICount", "LowReadyVirtControllersCount", "LowVirtAPICount", "LowVirtControllersCount",
 		"NoReadyVirtAPI", "NoReadyVirtController", "NoReadyVirtHandler", "OrphanedVirtualMachineInstances", "OutdatedVirtualMachineInstanceWorkloads",
 		"VMCannotBeEvicted", "VirtAPIDown", "VirtControllerDown", "VirtHandlerDaemonSetRolloutFailing", "VirtHandlerDown",
-		"VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
+		"VirtLauncherPodsStuckFailed", "VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
 	}), ns: newNamespace(t)}
 	inTurn(t,
 		chapter{"every pod is scraped, with a token", f.podsAreScraped},
 		chapter{"somebody uses a deprecated version", f.deprecatedIsUsed},
 		chapter{"VMs don't get on", f.machinesAreStuck},
+		chapter{"failed launcher pods stay", f.failedPodsStay},
 		chapter{"a guest has no room left", f.guestIsFull},
 		chapter{"no node takes guests", f.nodesTakeNoGuests},
 		chapter{"guests stay in old pods", f.guestsAreOutdated},
@@ -112,6 +114,28 @@ func (f *faulty) machinesAreStuck(t *testing.T) {
 	thaw()
 	for _, name := range []string{"immovable", "nowhere", "hangs"} {
 		removeVM(t, f.ns, name)
+	}
+}
+
+// failedPodsStay makes pods that have failed without a node, as virt-controller and a kubelet would.
+func (f *faulty) failedPodsStay(t *testing.T) {
+	const many = 200
+	controller := asController(t)
+	for i := range many {
+		pod := toolsPod(f.ns, fmt.Sprint("failed-", i))
+		pod.Labels = map[string]string{v1.AppLabel: layout.LauncherApp}
+		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "drydock.dev/never"}}
+		if err := controller.Create(t.Context(), pod); err != nil {
+			t.Fatalf("making a launcher pod: %v", err)
+		}
+		failed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`))
+		if err := cluster.client.Status().Patch(t.Context(), pod, failed); err != nil {
+			t.Fatalf("letting a launcher pod fail: %v", err)
+		}
+	}
+	f.fires(t, "VirtLauncherPodsStuckFailed")
+	if err := cluster.client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(f.ns), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -68,7 +68,6 @@ var (
 const (
 	noFault   = "another test has the fault"
 	noAgent   = "the guest's agent is too old"
-	noViewer  = "nobody looks at the screen or forwards a port"
 	noRestore = "nothing is restored"
 )
 
@@ -187,8 +186,8 @@ var figures = map[string]figure{
 
 	"kubevirt_virt_api_ready_status":                     is(1),
 	"kubevirt_console_active_connections":                some(1, 10),
-	"kubevirt_vnc_active_connections":                    absent(noViewer),
-	"kubevirt_portforward_active_tunnels":                absent(noViewer),
+	"kubevirt_vnc_active_connections":                    is(1),
+	"kubevirt_portforward_active_tunnels":                is(1),
 	"kubevirt_vmi_last_api_connection_timestamp_seconds": lately,
 	"drydock_certificate_expiry_timestamp_seconds":       ahead,
 	"drydock_certificate_renewal_timestamp_seconds":      ahead,

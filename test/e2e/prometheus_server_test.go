@@ -335,11 +335,15 @@ func (v value) number() float64 {
 }
 
 func (s *monitoringStack) query(ctx context.Context, expr string) ([]value, error) {
+	return s.queryAt(ctx, expr, float64(time.Now().Unix()))
+}
+
+func (s *monitoringStack) queryAt(ctx context.Context, expr string, at float64) ([]value, error) {
 	var data struct {
 		ResultType string
 		Result     json.RawMessage
 	}
-	if err := s.ask(ctx, "query", url.Values{"query": {expr}}, &data); err != nil {
+	if err := s.ask(ctx, "query", url.Values{"query": {expr}, "time": {strconv.FormatFloat(at, 'f', 0, 64)}}, &data); err != nil {
 		return nil, fmt.Errorf("%s: %w", expr, err)
 	}
 	var values []value

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -24,6 +25,8 @@ import (
 
 	"drydock.dev/drydock/internal/metrictable"
 	"drydock.dev/drydock/internal/rules/vm/commontypes"
+	"drydock.dev/drydock/internal/ruletable"
+	virtclient "drydock.dev/drydock/internal/virtctl/client"
 )
 
 // watched are the guests of TestPrometheusSeesTheCluster.
@@ -53,6 +56,7 @@ func TestPrometheusSeesTheCluster(t *testing.T) {
 		chapter{"every metric has a plausible value", w.metricsArePlausible},
 		chapter{"every query of a dashboard is answered", w.dashboardsAreAnswered},
 		chapter{"the dashboards of kubevirt/monitoring find their metrics", w.kubeVirtsDashboardsAreAnswered},
+		chapter{"certificates end, by a clock", w.certificatesEnd},
 		chapter{"nothing is wrong", w.noAlertFires},
 		chapter{"a guest whose disk can't be written", w.diskIsFull},
 		chapter{"virt-handler is killed", w.handlerIsKilled},
@@ -151,6 +155,28 @@ func (w *watched) guestsWork(*testing.T) {
 	migrated(t, w.ns, "busy")
 	w.busy = login(t, w.ns, "busy")
 	w.bootID = w.busy.bootID()
+	// A guest that uses all of its memory and changes some of it all the time has a dirty rate.
+	w.busy.run("dd if=/dev/urandom of=/run/churn bs=1M count=20 2>/dev/null; cat /mnt/data/file >/dev/null")
+	w.busy.run("(while true; do dd if=/dev/urandom of=/run/churn bs=64k count=320 conv=notrunc; done) >/dev/null 2>&1 &")
+	w.busy.run("nc -l -p 7777 </dev/null >/dev/null 2>&1 &")
+	w.isViewed("vnc")
+	w.isViewed("portforward/7777/tcp")
+}
+
+// isViewed keeps a connection to the busy guest open until the test ends.
+func (w *watched) isViewed(verb string) {
+	w.t.Helper()
+	c, err := virtclient.New(cluster.config)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	eventually(w.t, verb+" of the guest", func(ctx context.Context) error {
+		conn, err := c.Stream(ctx, virtclient.Ref{Resource: virtclient.VirtualMachineInstances, Namespace: w.ns, Name: "busy"}, verb)
+		if err == nil {
+			w.t.Cleanup(func() { _ = conn.Close() })
+		}
+		return err
+	})
 }
 
 // metricsArePlausible compares each metric of the table with its range.
@@ -281,6 +307,41 @@ func (w *watched) finds(ctx context.Context, metric string, labels []string) err
 		}
 	}
 	return nil
+}
+
+// certificatesEnd asks for the alert with the present series of the real certificates at later times: no certificate may end
+// sooner than after 40 minutes.
+func (w *watched) certificatesEnd(t *testing.T) {
+	metric := regexp.MustCompile("drydock_[a-z_]+_seconds")
+	clocks := 0
+	for _, a := range ruletable.Alerts() {
+		if a.Name != "DrydockCertificateNearEnd" {
+			continue
+		}
+		expr := metric.ReplaceAllString(a.Expr, fmt.Sprintf("$0 @ %d", time.Now().Unix()))
+		ends, err := w.query(t.Context(), metric.FindString(a.Expr))
+		if err != nil || len(ends) == 0 {
+			t.Fatalf("no certificate is known: %v", err)
+		}
+		for _, end := range ends {
+			clocks++
+			fires := func(at float64) bool {
+				found, err := w.queryAt(t.Context(), expr, at)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return slices.ContainsFunc(found, func(v value) bool {
+					return v.Metric["pod"] == end.Metric["pod"] && v.Metric["secret"] == end.Metric["secret"] && v.Metric["part"] == end.Metric["part"]
+				})
+			}
+			if now, before := fires(float64(time.Now().Unix())), fires(end.number()-60); now || !before {
+				t.Errorf("of %v the alert fires now: %v, a minute before its end: %v", end.Metric, now, before)
+			}
+		}
+	}
+	if clocks < 3 {
+		t.Errorf("only %d certificates are watched", clocks)
+	}
 }
 
 func (w *watched) noAlertFires(t *testing.T) {
