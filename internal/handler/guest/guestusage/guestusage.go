@@ -6,7 +6,6 @@ package guestusage
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -93,7 +92,7 @@ func (m *Meter) usage(s Subject) metrics.Usage {
 	}
 	processUsage(process, &u.Guest)
 	if len(s.Taps) > 0 {
-		if list, err := os.ReadFile(filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(process.PID), "net", "dev")); err == nil {
+		if list, err := readKernelFile(filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(process.PID), "net", "dev")); err == nil {
 			u.Interfaces = traffic(list, s.Taps)
 		}
 	}
