@@ -2,6 +2,7 @@ package launcher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -140,20 +141,30 @@ func processReport(folder string) launch.ProcessReport {
 	return launch.ProcessReport{ResidentKiB: has["VmRSS:"], SwappedKiB: has["VmSwap:"], Threads: has["Threads:"]}
 }
 
-// cgroupReport reads the container's own group: other kernels than those with version 2 have none at this place.
+// cgroupReport reads the container's own group, of version 2 or 1.
 func cgroupReport(folder string) launch.CgroupReport {
+	at := func(file string) string { return filepath.Join(folder, file) }
 	one := func(file string) *uint64 {
-		text, err := os.ReadFile(filepath.Join(folder, file))
+		text, err := os.ReadFile(at(file))
 		if err != nil {
 			return nil
 		}
 		return number(string(bytes.TrimSpace(text)))
 	}
-	cpu := numbersOf(filepath.Join(folder, "cpu.stat"))
+	cpu := numbersOf(at("cpu.stat"))
 	return launch.CgroupReport{
-		MemoryBytes: one("memory.current"), MemoryPeakBytes: one("memory.peak"), OOMKills: numbersOf(filepath.Join(folder, "memory.events"))["oom_kill"],
-		CPUMicroseconds: cpu["usage_usec"], ThrottledMicroseconds: cpu["throttled_usec"],
+		MemoryBytes: cmp.Or(one("memory.current"), one("memory/memory.usage_in_bytes")), MemoryPeakBytes: cmp.Or(one("memory.peak"), one("memory/memory.max_usage_in_bytes")),
+		OOMKills:              cmp.Or(numbersOf(at("memory.events"))["oom_kill"], numbersOf(at("memory/memory.oom_control"))["oom_kill"]),
+		CPUMicroseconds:       cmp.Or(cpu["usage_usec"], micro(one("cpuacct/cpuacct.usage"))),
+		ThrottledMicroseconds: cmp.Or(cpu["throttled_usec"], micro(numbersOf(at("cpu/cpu.stat"))["throttled_time"])),
 	}
+}
+
+func micro(nanoseconds *uint64) *uint64 {
+	if nanoseconds == nil {
+		return nil
+	}
+	return new(*nanoseconds / 1000)
 }
 
 // numbersOf reads a file of the kernel with a name and a number in each line.

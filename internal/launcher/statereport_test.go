@@ -77,18 +77,36 @@ func mustJSON(t *testing.T, of any) string {
 }
 
 func TestTheFiguresOfACgroup(t *testing.T) {
-	folder := t.TempDir()
-	for name, text := range map[string]string{
-		"memory.current": "4096\n", "memory.peak": "max\n", "memory.events": "low 0\nhigh 0\nmax 5\noom 1\noom_kill 2\n",
-		"cpu.stat": "usage_usec 700\nuser_usec 1\nnr_throttled 3\nthrottled_usec 9\n",
+	for version, files := range map[string]map[string]string{
+		"version 2": {
+			"memory.current": "4096\n", "memory.peak": "8192\n", "memory.events": "low 0\nhigh 0\nmax 5\noom 1\noom_kill 2\n",
+			"cpu.stat": "usage_usec 700\nuser_usec 1\nnr_throttled 3\nthrottled_usec 9\n",
+		},
+		"version 1": {
+			"memory/memory.usage_in_bytes": "4096\n", "memory/memory.max_usage_in_bytes": "8192\n", "memory/memory.oom_control": "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+			"cpuacct/cpuacct.usage": "700999\n", "cpu/cpu.stat": "nr_periods 0\nnr_throttled 3\nthrottled_time 9000\n",
+		},
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
+		folder := t.TempDir()
+		for name, text := range files {
+			path := filepath.Join(folder, name)
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		const want = `{"memoryBytes":4096,"memoryPeakBytes":8192,"oomKills":2,"cpuMicroseconds":700,"throttledMicroseconds":9}`
+		if got := mustJSON(t, cgroupReport(folder)); got != want {
+			t.Errorf("%s: figures %s, want %s", version, got, want)
+		}
+		if err := os.WriteFile(filepath.Join(folder, "memory.current"), []byte("max\n"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-	}
-	const want = `{"memoryBytes":4096,"oomKills":2,"cpuMicroseconds":700,"throttledMicroseconds":9}`
-	if got := mustJSON(t, cgroupReport(folder)); got != want {
-		t.Errorf("figures %s, want %s", got, want)
+		if of := cgroupReport(folder).MemoryBytes; version == "version 2" && of != nil {
+			t.Errorf("%s: what is no number is read as %d", version, *of)
+		}
 	}
 }
 
