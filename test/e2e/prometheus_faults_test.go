@@ -122,9 +122,7 @@ func (f *faulty) failedPodsStay(t *testing.T) {
 	const many = 200
 	controller := asController(t)
 	for i := range many {
-		pod := toolsPod(f.ns, fmt.Sprint("failed-", i))
-		pod.Labels = map[string]string{v1.AppLabel: layout.LauncherApp}
-		pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "drydock.dev/never"}}
+		pod := launcherPodThatWaits(f.ns, fmt.Sprint("failed-", i))
 		if err := controller.Create(t.Context(), pod); err != nil {
 			t.Fatalf("making a launcher pod: %v", err)
 		}
@@ -137,6 +135,22 @@ func (f *faulty) failedPodsStay(t *testing.T) {
 	if err := cluster.client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(f.ns), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// launcherPodThatWaits returns a pod that the policies take for a launcher's. No scheduler gives it a node.
+func launcherPodThatWaits(namespace, name string) *corev1.Pod {
+	pod := toolsPod(namespace, name)
+	pod.Labels = map[string]string{v1.AppLabel: layout.LauncherApp}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "drydock.dev/never"}}
+	pod.Spec.AutomountServiceAccountToken = new(false)
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), RunAsUser: new(int64(107)), RunAsGroup: new(int64(107)), FSGroup: new(int64(107)),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	compute := &pod.Spec.Containers[0]
+	compute.Name = layout.ComputeContainer
+	compute.SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+	return pod
 }
 
 func qemuOf(t *testing.T, vmi *v1.VirtualMachineInstance) int {
