@@ -31,24 +31,23 @@ type faulty struct {
 
 const (
 	sees       = "TestPrometheusSeesTheCluster has its fault"
-	longEnd    = "it looks back for a day, so that no test sees its end"
+	crashes    = "it needs six crashes, and a VM waits longer after each"
 	lostRights = "a component that can't use the API server does not become ready, and without the API server nobody may read its metrics"
 )
 
 // withoutFault says why this test has no fault for an alert. test/monitoring fires all of them by the series of a fault.
 var withoutFault = map[string]string{
-	"DrydockDiskNotWritable":         sees,
-	"DrydockNodeSilentWithGuests":    sees,
-	"LowReadyVirtHandlerCount":       sees,
-	"DrydockCertificateNearEnd":      "no certificate may end sooner than after 40 minutes, of which 30 must have passed without a renewal",
-	"DrydockGuestStopped":            "no VMI can ask for a watchdog or a debugger that stops its guest",
-	"GuestVCPUQueueHighCritical":     noAgent,
-	"GuestVCPUQueueHighWarning":      noAgent,
-	"KubeVirtVMIExcessiveMigrations": longEnd,
-	"VMNonRecoverableOSPanic":        longEnd,
-	"VirtApiRESTErrorsBurst":         lostRights,
-	"VirtControllerRESTErrorsBurst":  lostRights,
-	"VirtHandlerRESTErrorsBurst":     lostRights,
+	"DrydockDiskNotWritable":        sees,
+	"DrydockNodeSilentWithGuests":   sees,
+	"LowReadyVirtHandlerCount":      sees,
+	"DrydockCertificateNearEnd":     "no certificate may end sooner than after 40 minutes, of which 30 must have passed without a renewal",
+	"DrydockGuestStopped":           "no VMI can ask for a watchdog or a debugger that stops its guest",
+	"GuestVCPUQueueHighCritical":    noAgent,
+	"GuestVCPUQueueHighWarning":     noAgent,
+	"VMNonRecoverableOSPanic":       crashes,
+	"VirtApiRESTErrorsBurst":        lostRights,
+	"VirtControllerRESTErrorsBurst": lostRights,
+	"VirtHandlerRESTErrorsBurst":    lostRights,
 }
 
 // TestFaultsFireTheirAlerts makes faults of guests, nodes and components, for which the shipped rules must fire, and cures
@@ -63,12 +62,14 @@ func TestFaultsFireTheirAlerts(t *testing.T) {
 		"VMCannotBeEvicted", "VirtAPIDown", "VirtControllerDown", "VirtHandlerDaemonSetRolloutFailing", "VirtHandlerDown",
 		"VirtLauncherPodsStuckFailed", "VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
 	}), ns: newNamespace(t)}
+	f.lasting = map[string]bool{"KubeVirtVMIExcessiveMigrations": true}
 	inTurn(t,
 		chapter{"every pod is scraped, with a token", f.podsAreScraped},
 		chapter{"somebody uses a deprecated version", f.deprecatedIsUsed},
 		chapter{"VMs don't get on", f.machinesAreStuck},
 		chapter{"failed launcher pods stay", f.failedPodsStay},
 		chapter{"a guest has no room left", f.guestIsFull},
+		chapter{"a guest moves very often", f.guestMovesOften},
 		chapter{"no node takes guests", f.nodesTakeNoGuests},
 		chapter{"guests stay in old pods", f.guestsAreOutdated},
 		chapter{"one pod of two is dead", f.onePodIsDead},
@@ -191,6 +192,15 @@ func (f *faulty) guestIsFull(t *testing.T) {
 	g.run("(until [ -e /run/enough ]; do echo 3 >/proc/sys/vm/drop_caches; /mnt/data/busybox true; done) >/dev/null 2>&1 &")
 	f.fires(t, "KubeVirtVMGuestMemoryPressure", "namespace", f.ns, "name", "full")
 	g.run("umount /mnt/memory && touch /run/enough")
+}
+
+func (f *faulty) guestMovesOften(t *testing.T) {
+	bootVM(t, newMigratableVM(t, f.ns, "moves"))
+	for range 12 {
+		migrated(t, f.ns, "moves")
+	}
+	f.fires(t, "KubeVirtVMIExcessiveMigrations", "namespace", f.ns, "vmi", "moves")
+	removeVM(t, f.ns, "moves")
 }
 
 func (f *faulty) nodesTakeNoGuests(t *testing.T) {
