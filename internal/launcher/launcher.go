@@ -97,6 +97,12 @@ func Run(ctx context.Context, config Config) (int, error) {
 	}
 	defer probes.Close()
 	l.spawn(func() { l.serveProbes(probes) })
+	states, err := listen(filepath.Join(config.Dir, layout.StateSocket))
+	if err != nil {
+		return exitFailed, err
+	}
+	defer states.Close()
+	l.spawn(func() { l.serveStates(states) })
 	exit := l.drive(ctx, signals)
 	l.endCompanions()
 	// The kubelet gets the end, too: virt-handler may not run.

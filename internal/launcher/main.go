@@ -35,8 +35,10 @@ func Main(ctx context.Context, name string, args []string) (int, error) {
 		return consoleReaderMain(ctx, args[1:])
 	case layout.ArgumentsVerb:
 		return argumentsMain(os.Stdout, "/proc")
+	case layout.StateVerb:
+		return reporter{out: os.Stdout, proc: "/proc", cgroup: "/sys/fs/cgroup", dir: layout.PrivateDir}.run(ctx)
 	}
-	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, console-log, %s", args[0], layout.ArgumentsVerb)
+	return exitFailed, fmt.Errorf("%q is none of probe, probe-node, hold, console-log, %s, %s", args[0], layout.ArgumentsVerb, layout.StateVerb)
 }
 
 func serveMain(ctx context.Context, args []string) (int, error) {

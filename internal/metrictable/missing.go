@@ -8,7 +8,5 @@ var missing = []Missing{
 	{Name: "kubevirt_usbredir_active_connections", Why: "USB devices of clients do not get to guests."},
 	{Name: "kubevirt_vmi_gpu_info", Why: "A VMI's spec has its GPUs, and its pod's requests count them."},
 	{Name: "kubevirt_vm_labels", Why: "Its labels are those of VMs, whose names and number tenants choose: it would need an administrator's list of them.", Later: true},
-	{Name: "kubevirt_vmi_vcpu_wait_seconds_total", Why: "KubeVirt reads it from the kernel's wait_sum, which kernels keep only for debugging; kubevirt_vmi_vcpu_delay_seconds_total has the same meaning."},
 	{Name: "kubevirt_vm_created_by_pod_total", Why: "KubeVirt deprecates it. Admission does not learn which requests succeed.", Later: true},
-	{Name: "kubevirt_vmi_dirty_rate_bytes_per_second", Why: "QEMU measures it only when it is told to, and reads samples of the guest's memory: the node would have to allocate memory that the guest has not used yet.", Later: true},
 }

@@ -77,9 +77,11 @@ var ofOthers = []Recording{
 		Help: "Requests to deprecated versions of KubeVirt's API."},
 }
 
-// oldNames are deprecated by KubeVirt. Those that are missing in this list are metrics of Drydock.
+// oldNames are deprecated by KubeVirt. Those that are missing in this list are metrics of Drydock. KubeVirt itself does not have
+// kubevirt_allocatable_nodes_count any more, which a dashboard of kubevirt/monitoring asks for.
 var oldNames = []Recording{
 	also("kubevirt_allocatable_nodes", "cluster:kubevirt_nodes_allocatable:count"),
+	also("kubevirt_allocatable_nodes_count", "cluster:kubevirt_nodes_allocatable:count"),
 	also("kubevirt_nodes_with_kvm", "cluster:kubevirt_nodes_with_kvm:count"),
 	also("kubevirt_api_request_deprecated_total", "cluster:kubevirt_api_request_deprecated_total:sum"),
 	also("kubevirt_virt_api_up", "cluster:kubevirt_virt_api_up:sum"),

@@ -89,7 +89,7 @@ func TestTheTablesHaveEachOfKubeVirtsRecordingRules(t *testing.T) {
 		}
 	}
 	for name := range recorded {
-		if !rules[name] {
+		if !rules[name] && name != "kubevirt_allocatable_nodes_count" { // a dashboard of kubevirt/monitoring asks for it
 			t.Errorf("the recording rule %s is none of KubeVirt's", name)
 		}
 	}

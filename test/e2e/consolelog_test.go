@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	v1 "kubevirt.io/api/core/v1"
 
+	"drydock.dev/drydock/bench/proc"
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
@@ -67,6 +69,7 @@ func TestASerialConsoleIsTheLogOfItsContainer(t *testing.T) {
 		t.Error("the log does not say that something is missing")
 	}
 
+	theReaderCostsLittle(t, launcherPod(t, vmi))
 	theLogOutlivesItsReader(t, g, vmi)
 
 	moved := migrated(t, ns, "logged")
@@ -93,6 +96,40 @@ func followConsoleLog(t *testing.T, ns, pod string) (func() string, error) {
 	follow := exec.CommandContext(t.Context(), binary("drydock"), "kubectl", "-n", ns, "logs", "-f", pod, "-c", layout.ConsoleLogContainer)
 	follow.Stdout = &log
 	return func() string { _ = follow.Wait(); return log.String() }, follow.Start()
+}
+
+// theReaderCostsLittle measures all processes of the log's container, which waits for the guest.
+func theReaderCostsLittle(t *testing.T, pod *corev1.Pod) {
+	t.Helper()
+	readers := programIn(t, pod, "cat")
+	if len(readers) != 1 {
+		t.Fatalf("the processes of cat are %v", readers)
+	}
+	group := func(pid int) string {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/cgroup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	all, err := proc.OfPod(string(pod.UID))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := 0
+	for _, p := range all {
+		if group(p.PID) != group(readers[0]) {
+			continue
+		}
+		memory, err := proc.MemoryOf(p.PID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum += memory.PSS
+	}
+	if t.Logf("figure console log: the idle container has %d KiB", sum); sum == 0 || sum > 1024 {
+		t.Errorf("the idle container has %d KiB", sum)
+	}
 }
 
 // theLogOutlivesItsReader kills the container's process while the guest writes: the kubelet starts the container again,

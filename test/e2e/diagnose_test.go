@@ -86,6 +86,17 @@ func TestDiagnoseNamesPlantedFaults(t *testing.T) {
 		t.Errorf("the arguments of QEMU: %v\n%s", err, text)
 	}
 
+	states, err := filepath.Glob(filepath.Join(out, "namespaces", ns, "pods", "virt-launcher-well-*", "compute", "qemu-state.yaml"))
+	if err != nil || len(states) != 1 {
+		t.Fatalf("the state of QEMU is in %v (%v)", states, err)
+	}
+	text, err := os.ReadFile(states[0])
+	for _, figure := range []string{"runState: running", "residentKiB: ", "memoryBytes: ", "cpuMicroseconds: ", "device: "} {
+		if err != nil || !strings.Contains(string(text), figure) {
+			t.Errorf("the state of QEMU lacks %q: %v\n%s", figure, err, text)
+		}
+	}
+
 	describing, err := virtctl(t.Context(), "describe", "vm", "well", "-n", ns)
 	if err != nil || !strings.Contains(describing, "Waits for     nothing\n") || strings.Contains(describing, secret) {
 		t.Errorf("virtctl describe: %v\n%s", err, describing)

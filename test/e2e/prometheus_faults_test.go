@@ -12,10 +12,12 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 	v1 "kubevirt.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"drydock.dev/drydock/bench/proc"
+	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/ruletable"
 )
 
@@ -29,25 +31,23 @@ type faulty struct {
 
 const (
 	sees       = "TestPrometheusSeesTheCluster has its fault"
-	longEnd    = "it looks back for a day, so that no test sees its end"
+	crashes    = "it needs six crashes, and a VM waits longer after each"
 	lostRights = "a component that can't use the API server does not become ready, and without the API server nobody may read its metrics"
 )
 
 // withoutFault says why this test has no fault for an alert. test/monitoring fires all of them by the series of a fault.
 var withoutFault = map[string]string{
-	"DrydockDiskNotWritable":         sees,
-	"DrydockNodeSilentWithGuests":    sees,
-	"LowReadyVirtHandlerCount":       sees,
-	"DrydockCertificateNearEnd":      "no certificate may end sooner than after 40 minutes, of which 30 must have passed without a renewal",
-	"DrydockGuestStopped":            "no VMI can ask for a watchdog or a debugger that stops its guest",
-	"GuestVCPUQueueHighCritical":     noAgent,
-	"GuestVCPUQueueHighWarning":      noAgent,
-	"KubeVirtVMIExcessiveMigrations": longEnd,
-	"VMNonRecoverableOSPanic":        longEnd,
-	"VirtApiRESTErrorsBurst":         lostRights,
-	"VirtControllerRESTErrorsBurst":  lostRights,
-	"VirtHandlerRESTErrorsBurst":     lostRights,
-	"VirtLauncherPodsStuckFailed":    "it needs 200 launcher pods, which only virt-controller may create",
+	"DrydockDiskNotWritable":        sees,
+	"DrydockNodeSilentWithGuests":   sees,
+	"LowReadyVirtHandlerCount":      sees,
+	"DrydockCertificateNearEnd":     "no certificate may end sooner than after 40 minutes, of which 30 must have passed without a renewal",
+	"DrydockGuestStopped":           "no VMI can ask for a watchdog or a debugger that stops its guest",
+	"GuestVCPUQueueHighCritical":    noAgent,
+	"GuestVCPUQueueHighWarning":     noAgent,
+	"VMNonRecoverableOSPanic":       crashes,
+	"VirtApiRESTErrorsBurst":        lostRights,
+	"VirtControllerRESTErrorsBurst": lostRights,
+	"VirtHandlerRESTErrorsBurst":    lostRights,
 }
 
 // TestFaultsFireTheirAlerts makes faults of guests, nodes and components, for which the shipped rules must fire, and cures
@@ -60,13 +60,16 @@ func TestFaultsFireTheirAlerts(t *testing.T) {
 		"LowKVMNodesCount", "LowReadyVirtAPICount", "LowReadyVirtControllersCount", "LowVirtAPICount", "LowVirtControllersCount",
 		"NoReadyVirtAPI", "NoReadyVirtController", "NoReadyVirtHandler", "OrphanedVirtualMachineInstances", "OutdatedVirtualMachineInstanceWorkloads",
 		"VMCannotBeEvicted", "VirtAPIDown", "VirtControllerDown", "VirtHandlerDaemonSetRolloutFailing", "VirtHandlerDown",
-		"VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
+		"VirtLauncherPodsStuckFailed", "VirtualMachineStuckInUnhealthyState", "VirtualMachineStuckOnNode",
 	}), ns: newNamespace(t)}
+	f.lasting = map[string]bool{"KubeVirtVMIExcessiveMigrations": true}
 	inTurn(t,
 		chapter{"every pod is scraped, with a token", f.podsAreScraped},
 		chapter{"somebody uses a deprecated version", f.deprecatedIsUsed},
 		chapter{"VMs don't get on", f.machinesAreStuck},
+		chapter{"failed launcher pods stay", f.failedPodsStay},
 		chapter{"a guest has no room left", f.guestIsFull},
+		chapter{"a guest moves very often", f.guestMovesOften},
 		chapter{"no node takes guests", f.nodesTakeNoGuests},
 		chapter{"guests stay in old pods", f.guestsAreOutdated},
 		chapter{"one pod of two is dead", f.onePodIsDead},
@@ -115,6 +118,42 @@ func (f *faulty) machinesAreStuck(t *testing.T) {
 	}
 }
 
+// failedPodsStay makes pods that have failed without a node, as virt-controller and a kubelet would.
+func (f *faulty) failedPodsStay(t *testing.T) {
+	const many = 200
+	controller := asController(t)
+	for i := range many {
+		pod := launcherPodThatWaits(f.ns, fmt.Sprint("failed-", i))
+		if err := controller.Create(t.Context(), pod); err != nil {
+			t.Fatalf("making a launcher pod: %v", err)
+		}
+		failed := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Failed"}}`))
+		if err := cluster.client.Status().Patch(t.Context(), pod, failed); err != nil {
+			t.Fatalf("letting a launcher pod fail: %v", err)
+		}
+	}
+	f.fires(t, "VirtLauncherPodsStuckFailed")
+	if err := cluster.client.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(f.ns), client.MatchingLabels{v1.AppLabel: layout.LauncherApp}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// launcherPodThatWaits returns a pod that the policies take for a launcher's. No scheduler gives it a node.
+func launcherPodThatWaits(namespace, name string) *corev1.Pod {
+	pod := toolsPod(namespace, name)
+	pod.Labels = map[string]string{v1.AppLabel: layout.LauncherApp}
+	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "drydock.dev/never"}}
+	pod.Spec.AutomountServiceAccountToken = new(false)
+	pod.Spec.SecurityContext = &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), RunAsUser: new(int64(107)), RunAsGroup: new(int64(107)), FSGroup: new(int64(107)),
+		SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	compute := &pod.Spec.Containers[0]
+	compute.Name = layout.ComputeContainer
+	compute.SecurityContext = &corev1.SecurityContext{AllowPrivilegeEscalation: new(false), Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}}}
+	return pod
+}
+
 func qemuOf(t *testing.T, vmi *v1.VirtualMachineInstance) int {
 	t.Helper()
 	all, err := proc.OfPod(string(launcherPod(t, vmi).UID))
@@ -153,6 +192,15 @@ func (f *faulty) guestIsFull(t *testing.T) {
 	g.run("(until [ -e /run/enough ]; do echo 3 >/proc/sys/vm/drop_caches; /mnt/data/busybox true; done) >/dev/null 2>&1 &")
 	f.fires(t, "KubeVirtVMGuestMemoryPressure", "namespace", f.ns, "name", "full")
 	g.run("umount /mnt/memory && touch /run/enough")
+}
+
+func (f *faulty) guestMovesOften(t *testing.T) {
+	bootVM(t, newMigratableVM(t, f.ns, "moves"))
+	for range 12 {
+		migrated(t, f.ns, "moves")
+	}
+	f.fires(t, "KubeVirtVMIExcessiveMigrations", "namespace", f.ns, "vmi", "moves")
+	removeVM(t, f.ns, "moves")
 }
 
 func (f *faulty) nodesTakeNoGuests(t *testing.T) {

@@ -68,9 +68,11 @@ var (
 const (
 	noFault   = "another test has the fault"
 	noAgent   = "the guest's agent is too old"
-	noViewer  = "nobody looks at the screen or forwards a port"
 	noRestore = "nothing is restored"
 )
+
+// unknownOfMany are the labels that some VMIs do not have.
+var unknownOfMany = []string{"node", "os", "workload", "flavor", "instance_type", "preference", "guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id"}
 
 var figures = map[string]figure{
 	"kubevirt_info":                                       is(1),
@@ -93,11 +95,13 @@ var figures = map[string]figure{
 	"kubevirt_vmi_memory_swap_out_traffic_bytes":          is(0),
 	"kubevirt_vmi_memory_pgmajfault_total":                all(0, many),
 	"kubevirt_vmi_memory_pgminfault_total":                all(100, 100*many),
+	"kubevirt_vmi_dirty_rate_bytes_per_second":            some(mega/8, 1024*mega),
 	"kubevirt_vmi_cpu_usage_seconds_total":                all(0.2, 7200),
 	"kubevirt_vmi_cpu_user_usage_seconds_total":           all(0.1, 7200),
 	"kubevirt_vmi_cpu_system_usage_seconds_total":         all(0.01, 7200),
 	"kubevirt_vmi_vcpu_seconds_total":                     all(0.1, 7200),
 	"kubevirt_vmi_vcpu_delay_seconds_total":               all(0, 7200),
+	"kubevirt_vmi_vcpu_wait_seconds_total":                all(0, 7200),
 	"kubevirt_vmi_node_cpu_affinity":                      all(1, 4096),
 	"kubevirt_vmi_storage_iops_read_total":                some(1, many),
 	"kubevirt_vmi_storage_iops_write_total":               some(1, many),
@@ -136,7 +140,7 @@ var figures = map[string]figure{
 	"kubevirt_virt_controller_leading_status":                            some(1, 1),
 	"kubevirt_virt_controller_ready_status":                              is(1),
 	"kubevirt_configuration_emulation_enabled":                           is(1),
-	"kubevirt_vmi_phase_count":                                           some(1, 100, "node"),
+	"kubevirt_vmi_phase_count":                                           some(1, 100, unknownOfMany...),
 	"kubevirt_number_of_vms":                                             is(2),
 	"kubevirt_vm_info":                                                   is(1, "status", "os", "workload", "flavor", "instance_type", "preference", "machine_type"),
 	"kubevirt_vm_create_date_timestamp_seconds":                          lately,
@@ -150,7 +154,7 @@ var figures = map[string]figure{
 	"kubevirt_vm_disk_allocated_size_bytes":                              all(mega, 1024*mega),
 	"kubevirt_vm_vnic_info":                                              is(1, "binding_name", "model", "network"),
 	"kubevirt_vmi_vnic_info":                                             is(1, "binding_name", "model", "network"),
-	"kubevirt_vmi_info":                                                  is(1, "node", "os", "workload", "flavor", "instance_type", "preference", "guest_os_kernel_release", "guest_os_machine", "guest_os_arch", "guest_os_name", "guest_os_version_id", "vmi_pod"),
+	"kubevirt_vmi_info":                                                  is(1, append([]string{"vmi_pod"}, unknownOfMany...)...),
 	"kubevirt_vmi_status_addresses":                                      is(1, "address", "interface_name", "vnic_name"),
 	"kubevirt_vmi_launcher_memory_overhead_bytes":                        all(32*mega, 1024*mega),
 	"kubevirt_vmi_non_evictable":                                         all(0, 1),
@@ -182,8 +186,8 @@ var figures = map[string]figure{
 
 	"kubevirt_virt_api_ready_status":                     is(1),
 	"kubevirt_console_active_connections":                some(1, 10),
-	"kubevirt_vnc_active_connections":                    absent(noViewer),
-	"kubevirt_portforward_active_tunnels":                absent(noViewer),
+	"kubevirt_vnc_active_connections":                    is(1),
+	"kubevirt_portforward_active_tunnels":                is(1),
 	"kubevirt_vmi_last_api_connection_timestamp_seconds": lately,
 	"drydock_certificate_expiry_timestamp_seconds":       ahead,
 	"drydock_certificate_renewal_timestamp_seconds":      ahead,

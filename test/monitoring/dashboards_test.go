@@ -179,3 +179,44 @@ func TestQueriesOfRunbooksAreAnswered(t *testing.T) {
 		t.Errorf("only %d queries found: the test looks in the wrong place", found)
 	}
 }
+
+// ofProcesses begin the names of metrics that the client library of Prometheus serves for each Go program.
+var ofProcesses = regexp.MustCompile("^(go|process)_")
+
+// TestTheDashboardsOfKubeVirtAreAnswered compares the metrics and labels that they ask for, as data, with those that are served.
+// In test/e2e a real Prometheus is asked for them.
+func TestTheDashboardsOfKubeVirtAreAnswered(t *testing.T) {
+	known, err := everything()
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile("testdata/kubevirt-monitoring.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	for line := range strings.Lines(string(text)) {
+		fields := strings.Fields(line)
+		if fields[0] == "#" {
+			continue
+		}
+		asked++
+		dashboard, metric, labels := fields[0], fields[1], fields[2:]
+		has, served := known[metric]
+		if ofProcesses.MatchString(metric) {
+			has, served = targets, true
+		}
+		if !served {
+			t.Errorf("%s asks for %s, which is not served", dashboard, metric)
+			continue
+		}
+		for _, name := range labels {
+			if !has[name] {
+				t.Errorf("%s asks for the label %s of %s, which has only %v", dashboard, name, metric, has)
+			}
+		}
+	}
+	if asked < 50 {
+		t.Errorf("only %d metrics are asked for: the test looks in the wrong place", asked)
+	}
+}

@@ -33,7 +33,7 @@ func (s set) and(other set) set {
 }
 
 // targets are the labels that Prometheus adds to scraped series.
-var targets = of("namespace", "pod", "instance", "job")
+var targets = of("namespace", "pod", "container", "instance", "job")
 
 // served knows the metrics that exist, and their labels.
 type served map[string]set

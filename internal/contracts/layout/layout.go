@@ -66,6 +66,7 @@ const (
 	LauncherSocket  = "launcher.sock"
 	FreezerSocket   = "freezer.sock" // for virt-freezer
 	ProbeSocket     = "probe.sock"   // for the kubelet's probes
+	StateSocket     = "state.sock"   // for diagnoses
 	QMPSocket       = "qmp.sock"     // virt-handler's monitor; virt-launcher's is on an inherited file descriptor
 	VNCSocket       = "vnc.sock"
 	SerialSocket    = "serial0.sock"   // the serial console ttyS0
@@ -112,6 +113,9 @@ const (
 // ArgumentsVerb is virt-launcher's verb, for a user who may exec in the pod, that prints the arguments of its QEMU, each as a
 // line of JSON.
 const ArgumentsVerb = "arguments"
+
+// StateVerb is virt-launcher's verb, for the same users, that prints the state of its QEMU as JSON (launch.Report).
+const StateVerb = "state"
 
 // UEFI firmware in the launcher's image, and the template of its variables.
 const (

@@ -26,7 +26,7 @@ var (
 )
 
 func system(annotations map[string]string) []string {
-	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations["vm.kubevirt.io/flavor"])}
+	return []string{label(annotations[commontypes.OSAnnotation]), label(annotations["vm.kubevirt.io/workload"]), label(annotations[commontypes.FlavorAnnotation])}
 }
 
 // otherName replaces the names of namespaced instance types and preferences, of which there can be any number.
@@ -102,20 +102,26 @@ func statusGroup(status v1.VirtualMachinePrintableStatus) string {
 	return groupNonRunning
 }
 
-func (c *Collector) instanceInfo(ctx context.Context, vmi *v1.VirtualMachineInstance, pod string) prometheus.Metric {
+// properties are those of a VMI that others may have, too: values of the labels of kubevirt_vmi_phase_count, in its order.
+type properties [12]string
+
+func (c *Collector) propertiesOf(vmi *v1.VirtualMachineInstance) properties {
 	machineType := ""
 	if vmi.Status.Machine != nil {
 		machineType = label(vmi.Status.Machine.Type)
 	}
-	guest := &vmi.Status.GuestOSInfo
+	guest, a, template := &vmi.Status.GuestOSInfo, vmi.Annotations, system(vmi.Annotations)
 	said := c.systems.bound(vmi.UID, time.Now(), label(guest.KernelRelease), label(guest.Machine), label(guest.Name), label(guest.VersionID))
-	a := vmi.Annotations
-	return vmiInfo.At(1, slices.Concat(
-		[]string{vmi.Status.NodeName, vmi.Namespace, vmi.Name, phase(vmi)}, system(a),
-		[]string{reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]),
-			reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),
-			said[0], machineType, said[1], said[2], said[3],
-			strconv.FormatBool(!c.held(ctx, vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
+	return properties{
+		vmi.Status.NodeName, phase(vmi), template[0], template[1], template[2],
+		reference(a[v1.ClusterInstancetypeAnnotation], a[v1.InstancetypeAnnotation]), reference(a[v1.ClusterPreferenceAnnotation], a[v1.PreferenceAnnotation]),
+		said[0], machineType, said[1], said[2], said[3],
+	}
+}
+
+func (c *Collector) instanceInfo(ctx context.Context, vmi *v1.VirtualMachineInstance, has properties, pod string) prometheus.Metric {
+	return vmiInfo.At(1, slices.Concat([]string{has[0], vmi.Namespace, vmi.Name}, has[1:],
+		[]string{strconv.FormatBool(!c.held(ctx, vmi)), strconv.FormatBool(workloadupdate.Outdated(vmi, c.Image)), pod})...)
 }
 
 func phase(vmi *v1.VirtualMachineInstance) string {

@@ -146,9 +146,9 @@ kubevirt_vmi_migrations_in_unset_phase 1
 kubevirt_vmi_non_evictable{name="d",namespace="ns",node="node2"} 0
 kubevirt_vmi_non_evictable{name="e",namespace="ns",node="node2"} 1
 kubevirt_vmi_number_of_outdated 1
-kubevirt_vmi_phase_count{node="",phase="pending"} 1
-kubevirt_vmi_phase_count{node="node1",phase="running"} 2
-kubevirt_vmi_phase_count{node="node2",phase="running"} 2
+kubevirt_vmi_phase_count{flavor="",guest_os_arch="",guest_os_kernel_release="",guest_os_machine="",guest_os_name="",guest_os_version_id="",instance_type="",node="",os="",phase="pending",preference="",workload=""} 1
+kubevirt_vmi_phase_count{flavor="",guest_os_arch="",guest_os_kernel_release="",guest_os_machine="",guest_os_name="",guest_os_version_id="",instance_type="",node="node1",os="",phase="running",preference="",workload=""} 2
+kubevirt_vmi_phase_count{flavor="",guest_os_arch="",guest_os_kernel_release="",guest_os_machine="",guest_os_name="",guest_os_version_id="",instance_type="",node="node2",os="",phase="running",preference="",workload=""} 2
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(leads)), names...); err != nil {
 		t.Errorf("as the leader: %v", err)
@@ -182,7 +182,7 @@ func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
 	elected := make(chan struct{})
 	close(elected)
 	said := map[string]string{commontypes.OSAnnotation: "fedora", "vm.kubevirt.io/workload": "server",
-		"vm.kubevirt.io/flavor": strings.Repeat("ü", maxLabel), v1.InstancetypeAnnotation: "mine"}
+		commontypes.FlavorAnnotation: strings.Repeat("ü", maxLabel), v1.InstancetypeAnnotation: "mine"}
 	vm := v1.VirtualMachine{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "ns"}, Spec: v1.VirtualMachineSpec{
 		RunStrategy:  new(v1.RunStrategyManual),
 		Template:     &v1.VirtualMachineInstanceTemplateSpec{ObjectMeta: metav1.ObjectMeta{Annotations: said}},
@@ -209,8 +209,9 @@ func TestWhatIsKnownOfAMachineIsInLabels(t *testing.T) {
 	want := `
 kubevirt_vm_info{flavor="` + flavor + `",instance_type="u1.small",machine_type="q35",name="a",namespace="ns",os="fedora",preference="<other>",run_strategy="Manual",status="errorpvcnotfound",status_group="error",workload="server"} 1
 kubevirt_vmi_info{evictable="true",flavor="` + flavor + `",guest_os_arch="x86_64",guest_os_kernel_release="6.1",guest_os_machine="pc-q35-9.2",guest_os_name="Fedora Linux",guest_os_version_id="43",instance_type="<other>",name="a",namespace="ns",node="node1",os="fedora",outdated="true",phase="running",preference="",vmi_pod="source",workload="server"} 1
+kubevirt_vmi_phase_count{flavor="` + flavor + `",guest_os_arch="x86_64",guest_os_kernel_release="6.1",guest_os_machine="pc-q35-9.2",guest_os_name="Fedora Linux",guest_os_version_id="43",instance_type="<other>",node="node1",os="fedora",phase="running",preference="",workload="server"} 1
 `
-	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(want)), "kubevirt_vm_info", "kubevirt_vmi_info"); err != nil {
+	if err := testutil.CollectAndCompare(c, strings.NewReader(tabletest.Page(want)), "kubevirt_vm_info", "kubevirt_vmi_info", "kubevirt_vmi_phase_count"); err != nil {
 		t.Error(err)
 	}
 }

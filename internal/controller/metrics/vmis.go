@@ -35,16 +35,16 @@ func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metri
 		out <- prometheus.NewInvalidMetric(vmiInfo.Desc, err)
 		return nil
 	}
-	type key struct{ node, phase string }
-	byName, counts, old := map[client.ObjectKey]*v1.VirtualMachineInstance{}, map[key]int{}, 0
+	byName, counts, old := map[client.ObjectKey]*v1.VirtualMachineInstance{}, map[properties]int{}, 0
 	silent := map[string]int{}
 	exists := make(map[types.UID]bool, len(all.Items))
 	for i := range all.Items {
 		vmi := &all.Items[i]
 		exists[vmi.UID] = true
 		byName[client.ObjectKeyFromObject(vmi)] = vmi
-		counts[key{vmi.Status.NodeName, phase(vmi)}]++
-		out <- c.instanceInfo(ctx, vmi, pods[place{vmi.UID, vmi.Status.NodeName}])
+		has := c.propertiesOf(vmi)
+		counts[has]++
+		out <- c.instanceInfo(ctx, vmi, has, pods[place{vmi.UID, vmi.Status.NodeName}])
 		if mustMigrate(vmi) {
 			out <- nonEvictable.At(number(c.held(ctx, vmi)), vmi.Status.NodeName, vmi.Namespace, vmi.Name)
 		}
@@ -70,8 +70,8 @@ func (c *Collector) collectVMIs(ctx context.Context, out chan<- prometheus.Metri
 	for node, n := range silent {
 		out <- silentGuests.At(float64(n), node)
 	}
-	for k, n := range counts {
-		out <- phaseCount.At(float64(n), k.node, k.phase)
+	for has, n := range counts {
+		out <- phaseCount.At(float64(n), has[:]...)
 	}
 	return byName
 }

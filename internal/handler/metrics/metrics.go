@@ -51,6 +51,8 @@ const (
 	CPU
 	UserCPU
 	SystemCPU
+	// DirtyRate is the memory that the guest changes in a second.
+	DirtyRate
 	// Affinity is the sum of the node's CPUs that each virtual CPU may use.
 	Affinity
 	Load1
@@ -152,6 +154,7 @@ var (
 		CPU:         metrictable.Of("kubevirt_vmi_cpu_usage_seconds_total"),
 		UserCPU:     metrictable.Of("kubevirt_vmi_cpu_user_usage_seconds_total"),
 		SystemCPU:   metrictable.Of("kubevirt_vmi_cpu_system_usage_seconds_total"),
+		DirtyRate:   metrictable.Of("kubevirt_vmi_dirty_rate_bytes_per_second"),
 		Affinity:    metrictable.Of("kubevirt_vmi_node_cpu_affinity"),
 		Load1:       metrictable.Of("kubevirt_vmi_guest_load_1m"),
 		Load5:       metrictable.Of("kubevirt_vmi_guest_load_5m"),
@@ -160,6 +163,7 @@ var (
 	}
 	vcpuSeconds = metrictable.Of("kubevirt_vmi_vcpu_seconds_total")
 	vcpuDelay   = metrictable.Of("kubevirt_vmi_vcpu_delay_seconds_total")
+	vcpuWait    = metrictable.Of("kubevirt_vmi_vcpu_wait_seconds_total")
 	ofDrive     = [driveFigures]metrictable.Series{
 		Reads:        metrictable.Of("kubevirt_vmi_storage_iops_read_total"),
 		Writes:       metrictable.Of("kubevirt_vmi_storage_iops_write_total"),
@@ -202,7 +206,7 @@ var ofMigration = []struct {
 // Describe sends the metrics' descriptions.
 func (c *Collector) Describe(out chan<- *prometheus.Desc) {
 	for _, list := range [][]metrictable.Series{
-		ofGuest[:], ofDrive[:], ofInterface[:], {vcpuSeconds, vcpuDelay, traffic, filesystemCapacity, filesystemUsed},
+		ofGuest[:], ofDrive[:], ofInterface[:], {vcpuSeconds, vcpuDelay, vcpuWait, traffic, filesystemCapacity, filesystemUsed},
 	} {
 		for _, s := range list {
 			out <- s.Desc
@@ -256,7 +260,9 @@ func (c *Collector) send(out chan<- prometheus.Metric, usage *Usage) {
 	for _, v := range usage.VCPUs {
 		id := strconv.Itoa(v.ID)
 		emit(vcpuSeconds, v.Seconds, labelsOf(vcpuSeconds, id, "running"))
-		emit(vcpuDelay, v.Delay, labelsOf(vcpuDelay, id))
+		waited := labelsOf(vcpuDelay, id)
+		emit(vcpuDelay, v.Delay, waited)
+		emit(vcpuWait, v.Delay, waited)
 	}
 	for i := range usage.Drives {
 		labels := labelsOf(ofDrive[0], usage.Drives[i].Name)

@@ -31,6 +31,7 @@ const page = `
 kubevirt_vmi_cpu_system_usage_seconds_total{name="web",namespace="shop",node="node1"} 0.5
 kubevirt_vmi_cpu_usage_seconds_total{name="web",namespace="shop",node="node1"} 1.5
 kubevirt_vmi_cpu_user_usage_seconds_total{name="web",namespace="shop",node="node1"} 1
+kubevirt_vmi_dirty_rate_bytes_per_second{name="web",namespace="shop",node="node1"} 16
 kubevirt_vmi_filesystem_capacity_bytes{disk_name="vda1",file_system_type="ext4",mount_point="/",name="web",namespace="shop",node="node1"} 1000
 kubevirt_vmi_filesystem_used_bytes{disk_name="vda1",file_system_type="ext4",mount_point="/",name="web",namespace="shop",node="node1"} 400
 kubevirt_vmi_guest_load_15m{name="web",namespace="shop",node="node1"} 0.125
@@ -70,6 +71,7 @@ kubevirt_vmi_storage_write_times_seconds_total{drive="root",name="web",namespace
 kubevirt_vmi_storage_write_traffic_bytes_total{drive="root",name="web",namespace="shop",node="node1"} 5
 kubevirt_vmi_vcpu_delay_seconds_total{id="0",name="web",namespace="shop",node="node1"} 0.25
 kubevirt_vmi_vcpu_seconds_total{id="0",name="web",namespace="shop",node="node1",state="running"} 0.75
+kubevirt_vmi_vcpu_wait_seconds_total{id="0",name="web",namespace="shop",node="node1"} 0.25
 `
 
 func guestOfAllKinds() Usage {
@@ -78,7 +80,7 @@ func guestOfAllKinds() Usage {
 		Guest: Guest{
 			Resident: Known(200), Domain: Known(128), Balloon: Known(120), Available: Known(110), Unused: Known(40), Usable: Known(60),
 			CachedFiles: Known(30), SwapIn: Known(13), SwapOut: Known(14), MajorFaults: Known(11), MinorFaults: Known(12),
-			CPU: Known(1.5), UserCPU: Known(1), SystemCPU: Known(0.5), Affinity: Known(2), Load1: Known(2), Load5: Known(0.25), Load15: Known(0.125),
+			CPU: Known(1.5), UserCPU: Known(1), SystemCPU: Known(0.5), DirtyRate: Known(16), Affinity: Known(2), Load1: Known(2), Load5: Known(0.25), Load15: Known(0.125),
 		},
 		VCPUs:       []VCPU{{ID: 0, Seconds: Known(0.75), Delay: Known(0.25)}},
 		Drives:      []Drive{{Name: "root", Figures: known(1, 2, 3, 4, 5, 6, 7, 8)}},

@@ -97,7 +97,7 @@ func (o *options) collect(ctx context.Context, c *collector, p *page) error {
 	if o.vm != "" && len(c.scope.machines) == 0 {
 		return fmt.Errorf("namespace %s has neither a VM nor a VMI %s that you may read", c.own, o.vm)
 	}
-	for _, step := range []func(context.Context) error{c.versions, c.askGuests, c.readArguments, c.readLogs} {
+	for _, step := range []func(context.Context) error{c.versions, c.askGuests, c.readQEMU, c.readLogs} {
 		err := step(ctx)
 		if errors.Is(err, errLate) {
 			break

@@ -152,3 +152,18 @@ func TestArgumentsAreLinesOfJSON(t *testing.T) {
 		t.Error("a text that is no JSON is taken")
 	}
 }
+
+// A pod that somebody has taken over may print anything.
+func TestAReportOfQEMUsStateIsRedacted(t *testing.T) {
+	c := newCollector(nil, nil, "web", "lab")
+	text, err := c.state([]byte(`{"qemu": {"runState": "io-error", "cpus": 2, "drives": [{"device": "disk-root", "ioStatus": "failed", "readOnly": false}],
+		"password": "geheim", "jobs": [{"id": "j", "type": "mirror", "status": "running", "key": "geheim"}]}, "process": {"residentKiB": 7}, "more": {"a": "geheim"}}`))
+	const want = "more: (withheld)\nprocess:\n  residentKiB: 7\nqemu:\n  cpus: 2\n  drives:\n  - device: disk-root\n    ioStatus: failed\n    readOnly: false\n" +
+		"  jobs:\n  - id: j\n    key: (withheld)\n    status: running\n    type: mirror\n  password: (withheld)\n  runState: io-error\n"
+	if diff := cmp.Diff(want, string(text)); err != nil || diff != "" {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+	if _, err := c.state([]byte("what an older virt-launcher says")); err == nil {
+		t.Error("a text that is no JSON is taken")
+	}
+}

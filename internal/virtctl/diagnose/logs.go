@@ -60,39 +60,71 @@ func (c *collector) readLog(ctx context.Context, p loggedPod, container string, 
 	return nil
 }
 
-// maxArguments bounds QEMU's arguments, in bytes.
-const maxArguments = 1 << 20
+// maxPrinted bounds what virt-launcher prints, in bytes.
+const maxPrinted = 1 << 20
 
-// readArguments reads the arguments of QEMU in the pods of the one machine. virt-launcher prints them, and an older one does not.
-func (c *collector) readArguments(ctx context.Context) error {
+// printed is what a verb of virt-launcher prints about the QEMU of its pod. An older virt-launcher does not have the verb.
+type printed struct {
+	what, verb, file string
+	// allowed returns the part that may leave the cluster.
+	allowed func(c *collector, text []byte) ([]byte, error)
+}
+
+var ofQEMU = []printed{
+	{"arguments", layout.ArgumentsVerb, "qemu-arguments.txt", (*collector).arguments},
+	{"state", layout.StateVerb, "qemu-state.yaml", (*collector).state},
+}
+
+// readQEMU reads the arguments and the state of QEMU in the pods of the one machine.
+func (c *collector) readQEMU(ctx context.Context) error {
 	for _, p := range c.guests {
 		if c.scope.vm == "" || c.rules.Withholds(p.pod.GetNamespace()) || !slices.Contains(p.containers, layout.ComputeContainer) {
 			continue
 		}
-		limited, stop := context.WithTimeout(ctx, patience)
-		text, err := c.c.Output(limited, p.pod.GetNamespace(), p.pod.GetName(), layout.ComputeContainer, maxArguments, layout.LauncherBinary, layout.ArgumentsVerb)
-		stop()
-		switch {
-		case ctx.Err() != nil:
-			return context.Cause(ctx)
-		case apierrors.IsForbidden(err):
-			c.miss("you may not execute a command in pods%s, which would print QEMU's arguments", of(p.pod.GetNamespace()))
-			continue
-		case err != nil:
-			c.miss("the arguments of QEMU in pod %s/%s: %v", p.pod.GetNamespace(), p.pod.GetName(), err)
-			continue
-		}
-		args, err := arguments(text)
-		if err != nil {
-			c.miss("the arguments of QEMU in pod %s/%s: %v", p.pod.GetNamespace(), p.pod.GetName(), err)
-			continue
-		}
-		left := strings.Join(c.rules.Arguments(args), "\n") + "\n"
-		if err := c.out.Add([]byte(left), "namespaces", p.pod.GetNamespace(), "pods", p.pod.GetName(), layout.ComputeContainer, "qemu-arguments.txt"); err != nil {
-			return &writeError{err}
+		for _, one := range ofQEMU {
+			if err := c.readPrinted(ctx, p.pod.GetNamespace(), p.pod.GetName(), one); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+func (c *collector) readPrinted(ctx context.Context, namespace, pod string, one printed) error {
+	limited, stop := context.WithTimeout(ctx, patience)
+	defer stop()
+	text, err := c.c.Output(limited, namespace, pod, layout.ComputeContainer, maxPrinted, layout.LauncherBinary, one.verb)
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case apierrors.IsForbidden(err):
+		c.miss("you may not execute a command in pods%s, which would print QEMU's %s", of(namespace), one.what)
+		return nil
+	case err == nil:
+		text, err = one.allowed(c, text)
+	}
+	if err != nil {
+		c.miss("the %s of QEMU in pod %s/%s: %v", one.what, namespace, pod, err)
+		return nil
+	}
+	if err := c.out.Add(text, "namespaces", namespace, "pods", pod, layout.ComputeContainer, one.file); err != nil {
+		return &writeError{err}
+	}
+	return nil
+}
+
+func (c *collector) arguments(text []byte) ([]byte, error) {
+	args, err := arguments(text)
+	return []byte(strings.Join(c.rules.Arguments(args), "\n") + "\n"), err
+}
+
+// state leaves out whatever else a QEMU or a pod that somebody has taken over may print.
+func (c *collector) state(text []byte) ([]byte, error) {
+	var report map[string]any
+	if err := json.Unmarshal(text, &report); err != nil {
+		return nil, fmt.Errorf("reading the report: %w", err)
+	}
+	return yaml.Marshal(c.rules.Object("state.diagnose.drydock.dev", report))
 }
 
 func arguments(text []byte) ([]string, error) {

@@ -6,7 +6,6 @@ package guestusage
 import (
 	"bytes"
 	"context"
-	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -39,6 +38,7 @@ type Meter struct {
 	asked   time.Time
 	answers answers
 	last    metrics.Usage
+	dirty   dirtyRate
 	threads threads
 	totals  totals
 }
@@ -59,11 +59,13 @@ func (m *Meter) Measure(ctx context.Context, s Subject) metrics.Usage {
 		return m.last
 	}
 	if pid := s.QEMU.PID(); pid != m.pid {
-		m.pid, m.answers, m.threads.outer = pid, answers{}, nil
+		m.pid, m.answers, m.threads.outer, m.dirty = pid, answers{}, nil, dirtyRate{}
 	}
 	// A handover that begins now waits for one round trip to QEMU, less than a millisecond.
 	if s.QEMU.Measurable() {
-		m.answers, m.asked = ask(ctx, s.QEMU, s.Spec), s.Now
+		may := readable(s.Spec, m.last.Guest[metrics.Resident], s.QEMU.Observe().Migration)
+		m.answers, m.asked = ask(ctx, s.QEMU, s.Spec, m.dirty.commands(s.Now, may)), s.Now
+		m.dirty.read(s.Now)
 	} else if s.Now.Sub(m.asked) > keep {
 		m.answers = answers{}
 	}
@@ -79,6 +81,7 @@ func (m *Meter) usage(s Subject) metrics.Usage {
 	u := metrics.Usage{Drives: drivesOf(m.answers.drives, s.Spec.Domain.Devices.Disks)}
 	u.Guest[metrics.Domain] = metrics.Known(float64(machine.GuestMemory(s.Spec)))
 	m.answers.memory(&u.Guest, s.Now)
+	u.Guest[metrics.DirtyRate] = m.dirty.at(s.Now)
 	kernel, err := proc()
 	if err != nil {
 		return u
@@ -89,7 +92,7 @@ func (m *Meter) usage(s Subject) metrics.Usage {
 	}
 	processUsage(process, &u.Guest)
 	if len(s.Taps) > 0 {
-		if list, err := os.ReadFile(filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(process.PID), "net", "dev")); err == nil {
+		if list, err := readKernelFile(filepath.Join(procfs.DefaultMountPoint, strconv.Itoa(process.PID), "net", "dev")); err == nil {
 			u.Interfaces = traffic(list, s.Taps)
 		}
 	}
@@ -115,13 +118,12 @@ const (
 )
 
 // ask queries QEMU. It turns the balloon driver's regular reports off and on, which makes the driver send one; the next
-// measurement reads it. A query that QEMU refuses is missing in the answers.
-func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpec) answers {
+// measurement reads it. A query that QEMU refuses is missing in the answers. It sends more commands, too.
+func ask(ctx context.Context, g *guest.Guest, spec *v1.VirtualMachineInstanceSpec, more []qmp.Command) answers {
 	var a answers
-	commands := []qmp.Command{
-		{Name: "query-blockstats", Result: &a.drives},
-		{Name: "query-cpus-fast", Result: &a.cpus},
-	}
+	commands := append(more,
+		qmp.Command{Name: "query-blockstats", Result: &a.drives},
+		qmp.Command{Name: "query-cpus-fast", Result: &a.cpus})
 	if machine.HasBalloon(spec) {
 		every := func(seconds int) map[string]any {
 			return map[string]any{"path": balloonPath, "property": balloonInterval, "value": seconds}

@@ -2,7 +2,6 @@ package guestusage
 
 import (
 	"bytes"
-	"os"
 	"path/filepath"
 	"strconv"
 	"time"
@@ -41,7 +40,7 @@ func (t *threads) usage(pid int, cpus vcpus.List, u *metrics.Guest, now time.Tim
 		if !known {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(process, strconv.Itoa(thread), "schedstat"))
+		text, err := readKernelFile(filepath.Join(process, strconv.Itoa(thread), "schedstat"))
 		if err != nil {
 			delete(t.outer, c.Thread) // it has ended, and another may get its number
 			continue

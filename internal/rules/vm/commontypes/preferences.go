@@ -30,6 +30,9 @@ const (
 // OSAnnotation of a template or a VMI names its guest operating system.
 const OSAnnotation = "vm.kubevirt.io/os"
 
+// FlavorAnnotation of a template or a VMI is a word for its size.
+const FlavorAnnotation = "vm.kubevirt.io/flavor"
+
 // dpdkCPUs is the minimum for packet processing, which leaves some CPUs to the system.
 const dpdkCPUs = 8
 

@@ -269,6 +269,8 @@ var allowedOf = map[string]string{
 	"filesystemlist.subresources.kubevirt.io": `items{diskName mountPoint fileSystemType usedBytes totalBytes}`,
 	"version.subresources.kubevirt.io":        `major minor gitVersion gitCommit gitTreeState buildDate goVersion compiler platform`,
 	"authorities.diagnose.drydock.dev":        `authorities{entry notBefore notAfter}`,
+	"state.diagnose.drydock.dev": `qemu{runState migration cpus drives{device ioStatus readOnly} jobs{id type status}}
+		process{residentKiB swappedKiB threads} cgroup{memoryBytes memoryPeakBytes oomKills cpuMicroseconds throttledMicroseconds}`,
 }
 
 // kinds has the parsed rules; "" is that of unknown kinds.

@@ -17,6 +17,7 @@ import (
 	cdiv1 "kubevirt.io/containerized-data-importer-api/pkg/apis/core/v1beta1"
 	"sigs.k8s.io/yaml"
 
+	"drydock.dev/drydock/internal/contracts/launch"
 	"drydock.dev/drydock/internal/contracts/layout"
 )
 
@@ -207,10 +208,10 @@ func TestRulesNameFieldsThatExist(t *testing.T) {
 		"virtualmachinepreferences.instancetype.kubevirt.io":   instancetypev1.VirtualMachinePreference{},
 		"datavolumes.cdi.kubevirt.io":                          cdiv1.DataVolume{}, "datasources.cdi.kubevirt.io": cdiv1.DataSource{},
 		"storageprofiles.cdi.kubevirt.io": cdiv1.StorageProfile{}, "guestosinfo.subresources.kubevirt.io": v1.VirtualMachineInstanceGuestAgentInfo{},
-		"filesystemlist.subresources.kubevirt.io": v1.VirtualMachineInstanceFileSystemList{},
+		"filesystemlist.subresources.kubevirt.io": v1.VirtualMachineInstanceFileSystemList{}, "state.diagnose.drydock.dev": launch.Report{},
 	} {
 		rule := kinds()[kind]
-		if strings.HasSuffix(kind, ".subresources.kubevirt.io") {
+		if strings.HasSuffix(kind, ".subresources.kubevirt.io") || strings.HasSuffix(kind, ".diagnose.drydock.dev") {
 			rule = parse(allowedOf[kind], nil)
 		}
 		compare(t, kind, &rule, reflect.TypeOf(of))
