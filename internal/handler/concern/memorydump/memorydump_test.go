@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/concern"
-	"drydock.dev/drydock/internal/handler/concern/concerntest"
 	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmp"
@@ -42,6 +42,7 @@ type dumped struct {
 	monitor *qmp.Client
 	concern *Concern
 	woken   chan struct{}
+	running sync.WaitGroup
 	last    Plan
 	acted   []memorydump.Action
 }
@@ -52,6 +53,7 @@ func start(t *testing.T, folder string, args ...string) *dumped {
 		t.Skip("only root may give files to QEMU's user")
 	}
 	d := &dumped{t: t, folder: folder, woken: make(chan struct{}, 1)}
+	t.Cleanup(d.running.Wait)
 	kind := v1.MemoryDump
 	d.vmi = &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "lab"}}
 	d.vmi.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("1Mi"))}
@@ -89,14 +91,14 @@ func (d *dumped) wake() {
 func (d *dumped) restart() {
 	if d.concern != nil {
 		d.concern.Close()
+		d.running.Wait() // a dead process does nothing more
 	}
-	run := concerntest.Background(d.t)
 	d.concern = New(Env{
 		Volume: func(context.Context, types.UID, string) (*podpath.Volume, error) {
 			folder, err := podpath.Open(d.folder)
 			return &podpath.Volume{Folder: folder}, err
 		},
-		Go: run, Wake: d.wake, Now: time.Now,
+		Go: d.running.Go, Wake: d.wake, Now: time.Now,
 	}, logr.Discard())
 	d.t.Cleanup(d.concern.Close)
 }
