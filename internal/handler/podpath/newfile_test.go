@@ -29,22 +29,34 @@ func TestANewFileTakesNoNameAway(t *testing.T) {
 			t.Errorf("%s was made", name)
 		}
 	}
+	if text, err := os.ReadFile(outside); err != nil || string(text) != "kept" {
+		t.Errorf("the file outside has %q (%v)", text, err)
+	}
+}
+
+func TestANewFileGetsItsName(t *testing.T) {
+	needRoot(t)
+	folder, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	d := open(t, folder)
+	if err := os.WriteFile(outside, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(folder, "link")); err != nil {
+		t.Fatal(err)
+	}
 	f, err := d.NewFile("new", 107, 0o640)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if info, err := os.Stat(at("new")); err != nil || info.Mode().Perm() != 0o640 {
-		t.Errorf("the new file is %v (%v)", info, err)
-	}
 	// A rename replaces a link, and does not follow it.
 	if err := d.Rename("new", "link"); err != nil {
 		t.Fatal(err)
 	}
-	if info, err := os.Lstat(at("link")); err != nil || !info.Mode().IsRegular() {
-		t.Errorf("the renamed file is %v (%v)", info, err)
+	if info, err := os.Lstat(filepath.Join(folder, "link")); err != nil || !info.Mode().IsRegular() || info.Mode().Perm() != 0o640 {
+		t.Errorf("the file is %v (%v)", info, err)
 	}
-	for _, name := range []string{"taken", "dangling", "gone"} {
+	for _, name := range []string{"link", "gone"} {
 		if err := d.Remove(name); err != nil {
 			t.Error(err)
 		}

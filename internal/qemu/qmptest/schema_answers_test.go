@@ -25,6 +25,7 @@ var answers = map[string][]string{
 	"query-chardev":             {"label", "frontend-open"},
 	"query-cpu-definitions":     {"name", "unavailable-features", "static", "deprecated"},
 	"query-cpus-fast":           {"cpu-index", "thread-id"},
+	"query-dump":                {"completed", "status", "total"},
 	"query-fdsets":              {"fdset-id", "fds.opaque"},
 	"query-hotpluggable-cpus":   {"type", "props.socket-id", "props.core-id", "props.thread-id", "qom-path"},
 	"query-jobs":                {"id", "status", "error", "current-progress", "total-progress"},

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +20,6 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 
 	"drydock.dev/drydock/internal/handler/concern"
-	"drydock.dev/drydock/internal/handler/concern/concerntest"
 	"drydock.dev/drydock/internal/handler/guest/guesttest"
 	"drydock.dev/drydock/internal/handler/podpath"
 	"drydock.dev/drydock/internal/qemu/qmp"
@@ -30,7 +30,7 @@ import (
 
 // pattern is in the guest's memory at address.
 const (
-	pattern = 0x6b6364_79724421
+	pattern = 0x6b6364_79724421 // 7 bytes
 	address = 0x1000000
 )
 
@@ -42,6 +42,7 @@ type dumped struct {
 	monitor *qmp.Client
 	concern *Concern
 	woken   chan struct{}
+	running sync.WaitGroup
 	last    Plan
 	acted   []memorydump.Action
 }
@@ -52,6 +53,7 @@ func start(t *testing.T, folder string, args ...string) *dumped {
 		t.Skip("only root may give files to QEMU's user")
 	}
 	d := &dumped{t: t, folder: folder, woken: make(chan struct{}, 1)}
+	t.Cleanup(d.running.Wait)
 	kind := v1.MemoryDump
 	d.vmi = &v1.VirtualMachineInstance{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: "lab"}}
 	d.vmi.Spec.Domain.Memory = &v1.Memory{Guest: new(resource.MustParse("1Mi"))}
@@ -89,14 +91,14 @@ func (d *dumped) wake() {
 func (d *dumped) restart() {
 	if d.concern != nil {
 		d.concern.Close()
+		d.running.Wait() // a dead process does nothing more
 	}
-	run := concerntest.Background(d.t)
 	d.concern = New(Env{
 		Volume: func(context.Context, types.UID, string) (*podpath.Volume, error) {
 			folder, err := podpath.Open(d.folder)
 			return &podpath.Volume{Folder: folder}, err
 		},
-		Go: run, Wake: d.wake, Now: time.Now,
+		Go: d.running.Go, Wake: d.wake, Now: time.Now,
 	}, logr.Discard())
 	d.t.Cleanup(d.concern.Close)
 }
@@ -199,35 +201,43 @@ func (d *dumped) whole(megabytes uint64) {
 	if got := d.names(); got != s.MemoryDumpVolume.TargetFileName {
 		d.t.Errorf("the claim has %s, want %s", got, s.MemoryDumpVolume.TargetFileName)
 	}
-	f, err := elf.Open(filepath.Join(d.folder, s.MemoryDumpVolume.TargetFileName))
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer f.Close()
-	var memory uint64
-	notes, found := 0, false
-	for _, p := range f.Progs {
-		switch {
-		case p.Type == elf.PT_NOTE:
-			notes++
-		case p.Type == elf.PT_LOAD:
-			memory += p.Filesz
-			if p.Paddr <= address && address < p.Paddr+p.Filesz {
-				text := make([]byte, 8)
-				if _, err := p.ReadAt(text, int64(address-p.Paddr)); err != nil {
-					d.t.Fatal(err)
-				}
-				found = binary.LittleEndian.Uint64(text)&0xffffffffffffff == pattern&0xffffffffffffff
-			}
-		}
-	}
+	file := filepath.Join(d.folder, s.MemoryDumpVolume.TargetFileName)
+	notes, memory, found := read(d.t, file)
 	if notes == 0 || memory < megabytes<<20 || !found {
 		d.t.Errorf("the dump has %d notes and %d bytes of memory, its pattern: %v", notes, memory, found)
 	}
 	var st unix.Stat_t
-	if err := unix.Stat(filepath.Join(d.folder, s.MemoryDumpVolume.TargetFileName), &st); err != nil || st.Uid != 107 || st.Gid != 107 || st.Mode&0o777 != 0o640 {
+	if err := unix.Stat(file, &st); err != nil || st.Uid != 107 || st.Gid != 107 || st.Mode&0o777 != 0o640 {
 		d.t.Errorf("the file belongs to %d:%d with mode %o (%v)", st.Uid, st.Gid, st.Mode, err)
 	}
+}
+
+// read returns the number of a dump's notes, the bytes of the guest's memory, and whether the pattern is in its place.
+func read(t *testing.T, file string) (notes int, memory uint64, found bool) {
+	t.Helper()
+	f, err := elf.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_NOTE {
+			notes++
+		}
+		if p.Type != elf.PT_LOAD {
+			continue
+		}
+		memory += p.Filesz
+		if address < p.Paddr || p.Paddr+p.Filesz <= address {
+			continue
+		}
+		text := make([]byte, 8)
+		if _, err := p.ReadAt(text, int64(address-p.Paddr)); err != nil {
+			t.Fatal(err)
+		}
+		found = binary.LittleEndian.Uint64(text)&0xffffffffffffff == pattern
+	}
+	return notes, memory, found
 }
 
 // again is another request for the same claim.

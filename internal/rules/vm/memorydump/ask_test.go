@@ -125,12 +125,12 @@ func TestAskRemoval(t *testing.T) {
 
 func TestFileNames(t *testing.T) {
 	file := FileName("web", "dump", now)
-	if file != "web-dump-20261201-170000.000.memory.dump" {
+	if file != "web-dump-20261201-170000.000000.memory.dump" {
 		t.Errorf("the file is %s", file)
 	}
 	for name, want := range map[string]bool{
-		file: true, Partial(file): true, "disk.img": false, "web-dump-notes.memory.dump": false, "web-dump-20261201-170000.000.memory": false,
-		"other-dump-20261201-170000.000.memory.dump": false, "web-dump-2-20261201-170000.000.memory.dump": false,
+		file: true, Partial(file): true, "disk.img": false, "web-dump-notes.memory.dump": false, "web-dump-20261201-170000.000000.memory": false,
+		"other-dump-20261201-170000.000000.memory.dump": false, "web-dump-2-20261201-170000.000000.memory.dump": false,
 	} {
 		if IsOf("web", "dump", name) != want {
 			t.Errorf("%s: want %v", name, want)

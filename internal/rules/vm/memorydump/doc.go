@@ -17,7 +17,7 @@ import (
 const (
 	suffix        = ".memory.dump"
 	partialSuffix = ".partial"
-	timeFormat    = "20060102-150405.000" // two dumps have two names
+	timeFormat    = "20060102-150405.000000" // two dumps have two names
 	// longestName bounds the VM's part of a file's name, which has at most 255 bytes.
 	longestName = 120
 	// longestClaim is that of a pod's volume, which has the claim's name.
