@@ -78,28 +78,31 @@ func TestDiagnoseNamesPlantedFaults(t *testing.T) {
 	if page, err := virtctl(t.Context(), "adm", "diagnose", "-n", ns, "--vm", "well", "-o", out); err != nil && !strings.Contains(page, "Found wrong") {
 		t.Errorf("virtctl adm diagnose --vm: %v\n%s", err, page)
 	}
-	files, err := filepath.Glob(filepath.Join(out, "namespaces", ns, "pods", "virt-launcher-well-*", "compute", "qemu-arguments.txt"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("the arguments of QEMU are in %v (%v)", files, err)
-	}
-	if text, err := os.ReadFile(files[0]); err != nil || !strings.Contains(string(text), "-machine type=") {
-		t.Errorf("the arguments of QEMU: %v\n%s", err, text)
-	}
-
-	states, err := filepath.Glob(filepath.Join(out, "namespaces", ns, "pods", "virt-launcher-well-*", "compute", "qemu-state.yaml"))
-	if err != nil || len(states) != 1 {
-		t.Fatalf("the state of QEMU is in %v (%v)", states, err)
-	}
-	text, err := os.ReadFile(states[0])
-	for _, figure := range []string{"runState: running", "residentKiB: ", "memoryBytes: ", "cpuMicroseconds: ", "device: "} {
-		if err != nil || !strings.Contains(string(text), figure) {
-			t.Errorf("the state of QEMU lacks %q: %v\n%s", figure, err, text)
-		}
-	}
+	toldByVirtLauncher(t, out, ns)
 
 	describing, err := virtctl(t.Context(), "describe", "vm", "well", "-n", ns)
 	if err != nil || !strings.Contains(describing, "Waits for     nothing\n") || strings.Contains(describing, secret) {
 		t.Errorf("virtctl describe: %v\n%s", err, describing)
+	}
+}
+
+// toldByVirtLauncher checks the arguments and the state of QEMU.
+func toldByVirtLauncher(t *testing.T, out, ns string) {
+	t.Helper()
+	for file, parts := range map[string][]string{
+		"qemu-arguments.txt": {"-machine type="},
+		"qemu-state.yaml":    {"runState: running", "residentKiB: ", "memoryBytes: ", "cpuMicroseconds: ", "device: "},
+	} {
+		found, err := filepath.Glob(filepath.Join(out, "namespaces", ns, "pods", "virt-launcher-well-*", "compute", file))
+		if err != nil || len(found) != 1 {
+			t.Fatalf("%s is in %v (%v)", file, found, err)
+		}
+		text, err := os.ReadFile(found[0])
+		for _, part := range parts {
+			if err != nil || !strings.Contains(string(text), part) {
+				t.Errorf("%s lacks %q: %v\n%s", file, part, err, text)
+			}
+		}
 	}
 }
 

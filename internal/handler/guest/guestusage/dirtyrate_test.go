@@ -2,7 +2,6 @@ package guestusage
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -117,7 +116,7 @@ func TestQEMUMeasuresTheDirtyRate(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal(fmt.Sprintf("QEMU's measurement is %q", answer.Status))
+			t.Fatalf("QEMU's measurement is %q", answer.Status)
 		}
 	}
 	if rate := measure(20 * time.Second); rate != metrics.Known(0) {
