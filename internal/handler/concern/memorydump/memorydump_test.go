@@ -191,8 +191,8 @@ func (d *dumped) names() string {
 	return strings.Join(names, " ")
 }
 
-// whole checks that the file of the status is a dump of a guest of that size, and the only one.
-func (d *dumped) whole(megabytes uint64) {
+// whole checks that the file of the status is a dump of the guest, which has 64 MiB, and the only one.
+func (d *dumped) whole() {
 	d.t.Helper()
 	s := d.status()
 	if s.Phase != v1.MemoryDumpVolumeCompleted || s.MemoryDumpVolume.EndTimestamp == nil {
@@ -203,7 +203,7 @@ func (d *dumped) whole(megabytes uint64) {
 	}
 	file := filepath.Join(d.folder, s.MemoryDumpVolume.TargetFileName)
 	notes, memory, found := read(d.t, file)
-	if notes == 0 || memory < megabytes<<20 || !found {
+	if notes == 0 || memory < 64<<20 || !found {
 		d.t.Errorf("the dump has %d notes and %d bytes of memory, its pattern: %v", notes, memory, found)
 	}
 	var st unix.Stat_t
@@ -249,7 +249,7 @@ func (d *dumped) again() {
 func TestTheMemoryIsDumped(t *testing.T) {
 	d := start(t, t.TempDir())
 	d.until(v1.MemoryDumpVolumeCompleted)
-	d.whole(64)
+	d.whole()
 	for range 3 { // a repeated round changes nothing
 		if before := *d.status(); len(d.step()) > 0 || *d.status().MemoryDumpVolume.EndTimestamp != *before.MemoryDumpVolume.EndTimestamp {
 			t.Errorf("after its end it goes on: %+v", d.last)
@@ -260,7 +260,7 @@ func TestTheMemoryIsDumped(t *testing.T) {
 	}
 	d.again()
 	d.until(v1.MemoryDumpVolumeCompleted)
-	d.whole(64)
+	d.whole()
 }
 
 // TestTheNextVirtHandlerFinishes lets virt-handler die after each action.
@@ -271,7 +271,7 @@ func TestTheNextVirtHandlerFinishes(t *testing.T) {
 			d.reaches(action)
 			d.restart()
 			d.until(v1.MemoryDumpVolumeCompleted)
-			d.whole(64)
+			d.whole()
 		})
 	}
 }
@@ -288,7 +288,7 @@ func TestAnEarlierDumpIsNotTakenForThis(t *testing.T) {
 	d.restart()
 	d.acted = nil
 	d.until(v1.MemoryDumpVolumeCompleted)
-	d.whole(64)
+	d.whole()
 	sent := 0
 	for _, action := range d.acted {
 		if action == memorydump.Send {
