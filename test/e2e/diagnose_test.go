@@ -28,28 +28,7 @@ func TestDiagnoseNamesPlantedFaults(t *testing.T) {
 	t.Parallel()
 	ns := newNamespace(t)
 	const secret = "Tr0ub4dor-und-3"
-	well := newVMI(ns, "well")
-	addDisk(well, v1.Disk{Name: "init", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
-		v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\npassword: " + secret + "\n"}})
-	well.Annotations = map[string]string{"example.com/note": secret}
-	create(t, newVM(well, v1.RunStrategyAlways))
-
-	noImage := newVMI(ns, "no-image")
-	noImage.Spec.Volumes[0].ContainerDisk.Image = "registry.invalid/nothing:1"
-	create(t, newVM(noImage, v1.RunStrategyAlways))
-	noNode := newVMI(ns, "no-node")
-	noNode.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "nowhere"}
-	create(t, newVM(noNode, v1.RunStrategyAlways))
-	create(t, &cdiv1.DataVolume{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "no-source", Annotations: map[string]string{layout.AnnImmediate: "true"}},
-		Spec: cdiv1.DataVolumeSpec{
-			Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://127.0.0.1:9/disk?key=" + secret}},
-			Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{
-				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")},
-			}},
-		},
-	})
-	awaitRunning(t, ns, "well")
+	plantFaults(t, ns, secret)
 
 	folder, attempt := t.TempDir(), 0
 	var out, page string
@@ -73,8 +52,38 @@ func TestDiagnoseNamesPlantedFaults(t *testing.T) {
 		t.Errorf("something is found wrong in a guest that is well:\n%s", page)
 	}
 	collected(t, out, ns, secret)
+	ofOneVM(t, filepath.Join(folder, "one"), ns, secret)
+}
 
-	out = filepath.Join(folder, "one")
+func plantFaults(t *testing.T, ns, secret string) {
+	t.Helper()
+	well := newVMI(ns, "well")
+	addDisk(well, v1.Disk{Name: "init", DiskDevice: v1.DiskDevice{Disk: &v1.DiskTarget{Bus: v1.DiskBusVirtio}}},
+		v1.VolumeSource{CloudInitNoCloud: &v1.CloudInitNoCloudSource{UserData: "#cloud-config\npassword: " + secret + "\n"}})
+	well.Annotations = map[string]string{"example.com/note": secret}
+	create(t, newVM(well, v1.RunStrategyAlways))
+
+	noImage := newVMI(ns, "no-image")
+	noImage.Spec.Volumes[0].ContainerDisk.Image = "registry.invalid/nothing:1"
+	create(t, newVM(noImage, v1.RunStrategyAlways))
+	noNode := newVMI(ns, "no-node")
+	noNode.Spec.NodeSelector = map[string]string{corev1.LabelHostname: "nowhere"}
+	create(t, newVM(noNode, v1.RunStrategyAlways))
+	create(t, &cdiv1.DataVolume{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "no-source", Annotations: map[string]string{layout.AnnImmediate: "true"}},
+		Spec: cdiv1.DataVolumeSpec{
+			Source: &cdiv1.DataVolumeSource{HTTP: &cdiv1.DataVolumeSourceHTTP{URL: "http://127.0.0.1:9/disk?key=" + secret}},
+			Storage: &cdiv1.StorageSpec{Resources: corev1.VolumeResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("64Mi")},
+			}},
+		},
+	})
+	awaitRunning(t, ns, "well")
+}
+
+// ofOneVM checks the diagnosis and the description of the VM that is well.
+func ofOneVM(t *testing.T, out, ns, secret string) {
+	t.Helper()
 	if page, err := virtctl(t.Context(), "adm", "diagnose", "-n", ns, "--vm", "well", "-o", out); err != nil && !strings.Contains(page, "Found wrong") {
 		t.Errorf("virtctl adm diagnose --vm: %v\n%s", err, page)
 	}

@@ -130,7 +130,11 @@ func (d *dumpTest) parse(t *testing.T, file string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = f.Close() }()
+	t.Cleanup(func() {
+		if err := f.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	// A page of the file in the guest's memory begins anywhere in the pattern's line.
 	page := bytes.Repeat([]byte(pattern+"\n"), 4096/len(pattern))[:4000]
 	notes, memory, found := 0, uint64(0), false
