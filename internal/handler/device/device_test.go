@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,6 +84,21 @@ func TestRegistersWithEveryKubelet(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+func TestASocketIsThatOfOneResource(t *testing.T) {
+	const kernels = 107 // bytes of a socket's path
+	seen := map[string]string{}
+	for _, name := range []string{"a/b-c", "a-b/c", "a.b/c", "a.b/C", "devices.kubevirt.io/kvm", strings.Repeat("a", 63) + ".example.com/" + strings.Repeat("b", 63)} {
+		socket := (&Plugin{name: name}).socket()
+		if other, taken := seen[socket]; taken {
+			t.Errorf("%s and %s have one socket", name, other)
+		}
+		seen[socket] = name
+		if n := len("/var/lib/kubelet/device-plugins/" + socket); n > kernels || strings.Contains(socket, "/") {
+			t.Errorf("%s: the socket %s has a path of %d bytes", name, socket, n)
+		}
 	}
 }
 

@@ -8,12 +8,13 @@ package device
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -57,8 +58,11 @@ func newPlugin(name string, from source, dir string, log logr.Logger) *Plugin {
 	return &Plugin{name: name, source: from, dir: dir, log: log.WithValues("resource", name)}
 }
 
+// socket has one length for all names, since the kernel takes no path of more than 107 bytes, and differs for a/b-c and
+// a-b/c.
 func (p *Plugin) socket() string {
-	return "drydock-" + strings.ReplaceAll(p.name, "/", "-") + ".sock"
+	digest := sha256.Sum256([]byte(p.name))
+	return "drydock-" + hex.EncodeToString(digest[:8]) + ".sock"
 }
 
 // Run serves the kubelet until ctx ends. A starting kubelet removes the plugins' sockets and forgets the plugins, so
