@@ -16,7 +16,6 @@ import (
 
 	"drydock.dev/drydock/internal/api/validate/fieldcheck"
 	"drydock.dev/drydock/internal/api/validate/vmispec"
-	"drydock.dev/drydock/internal/contracts/layout"
 	"drydock.dev/drydock/internal/rules/cluster/clusterconfig"
 	"drydock.dev/drydock/internal/rules/machine/machinetype"
 	"drydock.dev/drydock/internal/rules/network/networkbinding"
@@ -82,9 +81,6 @@ func configuration(spec *v1.KubeVirtSpec, path *field.Path) field.ErrorList {
 	return append(errs, migrations(c.MigrationConfiguration, path.Child("migrations"))...)
 }
 
-// own are the resources by which launcher pods get /dev/kvm and the like.
-var own = []string{layout.ResourceKVM, layout.ResourceTUN, layout.ResourceVhostNet}
-
 func permittedDevices(permitted *v1.PermittedHostDevices, at *field.Path) field.ErrorList {
 	if permitted == nil {
 		return nil
@@ -100,11 +96,7 @@ func permittedDevices(permitted *v1.PermittedHostDevices, at *field.Path) field.
 		if problem := hostdevice.CheckSelector(d.PCIVendorSelector); problem != "" {
 			errs = append(errs, field.Invalid(at.Child("pciVendorSelector"), d.PCIVendorSelector, problem))
 		}
-		problem := hostdevice.CheckResource(d.ResourceName)
-		if slices.Contains(own, d.ResourceName) {
-			problem = "is Drydock's own"
-		}
-		if problem != "" {
+		if problem := hostdevice.CheckResource(d.ResourceName); problem != "" {
 			errs = append(errs, field.Invalid(at.Child("resourceName"), d.ResourceName, problem))
 		}
 		if was, known := external[d.ResourceName]; known && was != d.ExternalResourceProvider {

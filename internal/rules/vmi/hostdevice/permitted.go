@@ -9,6 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 // MaxPermitted bounds the entries of a list of permitted devices.
@@ -39,6 +41,9 @@ func CheckSelector(text string) string {
 	return ""
 }
 
+// own are the resources by which launcher pods get /dev/kvm and the like.
+var own = []string{layout.ResourceKVM, layout.ResourceTUN, layout.ResourceVhostNet}
+
 // CheckResource returns why a name can't be that of a device plugin's resource, "" if it can.
 func CheckResource(name string) string {
 	domain, _, found := strings.Cut(name, "/")
@@ -51,6 +56,8 @@ func CheckResource(name string) string {
 		return "names of that domain are not for device plugins"
 	case strings.HasPrefix(name, corev1.DefaultResourceRequestsPrefix):
 		return "no resource begins like that"
+	case slices.Contains(own, name):
+		return "is Drydock's own"
 	}
 	// A quota counts the resource under this name.
 	if errs := validation.IsQualifiedName(corev1.DefaultResourceRequestsPrefix + name); len(errs) > 0 {
@@ -59,7 +66,8 @@ func CheckResource(name string) string {
 	return ""
 }
 
-// Read returns the permitted PCI devices, without those that admission refuses. Several entries may have one resource.
+// Read returns the permitted PCI devices, without those that admission refuses: the object may be older than admission's
+// rules. Several entries may have one resource.
 func Read(p *v1.PermittedHostDevices) Permitted {
 	if p == nil || len(p.PciHostDevices) > MaxPermitted {
 		return nil
@@ -77,8 +85,27 @@ func Read(p *v1.PermittedHostDevices) Permitted {
 		// Two plugins of one resource would take turns at the kubelet.
 		list[at].External = list[at].External || d.ExternalResourceProvider
 	}
+	list = withoutDoubles(list)
 	slices.SortFunc(list, func(a, b Resource) int { return strings.Compare(a.Name, b.Name) })
 	return list
+}
+
+// withoutDoubles leaves devices to the first of the resources that virt-handler offers: the kubelet would give one that has
+// two resources to two pods.
+func withoutDoubles(list Permitted) Permitted {
+	of := map[string]string{}
+	for i, r := range list {
+		if r.External {
+			continue
+		}
+		list[i].Selectors = slices.DeleteFunc(r.Selectors, func(kind string) bool {
+			if of[kind] == "" {
+				of[kind] = r.Name
+			}
+			return of[kind] != r.Name
+		})
+	}
+	return slices.DeleteFunc(list, func(r Resource) bool { return len(r.Selectors) == 0 })
 }
 
 // Refusal returns why a spec's device is not permitted, "" if it is. Clients search for KubeVirt's words in it.

@@ -43,6 +43,25 @@ func TestWhatTheKubeVirtObjectPermits(t *testing.T) {
 	}
 }
 
+func TestADeviceHasOneResourceOfVirtHandlers(t *testing.T) {
+	list := []v1.PciHostDevice{
+		{PCIVendorSelector: "8086:1521", ResourceName: "example.com/z"},
+		{PCIVendorSelector: "8086:1521", ResourceName: "example.com/a"},
+		{PCIVendorSelector: "8086:1522", ResourceName: "example.com/b"},
+		{PCIVendorSelector: "8086:1521", ResourceName: "example.com/b"},
+		{PCIVendorSelector: "8086:1521", ResourceName: "example.com/plugged", ExternalResourceProvider: true},
+		{PCIVendorSelector: "8086:1522", ResourceName: "devices.kubevirt.io/kvm"},
+	}
+	want := Permitted{
+		{Name: "example.com/b", Selectors: []string{"8086:1522"}},
+		{Name: "example.com/plugged", Selectors: []string{"8086:1521"}, External: true},
+		{Name: "example.com/z", Selectors: []string{"8086:1521"}},
+	}
+	if diff := cmp.Diff(want, Read(&v1.PermittedHostDevices{PciHostDevices: list})); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
 func TestNamesOfDevicesAndResources(t *testing.T) {
 	for text, good := range map[string]bool{"10de:1eb8": true, "10DE:1eb8": true, "": false, "10de": false, "10de:1eb88": false, "10de:1eg8": false, "10de:1eb8\n": false, "10de:*": false} {
 		if (CheckSelector(text) == "") != good {
@@ -50,7 +69,7 @@ func TestNamesOfDevicesAndResources(t *testing.T) {
 		}
 	}
 	for name, good := range map[string]bool{
-		"example.com/gpu": true, "nvidia.com/TU104GL_Tesla_T4": true, "devices.kubevirt.io/nvme": true, "": false, "gpu": false, "example.com/": false, "a/b/c": false,
+		"example.com/gpu": true, "nvidia.com/TU104GL_Tesla_T4": true, "devices.kubevirt.io/nvme": true, "": false, "gpu": false, "example.com/": false, "devices.kubevirt.io/kvm": false, "devices.kubevirt.io/tun": false, "devices.kubevirt.io/vhost-net": false, "a/b/c": false,
 		"kubernetes.io/gpu": false, "node.kubernetes.io/gpu": false, "x.K8s.io/gpu": false, "requests.example.com/gpu": false, "example.com/g pu": false, "notkubernetes.io/a": true,
 	} {
 		if (CheckResource(name) == "") != good {
