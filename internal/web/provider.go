@@ -45,7 +45,7 @@ func (i *signIn) leave(w http.ResponseWriter, r *http.Request) error {
 	}
 	address, begun, err := i.provider.Begin(r.Context())
 	if err != nil {
-		return unavailable("signing in: %v: try again later", err)
+		return unavailable("signing in: %s: try again later", plain(err.Error()))
 	}
 	text, err := i.ways.close(way{begun, i.now().Add(wayLife)})
 	if err != nil {

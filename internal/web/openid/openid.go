@@ -23,6 +23,8 @@ const (
 	// patience bounds one request to the provider.
 	patience  = 10 * time.Second
 	maxAnswer = 1 << 20
+	// maxCode and maxSaid are bytes of it that an error repeats.
+	maxCode, maxSaid = 64, 256
 	// pause is how long a provider that could not be reached is left alone.
 	pause = 5 * time.Second
 )
@@ -103,8 +105,9 @@ func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.IDTokenV
 	}
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.config.Issuer)
 	if err != nil {
-		p.failed, p.problem = time.Now(), fmt.Errorf("asking the identity provider %s about itself: %w", p.config.Issuer, err)
-		return nil, nil, p.problem
+		err = fmt.Errorf("asking the identity provider %s about itself: %w", p.config.Issuer, brief{err})
+		p.failed, p.problem = time.Now(), err
+		return nil, nil, err
 	}
 	p.oauth = &oauth2.Config{
 		ClientID: p.config.ClientID, ClientSecret: p.config.ClientSecret, Endpoint: found.Endpoint(),
@@ -174,7 +177,7 @@ func read(ctx context.Context, verifier *oidc.IDTokenVerifier, token *oauth2.Tok
 	}
 	checked, err := verifier.Verify(ctx, raw)
 	if err != nil {
-		return Tokens{}, "", fmt.Errorf("%w: its ID token is not valid: %w", ErrRefused, err)
+		return Tokens{}, "", fmt.Errorf("%w: its ID token is not valid: %w", ErrRefused, brief{err})
 	}
 	return Tokens{ID: raw, Refresh: token.RefreshToken, Expiry: checked.Expiry}, checked.Nonce, nil
 }
@@ -183,15 +186,23 @@ func read(ctx context.Context, verifier *oidc.IDTokenVerifier, token *oauth2.Tok
 func failure(doing string, err error) error {
 	var refused *oauth2.RetrieveError
 	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError {
-		return fmt.Errorf("%s: %w with %d %q", doing, ErrRefused, refused.Response.StatusCode, shortened(refused.ErrorCode))
+		return fmt.Errorf("%s: %w with %d %q", doing, ErrRefused, refused.Response.StatusCode, shortened(refused.ErrorCode, maxCode))
 	}
-	return fmt.Errorf("%s: %w", doing, err)
+	if refused != nil && refused.Response != nil {
+		return fmt.Errorf("%s: it answered with %d %q", doing, refused.Response.StatusCode, shortened(refused.ErrorCode, maxCode))
+	}
+	return fmt.Errorf("%s: %w", doing, brief{err})
 }
 
-func shortened(text string) string {
-	const most = 64
+func shortened(text string, most int) string {
 	if len(text) > most {
 		return text[:most]
 	}
 	return text
 }
+
+// brief is an error that may have an answer of the provider as its text.
+type brief struct{ error }
+
+func (b brief) Error() string { return shortened(b.error.Error(), maxSaid) }
+func (b brief) Unwrap() error { return b.error }

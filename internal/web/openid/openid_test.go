@@ -1,6 +1,7 @@
 package openid
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 )
 
 // The conversation with a provider that answers is tested where its tokens are used, in package web.
@@ -117,6 +119,39 @@ func TestARefusalIsToldFromAnAbsence(t *testing.T) {
 			t.Errorf("%d: the error has words of the provider: %v", code, err)
 		}
 	}
+}
+
+func TestAnErrorDoesNotRepeatAWholeAnswer(t *testing.T) {
+	long := strings.Repeat("x", 1000) + " SECRET"
+	for _, failing := range []string{"/.well-known/openid-configuration", "/token", "/keys"} {
+		p := answering(t, func(w http.ResponseWriter, r *http.Request, self string) {
+			switch r.URL.Path {
+			case failing:
+				w.WriteHeader(http.StatusBadGateway)
+				_, _ = io.WriteString(w, long)
+			case "/token":
+				w.Header().Set("Content-Type", "application/json")
+				_, _ = fmt.Fprintf(w, `{"access_token":"a","id_token":%q}`, unsigned(self))
+			default:
+				facts(w, self, self)
+			}
+		})
+		_, err := p.Finish(t.Context(), Begun{}, "code")
+		if err == nil || len(err.Error()) > 500 || strings.Contains(err.Error(), "SECRET") {
+			t.Errorf("%s: %v", failing, err)
+			continue
+		}
+		// The answer to a secret may begin with it.
+		if failing == "/token" && strings.Contains(err.Error(), "xxx") {
+			t.Errorf("the answer of the token's address is repeated: %v", err)
+		}
+	}
+}
+
+// unsigned is an ID token whose signature nobody made.
+func unsigned(issuer string) string {
+	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	return part(`{"alg":"RS256","kid":"1"}`) + "." + part(fmt.Sprintf(`{"iss":%q,"aud":"drydock","exp":%d}`, issuer, time.Now().Add(time.Hour).Unix())) + "." + part("x")
 }
 
 func TestAnswersAreBounded(t *testing.T) {
