@@ -106,7 +106,10 @@ func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.IDTokenV
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.config.Issuer)
 	if err != nil {
 		err = fmt.Errorf("asking the identity provider %s about itself: %w", p.config.Issuer, brief{err})
-		p.failed, p.problem = time.Now(), err
+		// A person who has gone says nothing of the provider to others.
+		if ctx.Err() == nil {
+			p.failed, p.problem = time.Now(), err
+		}
 		return nil, nil, err
 	}
 	p.oauth = &oauth2.Config{

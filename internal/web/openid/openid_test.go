@@ -1,6 +1,7 @@
 package openid
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
@@ -152,6 +153,33 @@ func TestAnErrorDoesNotRepeatAWholeAnswer(t *testing.T) {
 func unsigned(issuer string) string {
 	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 	return part(`{"alg":"RS256","kid":"1"}`) + "." + part(fmt.Sprintf(`{"iss":%q,"aud":"drydock","exp":%d}`, issuer, time.Now().Add(time.Hour).Unix())) + "." + part("x")
+}
+
+func TestWhoGoesAwayDoesNotKeepOthersFromTheProvider(t *testing.T) {
+	came, wait := make(chan struct{}, 2), make(chan struct{})
+	p := answering(t, func(w http.ResponseWriter, r *http.Request, self string) {
+		came <- struct{}{}
+		select {
+		case <-wait:
+		case <-r.Context().Done():
+		}
+		facts(w, self, self)
+	})
+	ctx, leave := context.WithCancel(t.Context())
+	gone := make(chan error, 1)
+	go func() {
+		_, _, err := p.Begin(ctx)
+		gone <- err
+	}()
+	<-came
+	leave()
+	if err := <-gone; !errors.Is(err, context.Canceled) {
+		t.Errorf("who goes away: %v", err)
+	}
+	close(wait)
+	if _, _, err := p.Begin(t.Context()); err != nil {
+		t.Errorf("the next person: %v", err)
+	}
 }
 
 func TestAnswersAreBounded(t *testing.T) {
