@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -104,6 +105,9 @@ func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.IDTokenV
 		return nil, nil, p.problem
 	}
 	found, err := oidc.NewProvider(oidc.ClientContext(ctx, p.client), p.config.Issuer)
+	if err == nil {
+		err = overTLS(found)
+	}
 	if err != nil {
 		err = fmt.Errorf("asking the identity provider %s about itself: %w", p.config.Issuer, brief{err})
 		// A person who has gone says nothing of the provider to others.
@@ -118,6 +122,23 @@ func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.IDTokenV
 	}
 	p.verifier = found.Verifier(&oidc.Config{ClientID: p.config.ClientID})
 	return p.oauth, p.verifier, nil
+}
+
+// overTLS refuses a provider that has secrets sent to it, or keys fetched, without TLS, as one does that knows nothing of
+// the proxy in front of it.
+func overTLS(found *oidc.Provider) error {
+	var says struct {
+		Keys string `json:"jwks_uri"`
+	}
+	if err := found.Claims(&says); err != nil {
+		return err
+	}
+	for _, address := range []string{found.Endpoint().AuthURL, found.Endpoint().TokenURL, says.Keys} {
+		if !strings.HasPrefix(address, "https://") {
+			return fmt.Errorf("it says that it has the address %q, which is not of https: correct its public address", shortened(address, maxCode))
+		}
+	}
+	return nil
 }
 
 func secret() string {

@@ -3,6 +3,7 @@ package openid
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -97,6 +98,21 @@ func TestAProviderIsAsItsAddressSays(t *testing.T) {
 	} {
 		if _, _, err := answering(t, play).Begin(t.Context()); err == nil {
 			t.Errorf("%s is taken", what)
+		}
+	}
+}
+
+func TestAProviderHasNoAddressWithoutTLS(t *testing.T) {
+	for _, key := range []string{"authorization_endpoint", "token_endpoint", "jwks_uri"} {
+		for _, address := range []string{"http://127.0.0.1/x", "javascript:alert(1)", ""} {
+			p := answering(t, func(w http.ResponseWriter, _ *http.Request, self string) {
+				says := map[string]string{"issuer": self, "authorization_endpoint": self, "token_endpoint": self, "jwks_uri": self}
+				says[key] = address
+				_ = json.NewEncoder(w).Encode(says)
+			})
+			if _, _, err := p.Begin(t.Context()); err == nil || !strings.Contains(err.Error(), "not of https") {
+				t.Errorf("%s %q: %v", key, address, err)
+			}
 		}
 	}
 }
