@@ -208,14 +208,15 @@ func read(ctx context.Context, verifier *oidc.IDTokenVerifier, token *oauth2.Tok
 
 // failure tells a refusal from a provider that can't be reached. A refusal's text may have parts of what was sent.
 func failure(doing string, err error) error {
-	var refused *oauth2.RetrieveError
-	if errors.As(err, &refused) && refused.Response != nil && refused.Response.StatusCode < http.StatusInternalServerError {
-		return fmt.Errorf("%s: %w with %d %q", doing, ErrRefused, refused.Response.StatusCode, shortened(refused.ErrorCode, maxCode))
+	var said *oauth2.RetrieveError
+	if !errors.As(err, &said) || said.Response == nil {
+		return fmt.Errorf("%s: %w", doing, brief{err})
 	}
-	if refused != nil && refused.Response != nil {
-		return fmt.Errorf("%s: it answered with %d %q", doing, refused.Response.StatusCode, shortened(refused.ErrorCode, maxCode))
+	code := said.Response.StatusCode
+	if code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusRequestTimeout {
+		return fmt.Errorf("%s: it answered with %d %q", doing, code, shortened(said.ErrorCode, maxCode))
 	}
-	return fmt.Errorf("%s: %w", doing, brief{err})
+	return fmt.Errorf("%s: %w with %d %q", doing, ErrRefused, code, shortened(said.ErrorCode, maxCode))
 }
 
 func shortened(text string, most int) string {

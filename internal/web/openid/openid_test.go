@@ -118,7 +118,7 @@ func TestAProviderHasNoAddressWithoutTLS(t *testing.T) {
 }
 
 func TestARefusalIsToldFromAnAbsence(t *testing.T) {
-	for code, refused := range map[int]bool{http.StatusBadRequest: true, http.StatusUnauthorized: true, http.StatusBadGateway: false} {
+	for code, refused := range map[int]bool{http.StatusBadRequest: true, http.StatusUnauthorized: true, http.StatusTooManyRequests: false, http.StatusRequestTimeout: false, http.StatusBadGateway: false} {
 		p := answering(t, func(w http.ResponseWriter, r *http.Request, self string) {
 			if r.URL.Path != "/token" {
 				facts(w, self, self)
