@@ -90,7 +90,7 @@ func TestRegistersWithEveryKubelet(t *testing.T) {
 func TestASocketIsThatOfOneResource(t *testing.T) {
 	const kernels = 107 // bytes of a socket's path
 	seen := map[string]string{}
-	for _, name := range []string{"a/b-c", "a-b/c", "a.b/c", "a.b/C", "devices.kubevirt.io/kvm", strings.Repeat("a", 63) + ".example.com/" + strings.Repeat("b", 63)} {
+	for _, name := range []string{"a/b-c", "a-b/c", "a.b/c", "a.b/C", layout.ResourceKVM, strings.Repeat("a", 63) + ".example.com/" + strings.Repeat("b", 63)} {
 		socket := (&Plugin{name: name}).socket()
 		if other, taken := seen[socket]; taken {
 			t.Errorf("%s and %s have one socket", name, other)

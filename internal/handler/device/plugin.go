@@ -8,8 +8,6 @@ package device
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -23,6 +21,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"k8s.io/kubelet/pkg/apis/deviceplugin/v1beta1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 const (
@@ -61,8 +61,7 @@ func newPlugin(name string, from source, dir string, log logr.Logger) *Plugin {
 // socket has one length for all names, since the kernel takes no path of more than 107 bytes, and differs for a/b-c and
 // a-b/c.
 func (p *Plugin) socket() string {
-	digest := sha256.Sum256([]byte(p.name))
-	return "drydock-" + hex.EncodeToString(digest[:8]) + ".sock"
+	return "drydock-" + layout.HexDigest(p.name, 16) + ".sock"
 }
 
 // Run serves the kubelet until ctx ends. A starting kubelet removes the plugins' sockets and forgets the plugins, so

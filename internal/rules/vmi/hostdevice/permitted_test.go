@@ -5,6 +5,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	v1 "kubevirt.io/api/core/v1"
+
+	"drydock.dev/drydock/internal/contracts/layout"
 )
 
 func TestWhatTheKubeVirtObjectPermits(t *testing.T) {
@@ -50,7 +52,7 @@ func TestADeviceHasOneResourceOfVirtHandlers(t *testing.T) {
 		{PCIVendorSelector: "8086:1522", ResourceName: "example.com/b"},
 		{PCIVendorSelector: "8086:1521", ResourceName: "example.com/b"},
 		{PCIVendorSelector: "8086:1521", ResourceName: "example.com/plugged", ExternalResourceProvider: true},
-		{PCIVendorSelector: "8086:1522", ResourceName: "devices.kubevirt.io/kvm"},
+		{PCIVendorSelector: "8086:1522", ResourceName: layout.ResourceKVM},
 	}
 	want := Permitted{
 		{Name: "example.com/b", Selectors: []string{"8086:1522"}},
@@ -69,7 +71,7 @@ func TestNamesOfDevicesAndResources(t *testing.T) {
 		}
 	}
 	for name, good := range map[string]bool{
-		"example.com/gpu": true, "nvidia.com/TU104GL_Tesla_T4": true, "devices.kubevirt.io/nvme": true, "": false, "gpu": false, "example.com/": false, "devices.kubevirt.io/kvm": false, "devices.kubevirt.io/tun": false, "devices.kubevirt.io/vhost-net": false, "a/b/c": false,
+		"example.com/gpu": true, "nvidia.com/TU104GL_Tesla_T4": true, "devices.kubevirt.io/nvme": true, "": false, "gpu": false, "example.com/": false, layout.ResourceKVM: false, layout.ResourceTUN: false, layout.ResourceVhostNet: false, "a/b/c": false,
 		"kubernetes.io/gpu": false, "node.kubernetes.io/gpu": false, "x.K8s.io/gpu": false, "requests.example.com/gpu": false, "example.com/g pu": false, "notkubernetes.io/a": true,
 	} {
 		if (CheckResource(name) == "") != good {
