@@ -226,8 +226,12 @@ func (c *Concern) send(ctx context.Context, m concern.Monitor, name string) {
 	err := qemudump.Start(ctx, m, file)
 	c.update(name, func(w *memorydump.Work) {
 		w.Prepared, w.Sent = false, true
-		if err != nil {
+		switch {
+		case err == nil:
+		case qemudump.Refused(err):
 			c.fail(w, fmt.Errorf("QEMU did not begin the dump: %w", err))
+		default: // QEMU executes commands in order: its next answer shows whether it has begun
+			c.log.Info("QEMU is late to begin a memory dump", "reason", err.Error())
 		}
 	})
 	c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,7 @@ type dumped struct {
 	running sync.WaitGroup
 	last    Plan
 	acted   []memorydump.Action
+	acting  concern.Monitor // for Act; nil for monitor
 }
 
 func start(t *testing.T, folder string, args ...string) *dumped {
@@ -128,7 +130,11 @@ func (d *dumped) step() []memorydump.Action {
 		}
 	}
 	if d.last.Due {
-		if err := d.concern.Act(d.t.Context(), d.monitor, r, d.last); err != nil {
+		var monitor concern.Monitor = d.monitor
+		if d.acting != nil {
+			monitor = d.acting
+		}
+		if err := d.concern.Act(d.t.Context(), monitor, r, d.last); err != nil {
 			d.t.Fatal(err)
 		}
 		d.wake()
@@ -343,6 +349,38 @@ func TestAClaimIsTooFull(t *testing.T) {
 			t.Error("QEMU was stopped for it")
 		}
 	}
+}
+
+// lateMonitor does not get QEMU's answer to a dump in time. The command may be lost, too.
+type lateMonitor struct {
+	*qmp.Client
+	lost bool
+}
+
+func (m lateMonitor) Execute(ctx context.Context, command string, args, result any) error {
+	if command != "dump-guest-memory" {
+		return m.Client.Execute(ctx, command, args, result)
+	}
+	if !m.lost {
+		if err := m.Client.Execute(ctx, command, args, result); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("waiting for the answer: %w", context.DeadlineExceeded)
+}
+
+// QEMU flushes the disks before it answers, which may take longer than a command may.
+func TestQEMUBeginsLate(t *testing.T) {
+	d := start(t, t.TempDir())
+	d.acting = lateMonitor{d.monitor, true}
+	d.until(v1.MemoryDumpVolumeFailed)
+	if left := d.names(); left != "" || !strings.Contains(d.status().Message, "QEMU could not write the dump") {
+		t.Errorf("the claim keeps %q, and the status is %+v", left, d.status())
+	}
+	d.again()
+	d.acting = lateMonitor{d.monitor, false}
+	d.until(v1.MemoryDumpVolumeFailed, v1.MemoryDumpVolumeCompleted)
+	d.whole()
 }
 
 // A tenant plants links under the names of the dump: no file outside of the claim changes.

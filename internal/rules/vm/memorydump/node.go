@@ -153,7 +153,7 @@ func (o *OnNode) proceed(d *Decision, s *v1.VolumeStatus, held bool) {
 		}
 	}
 	switch {
-	case o.Work.Busy:
+	case o.Work.Busy, o.QEMU == Active: // a dump that is thought to have failed, too: QEMU may have begun it late
 	case failure != "" && !o.Work.Cleaned:
 		d.act(Clean, held)
 	case failure != "":
@@ -162,7 +162,6 @@ func (o *OnNode) proceed(d *Decision, s *v1.VolumeStatus, held bool) {
 	case o.Work.Stored:
 		d.Info.EndTimestamp = timestamp(o.Work.Ended)
 		d.report(v1.MemoryDumpVolumeCompleted, reasonDump, fmt.Sprintf("The guest's memory has been dumped to the file %s in the PVC %s.", d.File, d.Claim))
-	case o.QEMU == Active:
 	case o.Work.Sent:
 		d.act(Finish, held)
 	case !o.May:

@@ -54,6 +54,7 @@ func TestDecideOnNode(t *testing.T) {
 		"the file is stored":                            {inProgress, true, func(o *OnNode) { o.Work.Stored, o.QEMU = true, Completed }, Rest, completed, "to the file file in the PVC dump"},
 		"QEMU has failed":                               {inProgress, true, func(o *OnNode) { o.Work.Sent, o.QEMU, o.Error = true, Failed, "full" }, Clean, inProgress, "said"},
 		"the file could not be made":                    {inProgress, true, func(o *OnNode) { o.Work.Failure = "no space" }, Clean, inProgress, "said"},
+		"it failed, and QEMU has begun it late":         {inProgress, true, func(o *OnNode) { o.Work.Failure, o.QEMU = "no answer", Active }, Rest, inProgress, "said"},
 		"the failure is cleaned":                        {inProgress, true, func(o *OnNode) { o.Work.Failure, o.Work.Cleaned = "no space", true }, Rest, failed, "no space"},
 		"completed":                                     {completed, true, nil, Rest, completed, "said"},
 		"failed":                                        {failed, true, nil, Rest, failed, "said"},
