@@ -97,6 +97,7 @@ func idle(r *concern.Round) bool {
 
 // Observe implements concern.Concern.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
+	c.forget(r.VMI)
 	var err error
 	if !idle(&r) {
 		err = c.query(ctx, q)
@@ -180,7 +181,6 @@ func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
 
 // Act implements concern.Concern. A failure is in the volume's status, and ends its dump.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {
-	c.forget(r.VMI)
 	for _, d := range plan.decisions {
 		switch d.Action {
 		case memorydump.Rest:

@@ -47,6 +47,7 @@ type dumped struct {
 	last    Plan
 	acted   []memorydump.Action
 	acting  concern.Monitor // for Act; nil for monitor
+	podGone bool
 }
 
 func start(t *testing.T, folder string, args ...string) *dumped {
@@ -112,6 +113,9 @@ func (d *dumped) step() []memorydump.Action {
 	d.t.Helper()
 	pod := hotplug.Pod{Name: "hp", UID: "uid", Running: true, Volumes: []hotplug.Volume{{Name: "dump", Claim: "dump"}}}
 	r := concern.Round{VMI: d.vmi.DeepCopy(), AttachmentPods: []hotplug.Pod{pod}, Now: time.Now()}
+	if d.podGone {
+		r.AttachmentPods = nil
+	}
 	seen, err := d.concern.Observe(d.t.Context(), concern.QueryOf(d.monitor), r)
 	if err != nil {
 		d.t.Fatal(err)
@@ -430,6 +434,22 @@ func TestARemovedDumpLeavesNothing(t *testing.T) {
 			if left := d.names(); left != "" {
 				t.Errorf("removed after %s (virt-handler dies: %v), the claim keeps %s", action, dies, left)
 			}
+		}
+	}
+}
+
+// Somebody has deleted the attachment pod and the claim: no pod will get it again.
+func TestADumpWhoseClaimIsGoneCanBeRemoved(t *testing.T) {
+	for _, action := range []memorydump.Action{memorydump.Prepare, memorydump.Send} {
+		d := start(t, t.TempDir())
+		d.reaches(action)
+		d.vmi.Spec.UtilityVolumes, d.podGone = nil, true
+		d.until(v1.HotplugVolumeUnMounted)
+		r := concern.Round{VMI: d.vmi.DeepCopy()}
+		r.VMI.Status.VolumeStatus = nil
+		seen, err := d.concern.Observe(t.Context(), concern.QueryOf(d.monitor), r)
+		if err != nil || len(seen.work) > 0 || len(d.concern.files) > 0 {
+			t.Errorf("removed after %s, virt-handler keeps %+v and the files %v (%v)", action, seen.work, d.concern.files, err)
 		}
 	}
 }

@@ -180,12 +180,13 @@ func (d *Decision) act(action Action, held bool) {
 	}
 }
 
-// release takes a claim from a guest that is not to be dumped any more.
+// release takes a claim from a guest that is not to be dumped any more. Without a pod that has the claim, the partial file
+// stays there: perhaps no pod will ever get the claim again.
 func (o *OnNode) release(d *Decision, s *v1.VolumeStatus, held bool) {
 	switch ended := s.Phase == v1.MemoryDumpVolumeCompleted || s.Phase == v1.MemoryDumpVolumeFailed; {
 	case s.Phase != v1.HotplugVolumeAttachedToNode && !hotplug.InUse(s.Phase):
 		return
-	case ended, d.File == "", o.Work.Cleaned && !o.Work.Busy && o.QEMU != Active:
+	case ended, d.File == "", (o.Work.Cleaned || !held) && !o.Work.Busy && o.QEMU != Active:
 		d.report(v1.HotplugVolumeUnMounted, reasonUnmounted, fmt.Sprintf("Volume %s has been unmounted from virt-launcher pod", o.Name))
 		return
 	case !o.Work.Busy && o.QEMU != Active:

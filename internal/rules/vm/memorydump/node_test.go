@@ -64,6 +64,8 @@ func TestDecideOnNode(t *testing.T) {
 		"removed while the file is being stored":        {inProgress, false, func(o *OnNode) { o.Work.Sent, o.Work.Busy, o.QEMU = true, true, Completed }, Rest, detaching, ""},
 		"removed, QEMU has finished":                    {detaching, false, func(o *OnNode) { o.QEMU = Completed }, Clean, detaching, ""},
 		"removed, and cleaned":                          {detaching, false, func(o *OnNode) { o.Work.Cleaned, o.QEMU = true, Completed }, Rest, unmounted, ""},
+		"removed, and no pod has the claim":             {inProgress, false, func(o *OnNode) { o.Work.Sent, o.QEMU, o.Pods = true, Completed, nil }, Rest, unmounted, ""},
+		"removed, no pod, and QEMU writes":              {inProgress, false, func(o *OnNode) { o.Work.Sent, o.QEMU, o.Pods = true, Active, nil }, Rest, detaching, "when QEMU has finished"},
 		"removed before it began":                       {v1.HotplugVolumeAttachedToNode, false, func(o *OnNode) { o.VMI.Status.VolumeStatus[0].MemoryDumpVolume.TargetFileName = "" }, Rest, unmounted, ""},
 		"it has left":                                   {unmounted, false, nil, Rest, same, ""},
 		"it waits for its claim, and is not wanted now": {v1.VolumePending, false, nil, Rest, same, ""},
