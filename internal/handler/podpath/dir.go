@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -200,7 +201,16 @@ func (d *Dir) Available() (int64, error) {
 	if err := d.with(func(fd int) error { return unix.Fstatfs(fd, &st) }); err != nil {
 		return 0, fmt.Errorf("asking for the space left in %s: %w", d.path, err)
 	}
-	return int64(st.Bavail) * st.Bsize, nil
+	return available(&st), nil
+}
+
+// available counts in fragments: a FUSE file system's Bsize is only its preferred size of a transfer. Some network file
+// systems report more than fits into an int64.
+func available(st *unix.Statfs_t) int64 {
+	if st.Frsize > 0 && st.Bavail > uint64(math.MaxInt64/st.Frsize) {
+		return math.MaxInt64
+	}
+	return int64(st.Bavail) * st.Frsize
 }
 
 // Exists reports whether the name exists, even as a symlink.

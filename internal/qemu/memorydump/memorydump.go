@@ -53,7 +53,8 @@ func Observe(ctx context.Context, m Query) (s State, err error) {
 	return s, err
 }
 
-// Start gives QEMU the file, and makes it begin. QEMU has a descriptor of its own afterwards.
+// Start gives QEMU the file, and makes it begin. QEMU has a descriptor of its own afterwards. If the error is not Refused,
+// QEMU may begin later: it answers when it has stopped the guest and flushed the disks.
 func Start(ctx context.Context, m Monitor, file *os.File) error {
 	if err := m.ExecuteWithFile(ctx, "getfd", Properties{"fdname": descriptor}, file, nil); err != nil {
 		return err
@@ -62,14 +63,18 @@ func Start(ctx context.Context, m Monitor, file *os.File) error {
 	if err == nil {
 		return nil
 	}
-	if late := m.Execute(ctx, "closefd", Properties{"fdname": descriptor}, nil); late != nil && !gone(late) {
+	if !Refused(err) {
+		return err // QEMU may still need the descriptor
+	}
+	// QEMU may have taken or closed the descriptor already, and refuses this, too.
+	if late := m.Execute(ctx, "closefd", Properties{"fdname": descriptor}, nil); late != nil && !Refused(late) {
 		return errors.Join(err, late)
 	}
 	return err
 }
 
-// gone reports whether QEMU has taken or closed the descriptor already.
-func gone(err error) bool {
+// Refused reports whether QEMU has answered with an error. After any other one, a command may still be executed.
+func Refused(err error) bool {
 	refusal := (*qmp.Error)(nil)
 	return errors.As(err, &refusal)
 }

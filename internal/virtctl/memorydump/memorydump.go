@@ -99,7 +99,11 @@ func (d *dump) get(ctx context.Context, e *env.Env, c *client.Client, namespace 
 	}
 	ref := client.Ref{Resource: client.VirtualMachines, Namespace: namespace, Name: d.machine}
 	if err := c.Put(ctx, ref, "memorydump", &v1.VirtualMachineMemoryDumpRequest{ClaimName: d.claim}); err != nil {
-		return fmt.Errorf("asking for a memory dump of VM %s: %w", d.machine, err)
+		kept := ""
+		if d.create {
+			kept = fmt.Sprintf(" (the new PVC %s/%s stays: delete it, or ask again without --create-claim)", namespace, d.claim)
+		}
+		return fmt.Errorf("asking for a memory dump of VM %s: %w%s", d.machine, err, kept)
 	}
 	fmt.Fprintf(e.Out, "Successfully submitted memory dump request of VM %s\n", d.machine)
 	return nil

@@ -97,6 +97,7 @@ func idle(r *concern.Round) bool {
 
 // Observe implements concern.Concern.
 func (c *Concern) Observe(ctx context.Context, q concern.Query, r concern.Round) (Seen, error) {
+	c.forget(r.VMI)
 	var err error
 	if !idle(&r) {
 		err = c.query(ctx, q)
@@ -180,7 +181,6 @@ func (*Concern) Report(plan Plan, facts *vmihandler.Guest) {
 
 // Act implements concern.Concern. A failure is in the volume's status, and ends its dump.
 func (c *Concern) Act(ctx context.Context, m concern.Monitor, r concern.Round, plan Plan) error {
-	c.forget(r.VMI)
 	for _, d := range plan.decisions {
 		switch d.Action {
 		case memorydump.Rest:
@@ -226,8 +226,12 @@ func (c *Concern) send(ctx context.Context, m concern.Monitor, name string) {
 	err := qemudump.Start(ctx, m, file)
 	c.update(name, func(w *memorydump.Work) {
 		w.Prepared, w.Sent = false, true
-		if err != nil {
+		switch {
+		case err == nil:
+		case qemudump.Refused(err):
 			c.fail(w, fmt.Errorf("QEMU did not begin the dump: %w", err))
+		default: // QEMU executes commands in order: its next answer shows whether it has begun
+			c.log.Info("QEMU is late to begin a memory dump", "reason", err.Error())
 		}
 	})
 	c.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"debug/elf"
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,8 @@ type dumped struct {
 	running sync.WaitGroup
 	last    Plan
 	acted   []memorydump.Action
+	acting  concern.Monitor // for Act; nil for monitor
+	podGone bool
 }
 
 func start(t *testing.T, folder string, args ...string) *dumped {
@@ -110,6 +113,9 @@ func (d *dumped) step() []memorydump.Action {
 	d.t.Helper()
 	pod := hotplug.Pod{Name: "hp", UID: "uid", Running: true, Volumes: []hotplug.Volume{{Name: "dump", Claim: "dump"}}}
 	r := concern.Round{VMI: d.vmi.DeepCopy(), AttachmentPods: []hotplug.Pod{pod}, Now: time.Now()}
+	if d.podGone {
+		r.AttachmentPods = nil
+	}
 	seen, err := d.concern.Observe(d.t.Context(), concern.QueryOf(d.monitor), r)
 	if err != nil {
 		d.t.Fatal(err)
@@ -128,7 +134,11 @@ func (d *dumped) step() []memorydump.Action {
 		}
 	}
 	if d.last.Due {
-		if err := d.concern.Act(d.t.Context(), d.monitor, r, d.last); err != nil {
+		var monitor concern.Monitor = d.monitor
+		if d.acting != nil {
+			monitor = d.acting
+		}
+		if err := d.concern.Act(d.t.Context(), monitor, r, d.last); err != nil {
 			d.t.Fatal(err)
 		}
 		d.wake()
@@ -345,6 +355,38 @@ func TestAClaimIsTooFull(t *testing.T) {
 	}
 }
 
+// lateMonitor does not get QEMU's answer to a dump in time. The command may be lost, too.
+type lateMonitor struct {
+	*qmp.Client
+	lost bool
+}
+
+func (m lateMonitor) Execute(ctx context.Context, command string, args, result any) error {
+	if command != "dump-guest-memory" {
+		return m.Client.Execute(ctx, command, args, result)
+	}
+	if !m.lost {
+		if err := m.Client.Execute(ctx, command, args, result); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("waiting for the answer: %w", context.DeadlineExceeded)
+}
+
+// QEMU flushes the disks before it answers, which may take longer than a command may.
+func TestQEMUBeginsLate(t *testing.T) {
+	d := start(t, t.TempDir())
+	d.acting = lateMonitor{d.monitor, true}
+	d.until(v1.MemoryDumpVolumeFailed)
+	if left := d.names(); left != "" || !strings.Contains(d.status().Message, "QEMU could not write the dump") {
+		t.Errorf("the claim keeps %q, and the status is %+v", left, d.status())
+	}
+	d.again()
+	d.acting = lateMonitor{d.monitor, false}
+	d.until(v1.MemoryDumpVolumeFailed, v1.MemoryDumpVolumeCompleted)
+	d.whole()
+}
+
 // A tenant plants links under the names of the dump: no file outside of the claim changes.
 func TestNoLinkIsFollowed(t *testing.T) {
 	victim := filepath.Join(t.TempDir(), "shadow")
@@ -392,6 +434,22 @@ func TestARemovedDumpLeavesNothing(t *testing.T) {
 			if left := d.names(); left != "" {
 				t.Errorf("removed after %s (virt-handler dies: %v), the claim keeps %s", action, dies, left)
 			}
+		}
+	}
+}
+
+// Somebody has deleted the attachment pod and the claim: no pod will get it again.
+func TestADumpWhoseClaimIsGoneCanBeRemoved(t *testing.T) {
+	for _, action := range []memorydump.Action{memorydump.Prepare, memorydump.Send} {
+		d := start(t, t.TempDir())
+		d.reaches(action)
+		d.vmi.Spec.UtilityVolumes, d.podGone = nil, true
+		d.until(v1.HotplugVolumeUnMounted)
+		r := concern.Round{VMI: d.vmi.DeepCopy()}
+		r.VMI.Status.VolumeStatus = nil
+		seen, err := d.concern.Observe(t.Context(), concern.QueryOf(d.monitor), r)
+		if err != nil || len(seen.work) > 0 || len(d.concern.files) > 0 {
+			t.Errorf("removed after %s, virt-handler keeps %+v and the files %v (%v)", action, seen.work, d.concern.files, err)
 		}
 	}
 }

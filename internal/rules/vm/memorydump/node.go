@@ -153,7 +153,7 @@ func (o *OnNode) proceed(d *Decision, s *v1.VolumeStatus, held bool) {
 		}
 	}
 	switch {
-	case o.Work.Busy:
+	case o.Work.Busy, o.QEMU == Active: // a dump that is thought to have failed, too: QEMU may have begun it late
 	case failure != "" && !o.Work.Cleaned:
 		d.act(Clean, held)
 	case failure != "":
@@ -162,7 +162,6 @@ func (o *OnNode) proceed(d *Decision, s *v1.VolumeStatus, held bool) {
 	case o.Work.Stored:
 		d.Info.EndTimestamp = timestamp(o.Work.Ended)
 		d.report(v1.MemoryDumpVolumeCompleted, reasonDump, fmt.Sprintf("The guest's memory has been dumped to the file %s in the PVC %s.", d.File, d.Claim))
-	case o.QEMU == Active:
 	case o.Work.Sent:
 		d.act(Finish, held)
 	case !o.May:
@@ -181,12 +180,13 @@ func (d *Decision) act(action Action, held bool) {
 	}
 }
 
-// release takes a claim from a guest that is not to be dumped any more.
+// release takes a claim from a guest that is not to be dumped any more. Without a pod that has the claim, the partial file
+// stays there: perhaps no pod will ever get the claim again.
 func (o *OnNode) release(d *Decision, s *v1.VolumeStatus, held bool) {
 	switch ended := s.Phase == v1.MemoryDumpVolumeCompleted || s.Phase == v1.MemoryDumpVolumeFailed; {
 	case s.Phase != v1.HotplugVolumeAttachedToNode && !hotplug.InUse(s.Phase):
 		return
-	case ended, d.File == "", o.Work.Cleaned && !o.Work.Busy && o.QEMU != Active:
+	case ended, d.File == "", (o.Work.Cleaned || !held) && !o.Work.Busy && o.QEMU != Active:
 		d.report(v1.HotplugVolumeUnMounted, reasonUnmounted, fmt.Sprintf("Volume %s has been unmounted from virt-launcher pod", o.Name))
 		return
 	case !o.Work.Busy && o.QEMU != Active:

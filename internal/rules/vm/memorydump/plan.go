@@ -14,6 +14,7 @@ import (
 const (
 	guestEnded  = "the guest has ended before its memory was dumped: start the VM and ask again"
 	volumeGone  = "the claim was taken from the guest before its memory was dumped: ask again"
+	unserved    = "the guest's node has released the claim without a dump: ask again when virt-handler there is updated"
 	unknownFail = "the memory was not dumped: ask again"
 )
 
@@ -106,6 +107,9 @@ func (p *planning) associate() {
 		p.Volumes = append(p.Volumes, v1.UtilityVolume{Name: name, Type: &kind,
 			PersistentVolumeClaimVolumeSource: corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}})
 		p.Changed = true
+	case p.has && p.entry != nil && p.entry.Phase == v1.HotplugVolumeUnMounted:
+		// A virt-handler that knows no memory dumps takes the volume for a disk that leaves, again and again.
+		p.fail(unserved)
 	case p.entry != nil && begun(p.entry):
 		p.Request.Phase = v1.MemoryDumpInProgress
 		p.follow()

@@ -58,6 +58,8 @@ func TestDecide(t *testing.T) {
 		"asked during a migration":             {associating, []vmiEdit{migrating}, associating, ""},
 		"the volume waits":                     {associating, []vmiEdit{has, status(v1.VolumePending, "")}, associating, ""},
 		"the volume is attached":               {associating, []vmiEdit{has, status(v1.HotplugVolumeAttachedToNode, "")}, associating, ""},
+		"virt-handler knows no dumps":          {associating, []vmiEdit{has, status(v1.HotplugVolumeUnMounted, "")}, request(v1.MemoryDumpUnmounting, "", unserved), ""},
+		"an earlier volume is leaving":         {associating, []vmiEdit{status(v1.HotplugVolumeUnMounted, "")}, associating, ""},
 		"QEMU writes":                          {associating, []vmiEdit{has, status(v1.MemoryDumpVolumeInProgress, "")}, inProgress, ""},
 		"QEMU was fast":                        {associating, []vmiEdit{has, status(v1.MemoryDumpVolumeCompleted, "")}, request(v1.MemoryDumpUnmounting, "file", ""), ""},
 		"a disk took the name":                 {associating, []vmiEdit{clashing}, request(v1.MemoryDumpUnmounting, "", "the volume [dump] of the VM has the name or the content of the PVC [dump]: use another claim for the memory dump"), ""},
