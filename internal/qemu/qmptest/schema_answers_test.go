@@ -16,6 +16,7 @@ import (
 // qom-get and qom-list belong to objects, of which the schema knows nothing.
 var answers = map[string][]string{
 	"add-fd":                    {"fdset-id"},
+	"calc-dirty-rate":           nil,
 	"qom-get":                   nil,
 	"qom-list":                  {"name"},
 	"query-balloon":             {"actual"},
@@ -25,6 +26,7 @@ var answers = map[string][]string{
 	"query-chardev":             {"label", "frontend-open"},
 	"query-cpu-definitions":     {"name", "unavailable-features", "static", "deprecated"},
 	"query-cpus-fast":           {"cpu-index", "thread-id"},
+	"query-dirty-rate":          {"status", "dirty-rate"},
 	"query-dump":                {"completed", "status", "total"},
 	"query-fdsets":              {"fdset-id", "fds.opaque"},
 	"query-hotpluggable-cpus":   {"type", "props.socket-id", "props.core-id", "props.thread-id", "qom-path"},

@@ -293,6 +293,9 @@ func (s *Server) execute(m *monitor, line []byte) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.exited {
+		return // nothing would end a listener that it opens now
+	}
 	if override == nil {
 		result, err = s.answer(m, c.Execute, c.Arguments)
 	}
