@@ -57,7 +57,7 @@ func newSignIn(s *Server, key []byte) (*signIn, error) {
 	return &signIn{server: s, seal: sessions, ways: ways, provider: s.options.SignIn.Provider, crowd: newCrowd(), now: time.Now, attempts: newAttempts()}, nil
 }
 
-// serve answers what leads to a session. It reports false for other paths.
+// serve answers the requests that lead to a session. It reports false for other paths.
 func (i *signIn) serve(w http.ResponseWriter, r *http.Request, path string) (bool, error) {
 	switch {
 	case path == signInPath:

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// TestTheMemoryOfAGuestIsDumped dumps a guest's memory by virtctl, and finds in the file what the guest has in its memory.
+// TestTheMemoryOfAGuestIsDumped dumps a guest's memory by virtctl, and finds the guest's pattern in the file.
 // The steps are tested below it (internal/rules/vm/memorydump, internal/handler/concern/memorydump); only here a kubelet
 // holds the claim, and the file is a real system's memory.
 func TestTheMemoryOfAGuestIsDumped(t *testing.T) {

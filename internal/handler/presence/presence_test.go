@@ -156,7 +156,7 @@ func podOnANode(lost bool) *corev1.Pod {
 	return pod
 }
 
-// The cache of pods may lag behind that of VMIs: virt-handler must not take back what it has not seen yet.
+// The cache of pods may lag behind that of VMIs: virt-handler must not take back a mark that it has not seen yet.
 func TestANodeIsLostUntilTheAPIServerSaysOtherwise(t *testing.T) {
 	s := see(t)
 	lost := running()

@@ -60,10 +60,10 @@ func (c *collector) readLog(ctx context.Context, p loggedPod, container string, 
 	return nil
 }
 
-// maxPrinted bounds what virt-launcher prints, in bytes.
+// maxPrinted bounds virt-launcher's output, in bytes.
 const maxPrinted = 1 << 20
 
-// printed is what a verb of virt-launcher prints about the QEMU of its pod. An older virt-launcher does not have the verb.
+// printed is the output of a verb of virt-launcher about the QEMU of its pod. An older virt-launcher does not have the verb.
 type printed struct {
 	what, verb, file string
 	// allowed returns the part that may leave the cluster.

@@ -94,7 +94,7 @@ func (b bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// discover returns what is known of the provider, and asks it first.
+// discover returns the provider's addresses and keys, and asks it first.
 func (p *Provider) discover(ctx context.Context) (*oauth2.Config, *oidc.IDTokenVerifier, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -100,7 +100,7 @@ const renewal: Means = {
   renew: async () => (await ask({ method: 'PUT', headers: { [header]: half, 'Content-Type': 'application/json' }, body: '{}' })).renew,
 };
 
-// sessionOver returns what there is to do when the server refuses this page's session.
+// sessionOver returns the next step when the server refuses this page's session.
 export async function sessionOver(): Promise<Opened | undefined> {
   if (await renewOver(renewal)) {
     beginAnew();

@@ -50,11 +50,16 @@ type dumped struct {
 	podGone bool
 }
 
-func start(t *testing.T, folder string, args ...string) *dumped {
+func needRoot(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
-		t.Skip("only root may give files to QEMU's user")
+		t.Skip("needs root: it gives files to QEMU's user, and makes mounts")
 	}
+}
+
+func start(t *testing.T, folder string, args ...string) *dumped {
+	t.Helper()
+	needRoot(t)
 	d := &dumped{t: t, folder: folder, woken: make(chan struct{}, 1)}
 	t.Cleanup(d.running.Wait)
 	kind := v1.MemoryDump
@@ -312,9 +317,10 @@ func TestAnEarlierDumpIsNotTakenForThis(t *testing.T) {
 
 func smallFileSystem(t *testing.T, size string) string {
 	t.Helper()
+	needRoot(t)
 	folder := t.TempDir()
 	if err := unix.Mount("tmpfs", folder, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("no file system can be mounted: %v", err)
+		t.Fatalf("mounting a small file system: %v", err)
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(folder, unix.MNT_DETACH); err != nil {
@@ -325,9 +331,6 @@ func smallFileSystem(t *testing.T, size string) string {
 }
 
 func TestAClaimBecomesFull(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root may mount")
-	}
 	d := start(t, smallFileSystem(t, "110m"), "-m", "256")
 	d.until(v1.MemoryDumpVolumeFailed)
 	if s := d.status(); !strings.Contains(s.Message, "QEMU could not write the dump: ") || !strings.Contains(s.Message, "No space left on device") ||
@@ -340,9 +343,6 @@ func TestAClaimBecomesFull(t *testing.T) {
 }
 
 func TestAClaimIsTooFull(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root may mount")
-	}
 	d := start(t, smallFileSystem(t, "50m"))
 	d.until(v1.MemoryDumpVolumeFailed)
 	if want := "the PVC dump has 50Mi left, and a dump of the guest's memory needs 101Mi"; !strings.Contains(d.status().Message, want) {

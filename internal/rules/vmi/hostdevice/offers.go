@@ -66,7 +66,7 @@ func offered(resource Resource, found []Found, before []Offer) []Offer {
 		if !slices.Contains(resource.Selectors, f.Kind) || f.Driver != Driver || f.Group == "" || !f.Node {
 			continue
 		}
-		offer := Offer{Address: f.Address, Group: f.Group, NUMA: f.NUMA, Ill: unsafe(f, found)}
+		offer := Offer{Address: f.Address, Group: f.Group, NUMA: f.NUMA, Ill: groupHeldBy(f, found)}
 		at := slices.IndexFunc(offers, func(o Offer) bool { return o.Group == f.Group })
 		switch {
 		case at < 0:
@@ -78,8 +78,8 @@ func offered(resource Resource, found []Found, before []Offer) []Offer {
 	return offers
 }
 
-// unsafe returns which other device keeps the group of f from being opened.
-func unsafe(f Found, found []Found) string {
+// groupHeldBy returns which other device keeps the group of f from being opened.
+func groupHeldBy(f Found, found []Found) string {
 	for _, other := range found {
 		if other.Group != f.Group || other.Driver == "" || strings.HasPrefix(other.Class, bridge) {
 			continue
